@@ -1,0 +1,1 @@
+"""Cost models and the device profile bundle."""

@@ -1,0 +1,45 @@
+"""What went wrong with the input, and what to do about it: one line each."""
+
+from __future__ import annotations
+
+import os
+
+
+class SimnmtError(Exception):
+    """Something that a command reports in one line; `exit_status` is what the command then ends with."""
+
+    exit_status = 1
+
+
+class InputError(SimnmtError):
+    """The input's fault: says where, what, and the remedy.
+
+    Rooms derive their own class (`CorpusError`, `ProfileError`, ...) so that a caller of the library can tell them apart.
+    """
+
+    exit_status = 2
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        path: str | os.PathLike[str] | None = None,
+        line: int | None = None,
+        column: int | None = None,
+        remedy: str | None = None,
+    ) -> None:
+        self.what = what
+        """The fault itself, without its place."""
+        self.path = None if path is None else os.fspath(path)
+        self.line = line
+        """1 for the first line of the file; None where a line means nothing."""
+        self.column = column
+        """1 for the first column."""
+        self.remedy = remedy
+        """What the user can do, as an imperative."""
+        super().__init__(str(self))
+
+    def __str__(self) -> str:
+        place = "".join(f"{part}:" for part in (self.path, self.line, self.column) if part is not None)
+        text = f"{place} {self.what}" if place else self.what
+        return f"{text} ({self.remedy})" if self.remedy else text

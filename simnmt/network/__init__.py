@@ -1,0 +1,1 @@
+"""RTT series, their readers and synthetic processes, and links."""

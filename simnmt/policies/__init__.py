@@ -1,0 +1,1 @@
+"""Decisions: which device executes a request. Pure; neither simpy nor torch."""

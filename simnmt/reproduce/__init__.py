@@ -1,0 +1,1 @@
+"""The papers' tables as published, and ours beside them."""

@@ -1,0 +1,1 @@
+"""Request logs, summaries with intervals, run directories."""

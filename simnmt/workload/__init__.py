@@ -1,0 +1,1 @@
+"""Length pairs from corpora, the length regression, and arrival processes, as columns."""

@@ -1,0 +1,1 @@
+"""The SimPy world: one gateway, one cloud server, the link between them."""
