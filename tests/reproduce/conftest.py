@@ -1,0 +1,44 @@
+"""Synthetic rows for the tests of this folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from simnmt.reproduce.cnmt import published
+
+Rows = list[dict[str, Any]]
+
+
+@pytest.fixture
+def published_rows() -> Rows:
+    """Totals over the gateway's 1000 s as Table I implies them: the mean of both derivations."""
+    rows = []
+    for ratios in published.all_implied_ratios():
+        for policy, ratio in {"edge": 1.0, **ratios.targets}.items():
+            rows.append(
+                {
+                    "workload": ratios.workload,
+                    "network": ratios.network,
+                    "policy": policy,
+                    "total_latency_s": 1000 * ratio,
+                    "offloaded_share": {"edge": 0.0, "cloud": 1.0}.get(policy, 0.4),
+                }
+            )
+    return rows
+
+
+@pytest.fixture
+def tampered(published_rows: Rows) -> Callable[..., Rows]:
+    """`tampered(workload, network, policy, total_latency_s=...)`: the same with one row changed."""
+
+    def change(workload: str, network: str, policy: str, **changes: Any) -> Rows:
+        key = (workload, network, policy)
+        return [
+            {**r, **changes} if (r["workload"], r["network"], r["policy"]) == key else r
+            for r in published_rows
+        ]
+
+    return change

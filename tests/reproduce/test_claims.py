@@ -1,0 +1,76 @@
+"""The claims hold on the published totals and flip where a row is tampered with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from simnmt.reproduce.cnmt.claims import SLIPS, evaluate
+
+Rows = list[dict[str, Any]]
+KEYS = {"id", "claim", "published", "ours", "verdict", "why", "hardware_dependent", "basis"}
+
+
+def verdicts(rows: Rows) -> dict[str, str]:
+    return {record["id"][-2]: record["verdict"] for record in evaluate(rows)}
+
+
+def test_all_five_hold_on_the_published_totals(published_rows: Rows) -> None:
+    assert verdicts(published_rows) == dict.fromkeys("abcde", "holds")
+
+
+@pytest.mark.parametrize(
+    ("claim", "cell", "total_s"),
+    [
+        ("a", ("fr-en", "cp1", "naive"), 800.0),  # below the oracle's 869
+        ("b", ("de-en", "cp2", "cnmt"), 950.0),  # above the server's 902
+        ("c", ("fr-en", "cp2", "naive"), 815.0),  # a second lost cell beside EN-ZH CP2
+        ("d", ("fr-en", "cp1", "edge"), 1200.0),  # the gain against the gateway becomes larger on CP1
+        ("e", ("fr-en", "cp1", "cnmt"), 960.0),  # a GRU gap of 10 %
+    ],
+)
+def test_a_claim_flips_when_its_row_is_tampered_with(
+    tampered: Callable[..., Rows], claim: str, cell: tuple[str, str, str], total_s: float
+) -> None:
+    assert verdicts(tampered(*cell, total_latency_s=total_s))[claim] == "does not hold"
+
+
+def test_a_run_of_one_data_set_leaves_what_needs_others_unmeasured(published_rows: Rows) -> None:
+    rows = [row for row in published_rows if row["workload"] == "de-en"]
+    assert verdicts(rows) == {
+        "a": "holds",
+        "b": "holds",
+        "c": "holds",
+        "d": "holds",
+        "e": "not measurable here",
+    }
+    assert set(verdicts([]).values()) == {"not measurable here"}
+
+
+def test_with_less_than_six_cells_only_the_near_tie_may_be_lost(published_rows: Rows) -> None:
+    lost = {"policy": "naive", "total_latency_s": 1.0}
+    rows = [
+        {**row, **lost} if row["policy"] == "naive" else row
+        for row in published_rows
+        if row["workload"] == "de-en"
+    ]
+    assert verdicts(rows)["c"] == "does not hold"
+
+
+def test_cells_where_the_oracle_uses_one_device_are_left_out(tampered: Callable[..., Rows]) -> None:
+    rows = tampered("en-zh", "cp2", "oracle", offloaded_share=1.0)
+    ours = {record["id"][-2]: record["ours"] for record in evaluate(rows)}
+    assert ours["b"] == "in 5 of 5 cells" and "EN-ZH" not in ours["d"]
+
+
+def test_inferred_profiles_are_shown_as_fitted(published_rows: Rows) -> None:
+    fitted = evaluate(published_rows, {"inferred", "measured"})
+    assert all(set(record) == KEYS and record["basis"] == "fitted" for record in fitted)
+    assert all(("fitted" in record["why"]) == record["hardware_dependent"] for record in fitted)
+    assert {record["basis"] for record in evaluate(published_rows, {"measured"})} == {"measured"}
+
+
+def test_the_slips_are_listed() -> None:
+    assert len(SLIPS) == 7
