@@ -1,0 +1,54 @@
+"""When requests arrive: back to back, or as a Poisson process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from simnmt import streams
+from simnmt.configuration import Configuration
+
+
+class BackToBack(Configuration):
+    """Each request begins when the one before it ends: the paper's protocol, without queues (CNMT-02)."""
+
+    kind: Literal["back_to_back"] = "back_to_back"
+
+
+class Poisson(Configuration):
+    """Requests arrive independently of each other at a constant mean rate."""
+
+    kind: Literal["poisson"]
+    rate_rps: float = Field(gt=0)
+    """Mean requests per second, over all end nodes."""
+
+
+Arrivals = Annotated[BackToBack | Poisson, Field(discriminator="kind")]
+"""What a scenario may say under `arrivals`."""
+
+Gaps = Callable[[np.random.Generator, int], NDArray[np.float64]]
+
+
+def _poisson_gaps(config: Poisson) -> Gaps:
+    return lambda generator, count: generator.standard_exponential(count) / config.rate_rps
+
+
+_GAPS: dict[type[Configuration], Callable[..., Gaps] | None] = {BackToBack: None, Poisson: _poisson_gaps}
+"""The registry of kinds: a configuration -> how its gaps are drawn, None where the world itself sets the
+pace."""
+
+
+def times(config: BackToBack | Poisson, size: int, seed: int, replication: int) -> NDArray[np.float64] | None:
+    """Arrival times in seconds, shape (size,), sorted, the first one gap after zero; None for back to back.
+
+    A longer run with the same seed and replication begins with exactly the shorter one.
+    """
+    gaps = _GAPS[type(config)]
+    if gaps is None:
+        return None
+    # cumsum adds one after another, so that the times of a prefix are the prefix of the times, to the bit.
+    return np.cumsum(streams.draw(seed, replication, "arrivals", size, gaps(config)))

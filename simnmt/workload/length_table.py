@@ -1,0 +1,281 @@
+"""Joint counts of source and target lengths: all that simnmt keeps of a corpus, and what requests are
+drawn from."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from simnmt import streams
+from simnmt.workload.counting import counter
+from simnmt.workload.errors import CorpusError
+from simnmt.workload.text_lines import TextLines
+
+IntArray = NDArray[np.int64]
+
+VERSION = 1
+"""Of the file format."""
+MAX_PAIRS = 10**9 - 1
+"""numpy's multivariate hypergeometric draw, which `split` uses, takes no more."""
+
+_TITLE = "# simnmt length table, version "
+_COLUMNS = "src_len,tgt_len,count"
+_KEYS = ("name", "source", "src_unit", "tgt_unit", "filtered")
+_REMEDY = "write it with `simnmt corpus table`"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LengthTable:
+    """How often each pair of (source length, target length) occurs in a corpus.
+
+    The three columns have the same shape (distinct pairs,), sorted by (src_len, tgt_len), read-only. A target
+    length is the reference translation's: it stands in for what a model would emit.
+    """
+
+    name: str
+    source: str
+    """Where the text came from, and its licence; one line."""
+    src_unit: str
+    """What `src_len` counts, one of `counting.UNITS`."""
+    tgt_unit: str
+    src_len: IntArray
+    """Tokens, at least 1."""
+    tgt_len: IntArray
+    """Tokens, at least 1."""
+    count: IntArray
+    """Pairs, at least 1."""
+    filtered: str = ""
+    """The filter that was applied and what it dropped; empty where that is unknown."""
+
+    def __post_init__(self) -> None:
+        """Raises `CorpusError` for columns that are no table, and for an unknown unit."""
+        counter(self.src_unit), counter(self.tgt_unit)
+        for column in ("src_len", "tgt_len", "count"):
+            values = np.array(getattr(self, column), dtype=np.int64)
+            values.setflags(write=False)
+            object.__setattr__(self, column, values)
+        if not self.src_len.shape == self.tgt_len.shape == self.count.shape == (self.count.size,):
+            raise CorpusError(
+                f"length table {self.name}: its columns differ in shape",
+                remedy="give three equally long ones",
+            )
+        if not self.count.size:
+            raise CorpusError(f"length table {self.name}: no pairs", remedy="give at least one pair")
+        if min(self.src_len.min(), self.tgt_len.min(), self.count.min()) < 1:
+            raise CorpusError(
+                f"length table {self.name}: a length or count below 1", remedy="leave such pairs out"
+            )
+        src_step, tgt_step = np.diff(self.src_len), np.diff(self.tgt_len)
+        if not np.all((src_step > 0) | ((src_step == 0) & (tgt_step > 0))):
+            what = f"length table {self.name}: pairs are not distinct and sorted by (src_len, tgt_len)"
+            raise CorpusError(what, remedy="build it with LengthTable.of_pairs")
+        # Summed as floats, so that absurd counts cannot wrap around.
+        if self.count.sum(dtype=np.float64) > MAX_PAIRS:
+            raise CorpusError(
+                f"length table {self.name}: more than {MAX_PAIRS} pairs", remedy="use a sample of the corpus"
+            )
+
+    @classmethod
+    def of_pairs(
+        cls,
+        name: str,
+        source: str,
+        src_unit: str,
+        tgt_unit: str,
+        src_len: ArrayLike,
+        tgt_len: ArrayLike,
+        count: ArrayLike = 1,
+        filtered: str = "",
+    ) -> LengthTable:
+        """The table of pairs in any order, equal ones added up; `count` broadcasts over the pairs."""
+        src, tgt, times = np.broadcast_arrays(
+            *(np.asarray(x, dtype=np.int64) for x in (src_len, tgt_len, count))
+        )
+        pairs, row = np.unique(np.stack([src.ravel(), tgt.ravel()], axis=1), axis=0, return_inverse=True)
+        total = np.zeros(len(pairs), dtype=np.int64)
+        np.add.at(total, row.ravel(), times.ravel())
+        return cls(name, source, src_unit, tgt_unit, pairs[:, 0], pairs[:, 1], total, filtered)
+
+    @property
+    def pairs(self) -> int:
+        """Sentence pairs."""
+        return int(self.count.sum())
+
+    @property
+    def mean_src_len(self) -> float:
+        """Source tokens of a mean pair."""
+        return float(self.src_len @ self.count / self.pairs)
+
+    @property
+    def mean_tgt_len(self) -> float:
+        """Target tokens of a mean pair."""
+        return float(self.tgt_len @ self.count / self.pairs)
+
+    def split(self, fit_share: float, seed: int) -> tuple[LengthTable, LengthTable]:
+        """Deal the pairs out, none of them twice, into (those to fit on, those to evaluate on).
+
+        The first gets `fit_share` (strictly between 0 and 1) of the pairs, rounded, and each table gets at
+        least one. Which ones is drawn without replacement (multivariate hypergeometric) from `seed` alone.
+        Disjoint are the sentence pairs; two of them may well have the same lengths and lie on either side.
+
+        Raises `CorpusError` for a share outside (0, 1) and a table of a single pair.
+        """
+        if not 0.0 < fit_share < 1.0:
+            raise CorpusError(
+                f"share of pairs to fit on is {fit_share}", remedy="give a number between 0 and 1, e.g. 0.1"
+            )
+        if self.pairs < 2:
+            raise CorpusError(
+                f"length table {self.name}: one pair cannot be split",
+                remedy="give a corpus of two or more pairs",
+            )
+        wanted = min(max(round(fit_share * self.pairs), 1), self.pairs - 1)
+        fit = streams.stream(seed, 0, "fit_split").multivariate_hypergeometric(
+            self.count, wanted, method="marginals"
+        )
+        return self._with_count(fit), self._with_count(self.count - fit)
+
+    def sample(self, seed: int, replication: int, stream_name: str, size: int) -> tuple[IntArray, IntArray]:
+        """(src_len, tgt_len) of `size` requests, shape (size,) each, drawn with replacement by the pairs'
+        counts.
+
+        A longer sample with the same key begins with the shorter one.
+        """
+        uniform = streams.draw(
+            seed, replication, stream_name, size, lambda generator, count: generator.random(count)
+        )
+        # floor(u * pairs) is a pair's number: a uniform below 1 times a count below 2**53 rounds to less than it.
+        row = np.searchsorted(np.cumsum(self.count), (uniform * self.pairs).astype(np.int64), side="right")
+        return self.src_len[row], self.tgt_len[row]
+
+    def _with_count(self, count: IntArray) -> LengthTable:
+        occurs = count > 0
+        columns = (self.src_len[occurs], self.tgt_len[occurs], count[occurs])
+        return LengthTable(self.name, self.source, self.src_unit, self.tgt_unit, *columns, self.filtered)
+
+
+def write_table(path: str | os.PathLike[str], table: LengthTable) -> None:
+    """Write a table as CSV under a commented header; whole or not at all, the same bytes for the same table.
+
+    Raises `CorpusError` where the file cannot be written.
+    """
+    keys = [f"# {key}: {' '.join(getattr(table, key).split())}".rstrip() for key in _KEYS]
+    rows = zip(table.src_len.tolist(), table.tgt_len.tolist(), table.count.tolist(), strict=True)
+    text = "\n".join(
+        [
+            f"{_TITLE}{VERSION}",
+            *keys,
+            _COLUMNS,
+            *(f"{src_len},{tgt_len},{count}" for src_len, tgt_len, count in rows),
+            "",
+        ]
+    )
+    target = Path(path)
+    try:
+        with tempfile.TemporaryDirectory(prefix=".simnmt-", dir=target.parent) as folder:
+            whole = Path(folder) / target.name
+            whole.write_bytes(text.encode())
+            whole.replace(target)
+    except OSError as error:
+        remedy = "name a file in a folder that exists and that you may write to"
+        raise CorpusError(
+            f"cannot be written: {error.strerror or error}", path=target, remedy=remedy
+        ) from None
+
+
+def read_table(path: str | os.PathLike[str]) -> LengthTable:
+    """Read what `write_table` wrote; rows may stand in any order, and a line of the header may be any
+    comment.
+
+    Raises `CorpusError`, with the line, for another format or version, a missing key, an unknown unit, and
+    rows that are not three whole numbers of at least 1, or that repeat a pair.
+    """
+    lines = TextLines(path)
+    header = _read_header(lines)
+    first_line: dict[tuple[int, int], int] = {}
+    counts: list[int] = []
+    for text in lines:
+        src_len, tgt_len, count = _read_row(lines, text)
+        seen = first_line.setdefault((src_len, tgt_len), lines.read)
+        if seen != lines.read:
+            raise lines.fault(
+                f"pair {src_len},{tgt_len} already stands on line {seen}",
+                remedy="add their counts up in one row",
+            )
+        counts.append(count)
+    if not counts:
+        raise lines.fault("no pairs", remedy=_REMEDY)
+    pairs = np.array(list(first_line), dtype=np.int64)
+    order = np.lexsort((pairs[:, 1], pairs[:, 0]))
+    columns = (pairs[order, 0], pairs[order, 1], np.array(counts, dtype=np.int64)[order])
+    try:
+        return LengthTable(
+            header["name"],
+            header["source"],
+            header["src_unit"],
+            header["tgt_unit"],
+            *columns,
+            header.get("filtered", ""),
+        )
+    except CorpusError as error:
+        raise CorpusError(error.what, path=path, remedy=error.remedy) from None
+
+
+def _read_header(lines: TextLines) -> dict[str, str]:
+    header: dict[str, str] = {}
+    for text in lines:
+        if lines.read == 1:
+            if not text.startswith(_TITLE):
+                raise lines.fault(
+                    f"not a length table: it does not begin with {_TITLE.strip()!r}", remedy=_REMEDY
+                )
+            version = text.removeprefix(_TITLE).strip()
+            if version != str(VERSION):
+                raise lines.fault(f"version {version}, this simnmt reads version {VERSION}", remedy=_REMEDY)
+        elif not text.startswith("#"):
+            break
+        key, colon, value = text.removeprefix("#").partition(":")
+        key, value = key.strip(), value.strip()
+        if colon and key in _KEYS:
+            if key in header:
+                raise lines.fault(f"{key} is given twice", remedy="keep one of them")
+            if key.endswith("_unit"):
+                try:
+                    counter(value)
+                except CorpusError as error:
+                    raise lines.fault(error.what, remedy=error.remedy or _REMEDY) from None
+            header[key] = value
+    else:
+        raise lines.fault(f"no line {_COLUMNS!r}: the file is empty or cut off", remedy=_REMEDY)
+    if text.strip() != _COLUMNS:
+        raise lines.fault(f"expected the column names {_COLUMNS!r}, found {text[:60]!r}", remedy=_REMEDY)
+    for key in ("name", "source", "src_unit", "tgt_unit"):
+        if not header.get(key):
+            raise lines.fault(
+                f"the header has no {key!r}", remedy=f"add a line '# {key}: ...' above the column names"
+            )
+    return header
+
+
+def _read_row(lines: TextLines, text: str) -> tuple[int, int, int]:
+    fields = text.split(",")
+    if len(fields) != 3:
+        raise lines.fault(
+            f"expected {_COLUMNS}, found {text[:60]!r}",
+            remedy="write three whole numbers with commas between",
+        )
+    numbers = []
+    for name, field in zip(_COLUMNS.split(","), fields, strict=True):
+        # int() alone would let "1_000" and other scripts' digits pass.
+        if not (field.isascii() and field.isdigit() and len(field) < 10 and int(field) >= 1):
+            raise lines.fault(
+                f"{name} is {field[:20]!r}", remedy=f"give a whole number from 1 to {MAX_PAIRS}"
+            )
+        numbers.append(int(field))
+    src_len, tgt_len, count = numbers
+    return src_len, tgt_len, count

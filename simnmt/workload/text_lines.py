@@ -1,0 +1,89 @@
+"""Lines of a UTF-8 text file, plain or gzip, read one after another with their place known."""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import os
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, cast
+
+from simnmt.workload.errors import CorpusError
+
+_GZIP_MAGIC = b"\x1f\x8b"
+_UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_RECODE = "save the file as UTF-8, e.g. with iconv -t UTF-8"
+
+
+class TextLines:
+    """Iterates over a file's lines without their line end, at most once; `read` tells how many have come so
+    far.
+
+    Lines end at LF (a CR before it goes too), so that a form feed or U+2028 inside a sentence splits nothing.
+    A byte order mark at the start is dropped. Gzip is known by its first bytes, whatever the file's name.
+
+    Raises `CorpusError` for a file that cannot be read, undecodable bytes (column = byte in the line) and NUL
+    bytes.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.read = 0
+        """Lines handed out so far: the number of the current line, from 1."""
+        self._lines = self._decoded()
+
+    def __iter__(self) -> Iterator[str]:
+        return self._lines
+
+    def drain(self) -> int:
+        """Read to the end, and return the number of lines in the file."""
+        for _ in self._lines:
+            pass
+        return self.read
+
+    def fault(self, what: str, *, remedy: str, column: int | None = None) -> CorpusError:
+        """An error at the current line."""
+        return CorpusError(what, path=self.path, line=self.read or None, column=column, remedy=remedy)
+
+    def _open(self) -> IO[bytes]:
+        file = self.path.open("rb")
+        magic = file.read(2)
+        file.seek(0)
+        return cast("IO[bytes]", gzip.GzipFile(fileobj=file)) if magic == _GZIP_MAGIC else file
+
+    def _decoded(self) -> Iterator[str]:
+        try:
+            with self._open() as file:
+                for raw in file:
+                    self.read += 1
+                    yield self._text(raw)
+        except FileNotFoundError:
+            raise CorpusError("no such file", path=self.path, remedy="check the path") from None
+        except (gzip.BadGzipFile, zlib.error, EOFError) as error:
+            reason = str(error).rstrip(".")
+            raise self.fault(
+                f"broken gzip data after this line: {reason}", remedy="fetch or compress it again"
+            ) from None
+        except OSError as error:
+            raise CorpusError(
+                f"cannot be read: {error.strerror or error}",
+                path=self.path,
+                remedy="give a text file that you may read",
+            ) from None
+
+    def _text(self, raw: bytes) -> str:
+        if self.read == 1:
+            if raw.startswith(_UTF16_MARKS):
+                raise self.fault("UTF-16 text, not UTF-8", column=1, remedy=_RECODE)
+            raw = raw.removeprefix(codecs.BOM_UTF8)
+        try:
+            text = raw.decode()
+        except UnicodeDecodeError as error:
+            what = f"byte 0x{raw[error.start]:02x} is not UTF-8"
+            raise self.fault(what, column=error.start + 1, remedy=_RECODE) from None
+        if "\0" in text:
+            column = raw.index(b"\0") + 1
+            raise self.fault("NUL byte: binary or UTF-16 data, not UTF-8 text", column=column, remedy=_RECODE)
+        return text.removesuffix("\n").removesuffix("\r")
