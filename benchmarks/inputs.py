@@ -61,8 +61,8 @@ _PILOT = 65_536
 def cnmt_inputs(requests: int, load: float = 0.6, seed: int = 1) -> WorldInputs:
     """A synthetic world that sends about 60 % away and, open loop, offers its busier server a load of `load`.
 
-    The load is that with one cloud worker, set from a pilot of other draws (within 3 % at 20,000 requests): so a
-    longer world begins with the shorter one.
+    The load is that with one cloud worker, set from a pilot of other draws (within 3 % at 20,000 requests):
+    so a longer world begins with the shorter one.
     """
     pilot = _columns(_PILOT, seed, replication=1)
     present_transfer_s = pilot["uplink_s"] + pilot["downlink_s"]

@@ -66,6 +66,29 @@ def test_three_requests_by_hand() -> None:
     assert idiomatic.simulate_back_to_back(inputs)[0].tolist() == [10.0, 20.25, 30.75]
 
 
+def test_the_estimate_leaves_out_the_wait_at_the_cloud_and_comes_with_the_response() -> None:
+    """Request 2 decides by the answer to request 0, request 3 by that to request 1.
+
+    An estimate from 4 s on keeps a request local. Request 0 is answered at 10.5 s and measures 5.5 s.
+    Request 1, 4 s of waiting included, is away for 11 s and answered at 12 s: it measures 2 s.
+    """
+    four = np.ones(4)
+    inputs = WorldInputs(
+        arrival_s=np.array([0.0, 1.0, 11.5, 30.0]),
+        gateway_s=9.0 * four,
+        cloud_s=5.0 * four,
+        uplink_s=np.array([1.0, 1.0, 1.0, 1.0]),
+        downlink_s=np.array([4.5, 1.0, 1.0, 1.0]),
+        local_predicted_s=9.0 * four,
+        remote_predicted_s=5.0 * four,
+        initial_transfer_s=3.0,
+    )
+    for model in (idiomatic, ciw_model):
+        completion_s, target = model.simulate(inputs)
+        assert target.tolist() == [1, 1, 0, 1]
+        assert completion_s.tolist() == [10.5, 12.0, 20.5, 37.0]
+
+
 def test_back_to_back_follows_the_recursion() -> None:
     inputs = cnmt_inputs(REQUESTS)
     now_s, estimate_s = 0.0, inputs.initial_transfer_s
