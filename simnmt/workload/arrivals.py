@@ -38,8 +38,7 @@ def _poisson_gaps(config: Poisson) -> Gaps:
 
 
 _GAPS: dict[type[Configuration], Callable[..., Gaps] | None] = {BackToBack: None, Poisson: _poisson_gaps}
-"""The registry of kinds: a configuration -> how its gaps are drawn, None where the world itself sets the
-pace."""
+"""The registry of kinds: a configuration -> how its gaps are drawn; None where the world sets the pace."""
 
 
 def times(config: BackToBack | Poisson, size: int, seed: int, replication: int) -> NDArray[np.float64] | None:

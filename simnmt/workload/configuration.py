@@ -58,8 +58,7 @@ class TableFile(Configuration):
 
 
 class TextFiles(Configuration):
-    """Lengths from two text files of which line i of one is line i of the other, translated; plain or
-    gzip."""
+    """Lengths from two text files, plain or gzip; line i of one is line i of the other, translated."""
 
     source: FilePath
     """Path, relative to the scenario file."""
@@ -108,11 +107,10 @@ LengthsConfiguration = Annotated[
     Discriminator(
         _form,
         custom_error_type="no_lengths",
-        custom_error_message="expected a shipped table's @name, or a mapping with table, tsv, or source and target",
+        custom_error_message="expected the @name of a shipped table, or one of table, tsv, source and target",
     ),
 ]
-"""Where lengths come from. The tags stand in the location of pydantic's errors, and are no keys of the
-file."""
+"""Where lengths come from. The tags stand in the location of pydantic's errors; they are no keys."""
 
 Lengths = str | TableFile | TextFiles | TsvFile
 """A `LengthsConfiguration` once read."""

@@ -1,5 +1,4 @@
-"""Parallel text -> the joint counts of its lengths: two files line by line, or one with two tab-separated
-columns."""
+"""Parallel text -> the joint counts of its lengths: two files line by line, or one with two columns."""
 
 from __future__ import annotations
 

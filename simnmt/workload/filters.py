@@ -1,7 +1,10 @@
 """Which length pairs are dropped before anything is fitted or replayed (CNMT-08).
 
 The paper only cites its rules; these are simnmt's. They look at lengths alone, so a filter runs over the few
-thousand distinct pairs of a corpus, not over its lines.
+thousand distinct pairs of a corpus, not over its lines. What they can do has a limit: mismatched sentences of
+like length pass. With 10 % of randomly matched pairs added, the shift of the regression's slope falls to 0.25
+to 0.47 of itself on the shipped news and documentation tables, but to 0.6 on the small FLORES table and only
+to 0.75 on short everyday sentences, where few mismatches look odd.
 """
 
 from __future__ import annotations
@@ -48,8 +51,7 @@ FILTERS: dict[str, Mapping[str, Rule]] = {
     "cnmt": {"empty": empty, "too_long": too_long, "ratio": ratio},
     "none": {"empty": empty},
 }
-"""A filter's name -> its rules by name, in the order in which they are asked; an empty side is never a
-request."""
+"""A filter's name -> its rules by name, in the order they are asked; an empty side is never a request."""
 
 
 @dataclass(frozen=True, slots=True)

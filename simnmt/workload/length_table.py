@@ -1,5 +1,4 @@
-"""Joint counts of source and target lengths: all that simnmt keeps of a corpus, and what requests are
-drawn from."""
+"""Joint counts of source and target lengths: what is kept of a corpus, and requests are drawn from."""
 
 from __future__ import annotations
 
@@ -141,15 +140,14 @@ class LengthTable:
         return self._with_count(fit), self._with_count(self.count - fit)
 
     def sample(self, seed: int, replication: int, stream_name: str, size: int) -> tuple[IntArray, IntArray]:
-        """(src_len, tgt_len) of `size` requests, shape (size,) each, drawn with replacement by the pairs'
-        counts.
+        """(src_len, tgt_len) of `size` requests, shape (size,) each: pairs drawn with replacement.
 
         A longer sample with the same key begins with the shorter one.
         """
         uniform = streams.draw(
             seed, replication, stream_name, size, lambda generator, count: generator.random(count)
         )
-        # floor(u * pairs) is a pair's number: a uniform below 1 times a count below 2**53 rounds to less than it.
+        # floor(u * pairs) is a pair's number: u below 1 times a count below 2**53 rounds to less than it.
         row = np.searchsorted(np.cumsum(self.count), (uniform * self.pairs).astype(np.int64), side="right")
         return self.src_len[row], self.tgt_len[row]
 
@@ -189,8 +187,7 @@ def write_table(path: str | os.PathLike[str], table: LengthTable) -> None:
 
 
 def read_table(path: str | os.PathLike[str]) -> LengthTable:
-    """Read what `write_table` wrote; rows may stand in any order, and a line of the header may be any
-    comment.
+    """Read what `write_table` wrote; rows may stand in any order, further comments in the header.
 
     Raises `CorpusError`, with the line, for another format or version, a missing key, an unknown unit, and
     rows that are not three whole numbers of at least 1, or that repeat a pair.

@@ -18,8 +18,7 @@ _RECODE = "save the file as UTF-8, e.g. with iconv -t UTF-8"
 
 
 class TextLines:
-    """Iterates over a file's lines without their line end, at most once; `read` tells how many have come so
-    far.
+    """Iterates once over a file's lines, without their line ends; `read` tells how many have come so far.
 
     Lines end at LF (a CR before it goes too), so that a form feed or U+2028 inside a sentence splits nothing.
     A byte order mark at the start is dropped. Gzip is known by its first bytes, whatever the file's name.
