@@ -139,11 +139,15 @@ def read_profile(path: str | os.PathLike[str]) -> DeviceProfile:
     except OSError as error:
         raise ProfileError(f"cannot read the profile: {error.strerror}", path=path) from None
     except UnicodeDecodeError as error:
-        raise ProfileError(f"no UTF-8 text at byte {error.start}", path=path, remedy="a profile is a JSON file") from None
+        raise ProfileError(
+            f"no UTF-8 text at byte {error.start}", path=path, remedy="a profile is a JSON file"
+        ) from None
     try:
         content = json.loads(text, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
-        raise ProfileError(f"no JSON: {error.msg}", path=path, line=error.lineno, column=error.colno) from None
+        raise ProfileError(
+            f"no JSON: {error.msg}", path=path, line=error.lineno, column=error.colno
+        ) from None
     except ValueError as error:
         raise ProfileError(str(error), path=path) from None
     except RecursionError:
