@@ -8,7 +8,6 @@ import os
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, cast
 
 from simnmt.workload.errors import CorpusError
 
@@ -46,16 +45,12 @@ class TextLines:
         """An error at the current line."""
         return CorpusError(what, path=self.path, line=self.read or None, column=column, remedy=remedy)
 
-    def _open(self) -> IO[bytes]:
-        file = self.path.open("rb")
-        magic = file.read(2)
-        file.seek(0)
-        return cast("IO[bytes]", gzip.GzipFile(fileobj=file)) if magic == _GZIP_MAGIC else file
-
     def _decoded(self) -> Iterator[str]:
         try:
-            with self._open() as file:
-                for raw in file:
+            with self.path.open("rb") as file:
+                # Peeked at, not read and rewound: a pipe is a file too.
+                packed = file.peek(2).startswith(_GZIP_MAGIC)
+                for raw in gzip.GzipFile(fileobj=file) if packed else file:
                     self.read += 1
                     yield self._text(raw)
         except FileNotFoundError:
@@ -73,16 +68,16 @@ class TextLines:
             ) from None
 
     def _text(self, raw: bytes) -> str:
-        if self.read == 1:
-            if raw.startswith(_UTF16_MARKS):
-                raise self.fault("UTF-16 text, not UTF-8", column=1, remedy=_RECODE)
-            raw = raw.removeprefix(codecs.BOM_UTF8)
+        if self.read == 1 and raw.startswith(_UTF16_MARKS):
+            raise self.fault("UTF-16 text, not UTF-8", column=1, remedy=_RECODE)
         try:
             text = raw.decode()
         except UnicodeDecodeError as error:
             what = f"byte 0x{raw[error.start]:02x} is not UTF-8"
             raise self.fault(what, column=error.start + 1, remedy=_RECODE) from None
         if "\0" in text:
-            column = raw.index(b"\0") + 1
-            raise self.fault("NUL byte: binary or UTF-16 data, not UTF-8 text", column=column, remedy=_RECODE)
+            what = "NUL byte: binary or UTF-16 data, not UTF-8 text"
+            raise self.fault(what, column=raw.index(b"\0") + 1, remedy=_RECODE)
+        if self.read == 1:
+            text = text.removeprefix("\ufeff")
         return text.removesuffix("\n").removesuffix("\r")
