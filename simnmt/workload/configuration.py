@@ -29,17 +29,13 @@ def _known_unit(unit: str) -> str:
 def _known_filter(name: str) -> str:
     if name not in FILTERS:
         remedy = nearest(name, FILTERS)
-        raise PydanticCustomError(
-            "unknown_filter", "unknown filter {name} ({remedy})", {"name": name, "remedy": remedy}
-        )
+        raise PydanticCustomError("unknown_filter", "unknown filter {name} ({remedy})", {"name": name, "remedy": remedy})
     return name
 
 
 def _at_name(name: str) -> str:
     if not name.startswith("@") or len(name) < 2:
-        what = (
-            "{name} is no @name of a shipped length table (for a file of yours write a mapping, table: PATH)"
-        )
+        what = "{name} is no @name of a shipped length table (for a file of yours write a mapping, table: PATH)"
         raise PydanticCustomError("not_a_shipped_name", what, {"name": name})
     return name
 
@@ -124,7 +120,7 @@ class WorkloadConfiguration(Configuration):
     arrivals: Arrivals = BackToBack()
     """When requests arrive."""
     end_nodes: int = Field(default=1, ge=1)
-    """End nodes behind the gateway; requests come from them in turn."""
+    """End nodes that share the gateway; their requests together make up the arrivals."""
 
 
 def load_lengths(config: Lengths, base: Path) -> LengthTable:
@@ -134,9 +130,7 @@ def load_lengths(config: Lengths, base: Path) -> LengthTable:
     """
     if isinstance(config, TextFiles):
         source, target = input_paths(config, base)
-        return read_corpus(
-            source, target, src_unit=config.src_unit, tgt_unit=config.tgt_unit, filter=config.filter
-        )[0]
+        return read_corpus(source, target, src_unit=config.src_unit, tgt_unit=config.tgt_unit, filter=config.filter)[0]
     (path,) = input_paths(config, base)
     if isinstance(config, TsvFile):
         return read_corpus(path, src_unit=config.src_unit, tgt_unit=config.tgt_unit, filter=config.filter)[0]
@@ -157,9 +151,7 @@ def resolved(config: Lengths, base: Path) -> Lengths:
     """The same configuration with absolute paths; an `@name` stays, since it means the same everywhere."""
     if isinstance(config, str):
         return config
-    return config.model_copy(
-        update={key: str((base / getattr(config, key)).resolve()) for key in _path_keys(config)}
-    )
+    return config.model_copy(update={key: str((base / getattr(config, key)).resolve()) for key in _path_keys(config)})
 
 
 def _path_keys(config: TableFile | TextFiles | TsvFile) -> list[str]:

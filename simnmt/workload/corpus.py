@@ -52,9 +52,7 @@ def read_corpus(
     count = np.array(list(pairs.values()), dtype=np.int64)
     kept, dropped = keep(filter, lengths[:, 0], lengths[:, 1], count)
     if not kept.any():
-        remedy = (
-            "check that line i of both sides belongs together and that each side's unit fits its language"
-        )
+        remedy = "check that line i of both sides belongs together and that each side's unit fits its language"
         raise CorpusError(f"no pair is left, filter {dropped}", path=source, remedy=remedy)
     table = LengthTable.of_pairs(
         name or "-".join(_bare(file) for file in files),
@@ -69,17 +67,13 @@ def read_corpus(
     return table, dropped
 
 
-def _count_files(
-    source: TextLines, target: TextLines, count_src: Count, count_tgt: Count
-) -> Counter[tuple[int, int]]:
+def _count_files(source: TextLines, target: TextLines, count_src: Count, count_tgt: Count) -> Counter[tuple[int, int]]:
     src_lengths: Iterable[int] = map(count_src, source)
     pairs = Counter(zip(src_lengths, map(count_tgt, target), strict=False))
     src_lines, tgt_lines = source.drain(), target.drain()
     if src_lines != tgt_lines:
         what = f"{src_lines} lines, but {target.path} has {tgt_lines}"
-        raise CorpusError(
-            what, path=source.path, remedy="give two files of which line i is line i's translation"
-        )
+        raise CorpusError(what, path=source.path, remedy="give two files of which line i is line i's translation")
     return pairs
 
 

@@ -78,9 +78,7 @@ class Dropped:
         return f"{self.filter}: {self.pairs_read} pairs read, {self.pairs_dropped} dropped ({by_rule})"
 
 
-def keep(
-    name: str, src_len: IntArray, tgt_len: IntArray, count: IntArray
-) -> tuple[NDArray[np.bool_], Dropped]:
+def keep(name: str, src_len: IntArray, tgt_len: IntArray, count: IntArray) -> tuple[NDArray[np.bool_], Dropped]:
     """Which of the distinct pairs, each occurring `count` times, the filter `name` keeps, and what it drops.
 
     Raises `CorpusError` for a filter that is not in `FILTERS`.

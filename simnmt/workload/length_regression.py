@@ -81,9 +81,7 @@ def fit_lengths(table: LengthTable) -> LengthFit:
 
     mean_weight = np.bincount(row, weights=weight).astype(np.float64)
     means = np.bincount(row, weights=weight * table.tgt_len) / mean_weight
-    pairs_r2, pairs_mse = _goodness(
-        table.tgt_len - (slope * table.src_len + offset), table.tgt_len, weight, varied
-    )
+    pairs_r2, pairs_mse = _goodness(table.tgt_len - (slope * table.src_len + offset), table.tgt_len, weight, varied)
     residual = means - (slope * src_lengths + offset)
     means_r2, means_mse = _goodness(residual, means, mean_weight, varied)
     unweighted_r2, unweighted_mse = _goodness(residual, means, np.ones(len(means)), varied)

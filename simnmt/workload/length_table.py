@@ -66,18 +66,14 @@ class LengthTable:
         if not self.count.size:
             raise CorpusError(f"length table {self.name}: no pairs", remedy="give at least one pair")
         if min(self.src_len.min(), self.tgt_len.min(), self.count.min()) < 1:
-            raise CorpusError(
-                f"length table {self.name}: a length or count below 1", remedy="leave such pairs out"
-            )
+            raise CorpusError(f"length table {self.name}: a length or count below 1", remedy="leave such pairs out")
         src_step, tgt_step = np.diff(self.src_len), np.diff(self.tgt_len)
         if not np.all((src_step > 0) | ((src_step == 0) & (tgt_step > 0))):
             what = f"length table {self.name}: pairs are not distinct and sorted by (src_len, tgt_len)"
             raise CorpusError(what, remedy="build it with LengthTable.of_pairs")
         # Summed as floats, so that absurd counts cannot wrap around.
         if self.count.sum(dtype=np.float64) > MAX_PAIRS:
-            raise CorpusError(
-                f"length table {self.name}: more than {MAX_PAIRS} pairs", remedy="use a sample of the corpus"
-            )
+            raise CorpusError(f"length table {self.name}: more than {MAX_PAIRS} pairs", remedy="use a sample of the corpus")
 
     @classmethod
     def of_pairs(
@@ -92,9 +88,7 @@ class LengthTable:
         filtered: str = "",
     ) -> LengthTable:
         """The table of pairs in any order, equal ones added up; `count` broadcasts over the pairs."""
-        src, tgt, times = np.broadcast_arrays(
-            *(np.asarray(x, dtype=np.int64) for x in (src_len, tgt_len, count))
-        )
+        src, tgt, times = np.broadcast_arrays(*(np.asarray(x, dtype=np.int64) for x in (src_len, tgt_len, count)))
         pairs, row = np.unique(np.stack([src.ravel(), tgt.ravel()], axis=1), axis=0, return_inverse=True)
         total = np.zeros(len(pairs), dtype=np.int64)
         np.add.at(total, row.ravel(), times.ravel())
@@ -125,18 +119,14 @@ class LengthTable:
         Raises `CorpusError` for a share outside (0, 1) and a table of a single pair.
         """
         if not 0.0 < fit_share < 1.0:
-            raise CorpusError(
-                f"share of pairs to fit on is {fit_share}", remedy="give a number between 0 and 1, e.g. 0.1"
-            )
+            raise CorpusError(f"share of pairs to fit on is {fit_share}", remedy="give a number between 0 and 1, e.g. 0.1")
         if self.pairs < 2:
             raise CorpusError(
                 f"length table {self.name}: one pair cannot be split",
                 remedy="give a corpus of two or more pairs",
             )
         wanted = min(max(round(fit_share * self.pairs), 1), self.pairs - 1)
-        fit = streams.stream(seed, 0, "fit_split").multivariate_hypergeometric(
-            self.count, wanted, method="marginals"
-        )
+        fit = streams.stream(seed, 0, "fit_split").multivariate_hypergeometric(self.count, wanted, method="marginals")
         return self._with_count(fit), self._with_count(self.count - fit)
 
     def sample(self, seed: int, replication: int, stream_name: str, size: int) -> tuple[IntArray, IntArray]:
@@ -144,9 +134,7 @@ class LengthTable:
 
         A longer sample with the same key begins with the shorter one.
         """
-        uniform = streams.draw(
-            seed, replication, stream_name, size, lambda generator, count: generator.random(count)
-        )
+        uniform = streams.draw(seed, replication, stream_name, size, lambda generator, count: generator.random(count))
         # floor(u * pairs) is a pair's number: u below 1 times a count below 2**53 rounds to less than it.
         row = np.searchsorted(np.cumsum(self.count), (uniform * self.pairs).astype(np.int64), side="right")
         return self.src_len[row], self.tgt_len[row]
@@ -181,9 +169,7 @@ def write_table(path: str | os.PathLike[str], table: LengthTable) -> None:
             whole.replace(target)
     except OSError as error:
         remedy = "name a file in a folder that exists and that you may write to"
-        raise CorpusError(
-            f"cannot be written: {error.strerror or error}", path=target, remedy=remedy
-        ) from None
+        raise CorpusError(f"cannot be written: {error.strerror or error}", path=target, remedy=remedy) from None
 
 
 def read_table(path: str | os.PathLike[str]) -> LengthTable:
@@ -228,9 +214,7 @@ def _read_header(lines: TextLines) -> dict[str, str]:
     for text in lines:
         if lines.read == 1:
             if not text.startswith(_TITLE):
-                raise lines.fault(
-                    f"not a length table: it does not begin with {_TITLE.strip()!r}", remedy=_REMEDY
-                )
+                raise lines.fault(f"not a length table: it does not begin with {_TITLE.strip()!r}", remedy=_REMEDY)
             version = text.removeprefix(_TITLE).strip()
             if version != str(VERSION):
                 raise lines.fault(f"version {version}, this simnmt reads version {VERSION}", remedy=_REMEDY)
@@ -253,9 +237,7 @@ def _read_header(lines: TextLines) -> dict[str, str]:
         raise lines.fault(f"expected the column names {_COLUMNS!r}, found {text[:60]!r}", remedy=_REMEDY)
     for key in ("name", "source", "src_unit", "tgt_unit"):
         if not header.get(key):
-            raise lines.fault(
-                f"the header has no {key!r}", remedy=f"add a line '# {key}: ...' above the column names"
-            )
+            raise lines.fault(f"the header has no {key!r}", remedy=f"add a line '# {key}: ...' above the column names")
     return header
 
 
@@ -270,9 +252,7 @@ def _read_row(lines: TextLines, text: str) -> tuple[int, int, int]:
     for name, field in zip(_COLUMNS.split(","), fields, strict=True):
         # int() alone would let "1_000" and other scripts' digits pass.
         if not (field.isascii() and field.isdigit() and len(field) < 10 and int(field) >= 1):
-            raise lines.fault(
-                f"{name} is {field[:20]!r}", remedy=f"give a whole number from 1 to {MAX_PAIRS}"
-            )
+            raise lines.fault(f"{name} is {field[:20]!r}", remedy=f"give a whole number from 1 to {MAX_PAIRS}")
         numbers.append(int(field))
     src_len, tgt_len, count = numbers
     return src_len, tgt_len, count

@@ -57,9 +57,7 @@ class TextLines:
             raise CorpusError("no such file", path=self.path, remedy="check the path") from None
         except (gzip.BadGzipFile, zlib.error, EOFError) as error:
             reason = str(error).rstrip(".")
-            raise self.fault(
-                f"broken gzip data after this line: {reason}", remedy="fetch or compress it again"
-            ) from None
+            raise self.fault(f"broken gzip data after this line: {reason}", remedy="fetch or compress it again") from None
         except OSError as error:
             raise CorpusError(
                 f"cannot be read: {error.strerror or error}",

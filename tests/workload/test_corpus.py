@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import gzip
+import os
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -55,6 +57,19 @@ def test_gzip_tsv_bom_and_crlf_give_the_same_table(tmp_path: Path) -> None:
     assert rows(read(written(tmp_path, "pairs.tsv", tsv))[0]) == expected
     # Known by its content, not by its name.
     assert rows(read(written(tmp_path, "pairs.bin", gzip.compress(tsv.encode())))[0]) == expected
+
+
+@pytest.mark.skipif(not Path("/dev/fd").exists(), reason="the system has no /dev/fd")
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_a_pipe_is_a_file_too(pack: Callable[[bytes], bytes]) -> None:
+    """As in `simnmt corpus fit <(cut -f1 all.tsv) <(cut -f2 all.tsv)`: read once, never rewound."""
+    reader, writer = os.pipe()
+    try:
+        os.write(writer, pack(b"a b\tc\n"))
+        os.close(writer)
+        assert rows(read(Path(f"/dev/fd/{reader}"))[0]) == [(2, 1, 1)]
+    finally:
+        os.close(reader)
 
 
 def test_a_byte_order_mark_is_no_character_and_shifts_no_column(tmp_path: Path) -> None:
