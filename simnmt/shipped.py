@@ -21,7 +21,11 @@ def folder(kind: Kind) -> Path:
 
 def names(kind: Kind) -> list[str]:
     """Names that `@name` may take for this kind, sorted."""
-    return sorted(path.name.split(".", 1)[0] for path in folder(kind).iterdir() if path.is_file() and path.suffix != ".md")
+    return sorted(
+        path.name.split(".", 1)[0]
+        for path in folder(kind).iterdir()
+        if path.is_file() and path.suffix != ".md"
+    )
 
 
 def find(kind: Kind, name: str) -> Path:
@@ -30,9 +34,15 @@ def find(kind: Kind, name: str) -> Path:
     Raises `InputError` naming the nearest shipped name where there is none.
     """
     bare = name.removeprefix("@")
-    matches = [path for path in folder(kind).iterdir() if path.is_file() and path.name.split(".", 1)[0] == bare]
+    matches = [
+        path for path in folder(kind).iterdir() if path.is_file() and path.name.split(".", 1)[0] == bare
+    ]
     if not matches:
         near = difflib.get_close_matches(bare, names(kind), n=1)
-        hint = f"did you mean @{near[0]}?" if near else "known: " + ", ".join(f"@{known}" for known in names(kind))
+        hint = (
+            f"did you mean @{near[0]}?"
+            if near
+            else "known: " + ", ".join(f"@{known}" for known in names(kind))
+        )
         raise InputError(f"@{bare}: nothing of that name is shipped under {kind}", remedy=hint)
     return matches[0]

@@ -63,9 +63,7 @@ def read_rtt_csv(
         if time == before:
             raise rows.wrong(f"time {said} stands twice", line, time_at, "keep one row per time")
         if time < before:
-            raise rows.wrong(
-                f"time {said} is earlier than the row before", line, time_at, "sort the rows by time"
-            )
+            raise rows.wrong(f"time {said} is earlier than the row before", line, time_at, "sort the rows by time")
         before = time
         rtt = math.nan if not cells[rtt_at].strip() else rows.number(line, cells, rtt_at)
         if math.isnan(rtt):
@@ -238,9 +236,7 @@ def _text(path: Path) -> str:
         line = raw.count(b"\n", 0, error.start) + 1
         column = error.start - raw.rfind(b"\n", 0, error.start)
         what = f"byte 0x{raw[error.start]:02x} is not UTF-8 text"
-        raise TraceError(
-            what, path=path, line=line, column=column, remedy="save the file as UTF-8 CSV"
-        ) from None
+        raise TraceError(what, path=path, line=line, column=column, remedy="save the file as UTF-8 CSV") from None
 
 
 def _is_number(cell: str) -> bool:

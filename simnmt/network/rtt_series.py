@@ -84,9 +84,7 @@ class RttSeries:
             raise self._wrong(f"cannot be scaled to a mean of {mean_s} s, which is not positive")
         factor = mean_s / self.mean_s
         note = f"every RTT times {factor:.4g} for a mean of {mean_s * 1e3:.6g} ms"
-        return replace(
-            self, rtt_s=self.rtt_s * factor, source=f"{self.source}; {note}" if self.source else note
-        )
+        return replace(self, rtt_s=self.rtt_s * factor, source=f"{self.source}; {note}" if self.source else note)
 
     def _wrong(self, what: str) -> TraceError:
         return TraceError(f"RTT series {self.name}: {what}")

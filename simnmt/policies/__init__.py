@@ -1,1 +1,21 @@
 """Decisions: which device executes a request. Pure; neither simpy nor torch."""
+
+from simnmt.policies.cnmt import CNmt, constant_length
+from simnmt.policies.decision import CLOUD, GATEWAY, Decide, Policy, least_total
+from simnmt.policies.fixed import Fixed
+from simnmt.policies.oracle import Oracle
+from simnmt.policies.threshold import Threshold, threshold
+
+__all__ = [
+    "CLOUD",
+    "GATEWAY",
+    "CNmt",
+    "Decide",
+    "Fixed",
+    "Oracle",
+    "Policy",
+    "Threshold",
+    "constant_length",
+    "least_total",
+    "threshold",
+]

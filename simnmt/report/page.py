@@ -1,0 +1,124 @@
+"""The page of one run: everything it says, in one HTML file that needs nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from simnmt import __version__
+from simnmt.report.figures import embedded, estimating_policy, figures
+from simnmt.report.plotly_js import packed
+from simnmt.report.table import cell_of, is_number, number, table
+
+if TYPE_CHECKING:
+    from simnmt.results.result import Cell, RunResult
+
+_HERE = Path(__file__).resolve().parent
+_COLOURS = ("edge", "cloud", "oracle", "naive", "cnmt")
+"""Policies with a colour of their own (`page.css`); others take the colours after these, in the order they appear."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedTable:
+    """A paper's table beside ours, ready to be shown: what was published, what is ours, and what does not fit in the paper."""
+
+    title: str
+    columns: Sequence[str]
+    """Heads of all columns, the unit in them; the first names the line."""
+    rows: Sequence[Sequence[str]]
+    """As many texts in each as there are columns."""
+    notes: Sequence[str] = ()
+    """Slips of the paper, how ours came about: one sentence each."""
+    spans: Sequence[tuple[str, int]] = ()
+    """An upper header (text, columns spanned) that keeps published and ours apart; the columns' count, or nothing."""
+
+
+def render(result: RunResult, *, published_tables: Sequence[PublishedTable] = ()) -> str:
+    """The page as text, to be written as UTF-8; the same result gives the same text.
+
+    It opens from disk without a network, and every name that came with the input is escaped.
+    """
+    colours = _colours(result)
+    cells = {(cell.workload, cell.network): cell for cell in result.cells}
+    first = result.rows[0] if result.rows else {}
+    environment = Environment(
+        loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.get_template("page.html.j2").render(
+        result=result,
+        version=__version__,
+        seed=getattr(result, "seed", None),
+        replications=first.get("replications"),
+        requests=first.get("requests"),
+        verdicts=[(verdict, _trivial(result, verdict)) for verdict in result.verdicts],
+        table=table(result.rows, result.comparisons, colours),
+        cells=cells,
+        sections=[_section(index, cell, colours) for index, cell in enumerate(result.cells)],
+        lengths=_once((cell.workload, cell) for cell in result.cells),
+        series=_once((cell.network, cell) for cell in result.cells),
+        devices=_once((cell.workload, cell) for cell in result.cells),
+        published_tables=published_tables,
+        span_starts=_span_starts,
+        grouped=lambda count: number(count, 0),
+        style=_asset("page.css"),
+        script=_asset("page.js"),
+        plotly=Markup(packed()),  # noqa: S704  base64 holds nothing to escape
+    )
+
+
+def _section(index: int, cell: Cell, colours: dict[str, int]) -> dict[str, Any]:
+    """One cell's figures: their data as JSON, and the words around them."""
+    content = figures(cell)
+    content["colours"] = [colours[policy] for policy in cell.logs]
+    return {
+        "index": index,
+        "cell": cell,
+        "json": Markup(embedded(content)),  # noqa: S704  `embedded` escapes for a script element
+        "estimating": estimating_policy(cell.logs),
+        "sampled": len(content["plane"]["src_len"]),
+        "requests": next(iter(cell.logs.values()))["src_len"].size,
+    }
+
+
+def _trivial(result: RunResult, verdict: dict[str, Any]) -> str:
+    """Why there is little to choose in this cell; empty where there is."""
+    if not verdict["trivial"]:
+        return ""
+    for row in result.rows:
+        if cell_of(row) == cell_of(verdict) and row["policy"] == "oracle" and is_number(row["offloaded_share"]):
+            return f"The oracle offloads {100 * row['offloaded_share']:.0f}\u202f% here: the choice is nearly trivial."
+    return "The choice is nearly trivial here."
+
+
+def _colours(result: RunResult) -> dict[str, int]:
+    """Policy -> index of its colour, the same in every table and figure."""
+    names = dict.fromkeys(row["policy"] for row in result.rows) | dict.fromkeys(
+        policy for cell in result.cells for policy in cell.logs
+    )
+    others = [name for name in names if name not in _COLOURS]
+    return {name: _COLOURS.index(name) if name in _COLOURS else len(_COLOURS) + others.index(name) % 3 for name in names}
+
+
+def _once(named: Any) -> dict[str, Cell]:
+    """The first cell of each name."""
+    found: dict[str, Cell] = {}
+    for name, cell in named:
+        found.setdefault(name, cell)
+    return found
+
+
+def _span_starts(spans: Sequence[tuple[str, int]]) -> list[int]:
+    """Columns at which a new span of the upper header begins, the first span's aside."""
+    ends = list(accumulate(columns for _, columns in spans))
+    return ends[:-1]
+
+
+def _asset(name: str) -> Markup:
+    """Our own style or script, which goes in as it stands."""
+    return Markup((_HERE / name).read_text(encoding="utf-8"))  # noqa: S704

@@ -1,0 +1,58 @@
+"""Fewer points that draw the same picture: quantiles of a distribution, extremes of a series, rounding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Column = NDArray[Any]
+
+
+def shares(count: int) -> NDArray[np.float64]:
+    """About 500 cumulated shares from 0 to 1, each decade of the tail as finely cut as the body; none finer than 1 / `count`."""
+    body = np.linspace(0.0, 0.9, 271)
+    tail = 1.0 - np.logspace(-1.0, -6.0, 5 * 45 + 1)
+    finest = 1.0 / max(count, 1)
+    return np.concatenate([body, tail[(tail > 0.9) & (1.0 - tail > finest)], [1.0]])
+
+
+def quantiles(values: Column, at: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Quantiles by one sort, interpolated linearly; empty for no values."""
+    if values.size == 0:
+        return np.empty(0)
+    ordered = np.sort(values)
+    place = at * (ordered.size - 1)
+    below = place.astype(np.int64)
+    above = np.minimum(below + 1, ordered.size - 1)
+    return np.asarray(ordered[below] + (place - below) * (ordered[above] - ordered[below]), dtype=np.float64)
+
+
+def extremes(values: Column, most: int) -> NDArray[np.int64]:
+    """Indices of at most `most` points that keep every peak and trough a picture of that width can show.
+
+    The series is cut into equal buckets, of which each keeps its least and its greatest value; first and last always stay.
+    """
+    if values.size <= most:
+        return np.arange(values.size)
+    buckets = max((most - 2) // 2, 1)
+    starts = np.linspace(0, values.size, buckets + 1).astype(np.int64)
+    kept = [0, values.size - 1]
+    for start, end in zip(starts[:-1].tolist(), starts[1:].tolist()):
+        piece = values[start:end]
+        kept += [start + int(np.argmin(piece)), start + int(np.argmax(piece))]
+    return np.unique(np.array(kept, dtype=np.int64))
+
+
+def changes(values: Column) -> NDArray[np.int64]:
+    """Indices where a step function takes a new value, and its last index."""
+    if values.size == 0:
+        return np.empty(0, dtype=np.int64)
+    moved = np.flatnonzero(values[1:] != values[:-1]) + 1
+    return np.unique(np.concatenate([[0], moved, [values.size - 1]]).astype(np.int64))
+
+
+def numbers(values: Column, digits: int = 5) -> list[float | None]:
+    """Plain floats of so many significant digits, the shortest text JSON can hold; None where not finite."""
+    return [float(f"{value:.{digits}g}") if np.isfinite(value) else None for value in values.tolist()]

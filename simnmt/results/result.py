@@ -1,0 +1,120 @@
+"""What a run gives back: tables for a notebook, and all that a page needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simnmt.results.request_log import Log
+from simnmt.results.summary import Row
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Series(Protocol):
+    """The RTT series of a network, as a page shows it."""
+
+    name: str
+    kind: str
+    source: str
+    time_s: NDArray[np.float64]
+    rtt_s: NDArray[np.float64]
+    duration_s: float
+    lost: int
+
+    @property
+    def mean_s(self) -> float:
+        """Mean over time, seconds."""
+        ...
+
+
+class Lengths(Protocol):
+    """Where a workload's lengths come from."""
+
+    name: str
+    source: str
+    src_unit: str
+    tgt_unit: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One workload on one network: replication 0, under every policy."""
+
+    workload: str
+    network: str
+    lengths: Lengths
+    series: Series
+    regression_slope: float
+    regression_offset: float
+    planes: tuple[tuple[float, float, float], ...]
+    """What C-NMT believes of each target: seconds per source token, per target token, fixed."""
+    profile_kinds: tuple[str, ...]
+    """How the numbers of each target's profile are known."""
+    profile_names: tuple[str, ...]
+    logs: Mapping[str, Log]
+    """Policy -> request log."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """The result of a scenario."""
+
+    name: str
+    seed: int
+    rows: list[Row]
+    """One per workload, network and policy (see `simnmt.results.summary`)."""
+    comparisons: list[Row]
+    verdicts: list[Row]
+    fits: list[Row]
+    """Per workload and device: what the policies believe, and how good it is."""
+    cells: list[Cell]
+    notes: list[str] = field(default_factory=list)
+    """What a reader must know to judge the numbers."""
+    tables: list[Any] = field(default_factory=list)
+    """Published tables beside ours, ready to be shown."""
+    scenario: dict[str, Any] = field(default_factory=dict)
+    """The resolved scenario."""
+
+    @property
+    def summary(self) -> pd.DataFrame:
+        """The rows as a table: one per workload, network and policy; seconds."""
+        import pandas as pd
+
+        return pd.DataFrame(self.rows)
+
+    @property
+    def differences(self) -> pd.DataFrame:
+        """The paired comparisons as a table, percent."""
+        import pandas as pd
+
+        return pd.DataFrame(self.comparisons)
+
+    @property
+    def requests(self) -> pd.DataFrame:
+        """Every request of replication 0, with its workload, network and policy."""
+        import pandas as pd
+
+        frames = [
+            pd.DataFrame(log).assign(workload=cell.workload, network=cell.network, policy=policy)
+            for cell in self.cells
+            for policy, log in cell.logs.items()
+        ]
+        return pd.concat(frames, ignore_index=True).astype(dict.fromkeys(("workload", "network", "policy"), "category"))
+
+    def document(self) -> dict[str, Any]:
+        """What summary.json holds."""
+        return {
+            "name": self.name,
+            "seed": self.seed,
+            "rows": self.rows,
+            "comparisons": self.comparisons,
+            "verdicts": self.verdicts,
+            "fits": self.fits,
+            "notes": self.notes,
+        }

@@ -1,0 +1,134 @@
+"""From the runs of all replications to rows, paired comparisons and a verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from simnmt.results.request_log import Log
+from simnmt.results.statistics import latency_quantiles, over_replications
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RunKey:
+    """Which run: one policy on one workload and network, in one replication."""
+
+    workload: str
+    network: str
+    policy: str
+    replication: int
+
+
+def measure(log: Log, best_target: np.ndarray) -> dict[str, float | None]:
+    """The numbers of one run. `best_target`: where each request's execution plus transfer is truly least, queues left out."""
+    latency_s = np.asarray(log["latency_s"], np.float64)
+    return {
+        "total_latency_s": float(latency_s.sum()),
+        "mean_latency_s": float(latency_s.mean()),
+        **latency_quantiles(latency_s),
+        "offloaded_share": float((log["target"] != 0).mean()),
+        "misrouted_share": float((log["target"] != best_target).mean()),
+        "mean_queue_s": float(log["t_queue_s"].mean()),
+        "mean_execution_s": float(log["t_exe_s"].mean()),
+        "mean_transfer_s": float(log["t_tx_s"].mean()),
+        "mean_estimate_age_s": float(log["rtt_estimate_age_s"].mean()),
+        "makespan_s": float((log["arrival_s"] + latency_s).max()),
+    }
+
+
+def with_regret(runs: Mapping[RunKey, dict[str, float | None]], oracle: str | None) -> dict[RunKey, dict[str, float | None]]:
+    """Add `regret_s`: total latency above the oracle's in the same replication; None where there is no oracle."""
+    regrets: dict[RunKey, dict[str, float | None]] = {}
+    for key, numbers in runs.items():
+        regret: float | None = None
+        if oracle is not None:
+            best = runs[RunKey(key.workload, key.network, oracle, key.replication)]
+            regret = _number(numbers["total_latency_s"]) - _number(best["total_latency_s"])
+        regrets[key] = {**numbers, "regret_s": regret}
+    return regrets
+
+
+WITH_INTERVAL = ("total_latency_s", "mean_latency_s", "p95_latency_s", "regret_s")
+"""Numbers whose 95 % interval over replications stands beside them, as `..._low` and `..._high`."""
+
+
+def rows(runs: Mapping[RunKey, dict[str, float | None]], requests: int) -> list[Row]:
+    """One row per workload, network and policy: means over the replications, in the order of the runs."""
+    grouped = _by_policy(runs)
+    table: list[Row] = []
+    for (workload, network, policy), replications in grouped.items():
+        row: Row = {
+            "workload": workload,
+            "network": network,
+            "policy": policy,
+            "replications": len(replications),
+            "requests": requests,
+        }
+        for name in replications[0]:
+            values = [numbers[name] for numbers in replications]
+            if any(value is None for value in values):
+                row[name] = None
+                if name in WITH_INTERVAL:
+                    row[f"{name}_low"] = row[f"{name}_high"] = None
+                continue
+            estimate = over_replications([_number(value) for value in values])
+            row[name] = estimate.mean
+            if name in WITH_INTERVAL:
+                row[f"{name}_low"], row[f"{name}_high"] = estimate.low, estimate.high
+        table.append(row)
+    return table
+
+
+def comparisons(runs: Mapping[RunKey, dict[str, float | None]], baselines: Iterable[str]) -> list[Row]:
+    """Each policy against each baseline, paired by replication: percent change of total latency, negative is faster."""
+    grouped = _by_policy(runs)
+    table: list[Row] = []
+    for (workload, network, policy), replications in grouped.items():
+        for baseline in baselines:
+            if baseline == policy:
+                continue
+            changes = [
+                100.0 * (_number(ours["total_latency_s"]) / _number(theirs["total_latency_s"]) - 1.0)
+                for ours, theirs in zip(replications, grouped[workload, network, baseline], strict=True)
+            ]
+            estimate = over_replications(changes)
+            table.append(
+                {
+                    "workload": workload,
+                    "network": network,
+                    "policy": policy,
+                    "baseline": baseline,
+                    "change_percent": estimate.mean,
+                    "low_percent": estimate.low,
+                    "high_percent": estimate.high,
+                    "verdict": _verdict(estimate.mean, estimate.low is None, estimate.excludes_zero),
+                }
+            )
+    return table
+
+
+def _verdict(mean: float, one_replication: bool, excludes_zero: bool) -> str:
+    if one_replication:
+        return "one replication"
+    if not excludes_zero:
+        return "not distinguishable"
+    return "faster" if mean < 0.0 else "slower"
+
+
+def _by_policy(
+    runs: Mapping[RunKey, dict[str, float | None]],
+) -> dict[tuple[str, str, str], list[dict[str, float | None]]]:
+    grouped: dict[tuple[str, str, str], list[dict[str, float | None]]] = {}
+    for key in sorted(runs, key=lambda key: key.replication):
+        grouped.setdefault((key.workload, key.network, key.policy), []).append(runs[key])
+    return grouped
+
+
+def _number(value: float | None) -> float:
+    assert value is not None
+    return value

@@ -1,0 +1,147 @@
+"""From a scenario to what its runs need: lengths split and fitted, profiles read and checked, links loaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simnmt import shipped, streams
+from simnmt.costs import DeviceProfile, ExecutionPlane, PlaneFit, ProfileError, fit_plane, read_profile
+from simnmt.network.configuration import input_paths as network_paths
+from simnmt.network.configuration import load_link
+from simnmt.network.link import Link
+from simnmt.scenario.model import Scenario
+from simnmt.workload.configuration import input_paths as length_paths
+from simnmt.workload.configuration import load_lengths
+from simnmt.workload.length_regression import LengthFit, fit_lengths
+from simnmt.workload.length_table import LengthTable
+
+DEVICES: tuple[Literal["gateway", "cloud"], ...] = ("gateway", "cloud")
+"""In the order of the targets' numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One workload with all that does not depend on the network or the replication."""
+
+    name: str
+    fit_pairs: LengthTable
+    evaluated_pairs: LengthTable
+    lengths: LengthFit
+    profiles: tuple[DeviceProfile, ...]
+    """Per target."""
+    plane_fits: tuple[PlaneFit | None, ...]
+    """Per target; None where the policies take the profile's plane."""
+
+    @property
+    def believed_planes(self) -> tuple[ExecutionPlane, ...]:
+        """What the policies reckon with, per target."""
+        return tuple(
+            profile.plane if fit is None else fit.plane for profile, fit in zip(self.profiles, self.plane_fits, strict=True)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A scenario with everything read that it names."""
+
+    scenario: Scenario
+    cases: dict[str, Case]
+    links: dict[str, Link]
+
+
+def build(scenario: Scenario, base: Path) -> Plan:
+    """Read what the scenario names; relative paths start at `base`.
+
+    Raises the rooms' own `InputError`s: `CorpusError`, `TraceError`, `ProfileError`.
+    """
+    links = {name: load_link(part, base, name) for name, part in scenario.networks.items()}
+    return Plan(scenario, {name: _case(scenario, name, base) for name in scenario.workloads}, links)
+
+
+def input_files(scenario: Scenario, base: Path) -> dict[str, Path]:
+    """Every file that the scenario reads, by the name it has there; `@name` files by that name."""
+    files: dict[str, Path] = {}
+    for part in scenario.workloads.values():
+        paths = length_paths(part.lengths, base)
+        files |= {part.lengths if isinstance(part.lengths, str) else str(path): path for path in paths}
+    for net in scenario.networks.values():
+        csv = net.rtt if isinstance(net.rtt, str) else getattr(net.rtt, "csv", None)
+        files |= {csv if csv is not None and csv.startswith("@") else str(path): path for path in network_paths(net, base)}
+    for device in DEVICES:
+        for name in scenario.workloads:
+            profile = scenario.profile_of(device, name)
+            path = _profile_path(profile, base)
+            files[profile if profile.startswith("@") else str(path)] = path
+    return files
+
+
+def _case(scenario: Scenario, name: str, base: Path) -> Case:
+    table = load_lengths(scenario.workloads[name].lengths, base)
+    fit_pairs, evaluated = table.split(scenario.fit.share, scenario.seed)
+    profiles = tuple(_profile(scenario, device, name, table, base) for device in DEVICES)
+    return Case(
+        name=name,
+        fit_pairs=fit_pairs,
+        evaluated_pairs=evaluated,
+        lengths=fit_lengths(fit_pairs),
+        profiles=profiles,
+        plane_fits=_plane_fits(scenario, name, fit_pairs, profiles),
+    )
+
+
+def _profile_path(profile: str, base: Path) -> Path:
+    return shipped.find("calibration", profile) if profile.startswith("@") else (base / profile).absolute()
+
+
+def _profile(scenario: Scenario, device: Literal["gateway", "cloud"], name: str, table: LengthTable, base: Path) -> DeviceProfile:
+    path = _profile_path(scenario.profile_of(device, name), base)
+    profile = read_profile(path)
+    for side, unit in (("src", table.src_unit), ("tgt", table.tgt_unit)):
+        expected = getattr(profile.length_unit, side)
+        if unit != expected:
+            raise ProfileError(
+                f"{device}: the profile counts {side} lengths by {expected}, workload {name} by {unit}",
+                path=path,
+                remedy=f"count the workload by {expected}, or take a profile measured by {unit}",
+            )
+    allowed = getattr(scenario.devices, device).outside_range_share
+    share = outside_share(profile, table)
+    if share > allowed:
+        (src_low, src_high), (tgt_low, tgt_high) = profile.valid_range.src_len, profile.valid_range.tgt_len
+        raise ProfileError(
+            f"{device}: {100 * share:.1f} % of workload {name} lies outside the profile's range "
+            f"(source {src_low} to {src_high}, target {tgt_low} to {tgt_high} tokens)",
+            path=path,
+            remedy=f"take a profile measured on such lengths, or set devices.{device}.outside_range_share",
+        )
+    return profile
+
+
+def outside_share(profile: DeviceProfile, table: LengthTable) -> float:
+    """Share of the pairs that lie outside the profile's range."""
+    return float(table.count[profile.outside(table.src_len, table.tgt_len)].sum() / table.pairs)
+
+
+def _plane_fits(
+    scenario: Scenario, name: str, fit_pairs: LengthTable, profiles: tuple[DeviceProfile, ...]
+) -> tuple[PlaneFit | None, ...]:
+    """The planes that calibration would find: simulated inferences on the fit pairs, least squares (CNMT-05)."""
+    inferences = scenario.fit.inferences
+    if inferences == 0:
+        return (None,) * len(profiles)
+    fits = []
+    for device, profile in zip(DEVICES, profiles, strict=True):
+        src_len, tgt_len = fit_pairs.sample(scenario.seed, 0, f"{name}/calibration {device} lengths", inferences)
+        noise = standard_normal(scenario.seed, 0, f"{name}/calibration {device}", inferences)
+        fits.append(fit_plane(src_len, tgt_len, profile.execution_s(src_len, tgt_len, noise)))
+    return tuple(fits)
+
+
+def standard_normal(seed: int, replication: int, name: str, size: int) -> NDArray[np.float64]:
+    """Standard normal numbers of one stream."""
+    return streams.draw(seed, replication, name, size, lambda generator, count: generator.standard_normal(count))
