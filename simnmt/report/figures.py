@@ -7,15 +7,14 @@ the number of requests.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.report import thinning
-
-if TYPE_CHECKING:
-    from simnmt.results.result import Cell
+from simnmt.results import Cell
 
 RTT_POINTS = 2_000
 PLANE_REQUESTS = 1_500
@@ -23,7 +22,7 @@ LENGTH_BINS = 30
 ESTIMATE_OF = "cnmt"
 """The policy whose transfer estimate is drawn over the RTT series, where the scenario has it."""
 
-Log = dict[str, NDArray[Any]]
+Log = Mapping[str, NDArray[Any]]
 
 
 def figures(cell: Cell) -> dict[str, Any]:
@@ -43,7 +42,7 @@ def embedded(content: dict[str, Any]) -> str:
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
-def latency(logs: dict[str, Log]) -> dict[str, Any]:
+def latency(logs: Mapping[str, Log]) -> dict[str, Any]:
     """Quantiles of each policy's latency over one common grid of shares; requests that never ended are left out."""
     done = {policy: log["latency_s"][log["outcome"] == 0] for policy, log in logs.items()}
     grid = thinning.shares(max((values.size for values in done.values()), default=1))
@@ -76,7 +75,7 @@ def rtt(cell: Cell) -> dict[str, Any]:
     return drawn
 
 
-def estimating_policy(logs: dict[str, Log]) -> str | None:
+def estimating_policy(logs: Mapping[str, Log]) -> str | None:
     """C-NMT where it runs, else the first policy that predicts lengths and so needs an estimate; None without one."""
     able = [name for name, log in logs.items() if _any_finite(log["rtt_estimate_s"]) and _any_finite(log["tgt_len_predicted"])]
     return ESTIMATE_OF if ESTIMATE_OF in able else next(iter(able), None)
@@ -91,7 +90,8 @@ def plane(cell: Cell) -> dict[str, Any]:
     first = next(iter(cell.logs.values()))
     requests = first["src_len"].size
     sampled = np.unique(np.linspace(0, max(requests - 1, 0), min(PLANE_REQUESTS, requests)).astype(np.int64))
-    src_len, tgt_len = first["src_len"][sampled], first["tgt_len"][sampled]
+    src_len: thinning.Column = first["src_len"][sampled]
+    tgt_len: thinning.Column = first["tgt_len"][sampled]
     src_end, tgt_end = _axis_end(src_len.max(initial=1)), _axis_end(tgt_len.max(initial=1))
     near = [_axis_end(1.2 * np.quantile(lengths, 0.99, method="lower")) if requests else 1.0 for lengths in (src_len, tgt_len)]
     mean_s = float(cell.series.mean_s)
@@ -113,7 +113,7 @@ def plane(cell: Cell) -> dict[str, Any]:
     }
 
 
-def offloaded_share(logs: dict[str, Log]) -> dict[str, Any]:
+def offloaded_share(logs: Mapping[str, Log]) -> dict[str, Any]:
     """Share of requests each policy sent to the cloud, over source length, in bins of about equally many requests."""
     src_len = next(iter(logs.values()))["src_len"]
     edges = np.unique(np.quantile(src_len, np.linspace(0, 1, LENGTH_BINS + 1)[1:-1], method="lower"))

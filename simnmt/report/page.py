@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
@@ -14,10 +14,8 @@ from markupsafe import Markup
 from simnmt import __version__
 from simnmt.report.figures import embedded, estimating_policy, figures
 from simnmt.report.plotly_js import packed
-from simnmt.report.table import cell_of, is_number, number, table
-
-if TYPE_CHECKING:
-    from simnmt.results.result import Cell, RunResult
+from simnmt.report.table import Row, number, table
+from simnmt.results import Cell, RunResult
 
 _HERE = Path(__file__).resolve().parent
 _COLOURS = ("edge", "cloud", "oracle", "naive", "cnmt")
@@ -53,10 +51,10 @@ def render(result: RunResult, *, published_tables: Sequence[PublishedTable] = ()
     return environment.get_template("page.html.j2").render(
         result=result,
         version=__version__,
-        seed=getattr(result, "seed", None),
+        seed=result.seed,
         replications=first.get("replications"),
         requests=first.get("requests"),
-        verdicts=[(verdict, _trivial(result, verdict)) for verdict in result.verdicts],
+        verdicts=[(verdict, _trivial(verdict)) for verdict in result.verdicts],
         table=table(result.rows, result.comparisons, colours),
         cells=cells,
         sections=[_section(index, cell, colours) for index, cell in enumerate(result.cells)],
@@ -68,7 +66,7 @@ def render(result: RunResult, *, published_tables: Sequence[PublishedTable] = ()
         grouped=lambda count: number(count, 0),
         style=_asset("page.css"),
         script=_asset("page.js"),
-        plotly=Markup(packed()),  # noqa: S704  base64 holds nothing to escape
+        plotly=Markup(packed()),
     )
 
 
@@ -79,21 +77,18 @@ def _section(index: int, cell: Cell, colours: dict[str, int]) -> dict[str, Any]:
     return {
         "index": index,
         "cell": cell,
-        "json": Markup(embedded(content)),  # noqa: S704  `embedded` escapes for a script element
+        "json": Markup(embedded(content)),
         "estimating": estimating_policy(cell.logs),
         "sampled": len(content["plane"]["src_len"]),
         "requests": next(iter(cell.logs.values()))["src_len"].size,
     }
 
 
-def _trivial(result: RunResult, verdict: dict[str, Any]) -> str:
+def _trivial(verdict: Row) -> str:
     """Why there is little to choose in this cell; empty where there is."""
     if not verdict["trivial"]:
         return ""
-    for row in result.rows:
-        if cell_of(row) == cell_of(verdict) and row["policy"] == "oracle" and is_number(row["offloaded_share"]):
-            return f"The oracle offloads {100 * row['offloaded_share']:.0f}\u202f% here: the choice is nearly trivial."
-    return "The choice is nearly trivial here."
+    return f"The oracle offloads {100 * verdict['oracle_offloaded_share']:.0f}\u202f% here: the choice is nearly trivial."
 
 
 def _colours(result: RunResult) -> dict[str, int]:
@@ -121,4 +116,4 @@ def _span_starts(spans: Sequence[tuple[str, int]]) -> list[int]:
 
 def _asset(name: str) -> Markup:
     """Our own style or script, which goes in as it stands."""
-    return Markup((_HERE / name).read_text(encoding="utf-8"))  # noqa: S704
+    return Markup((_HERE / name).read_text(encoding="utf-8"))

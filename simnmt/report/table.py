@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 Row = Mapping[str, Any]
 
@@ -30,11 +30,13 @@ class Column:
     """The lower line of the header."""
     factor: float = 1.0
     """What the value is multiplied by before it is shown: 1000 for milliseconds."""
+    plain: bool = False
+    """Shown without its interval: the mean's is the total's, divided by the requests."""
 
 
 COLUMNS = (
     Column("total_latency_s", "total time, s", "sum"),
-    Column("mean_latency_s", "latency of a request, ms", "mean", 1e3),
+    Column("mean_latency_s", "latency of a request, ms", "mean", 1e3, plain=True),
     Column("p50_latency_s", "latency of a request, ms", "p50", 1e3),
     Column("p95_latency_s", "latency of a request, ms", "p95", 1e3),
     Column("p99_latency_s", "latency of a request, ms", "p99", 1e3),
@@ -130,7 +132,7 @@ def cell_of(row: Row) -> tuple[str, str]:
     return row["workload"], row["network"]
 
 
-def is_number(value: object) -> bool:
+def is_number(value: object) -> TypeGuard[float]:
     """Whether there is a finite number to show."""
     return isinstance(value, (int, float)) and math.isfinite(value)
 
@@ -153,7 +155,7 @@ def _figure(row: Row, column: Column, decimals: int) -> Figure:
         return Figure(column.key, None, DASH)
     low, high = row.get(f"{column.key}_low"), row.get(f"{column.key}_high")
     interval = ""
-    if is_number(low) and is_number(high):
+    if not column.plain and is_number(low) and is_number(high):
         interval = f"[{number(low * column.factor, decimals)}, {number(high * column.factor, decimals)}]"
     return Figure(column.key, value, number(value * column.factor, decimals), interval)
 
@@ -173,7 +175,7 @@ def _decimals(values: Iterable[object], column: Column) -> int:
     """So many that the least value of a column shows three digits, at most three; shares always show two."""
     if column.factor == 100.0:
         return 2
-    sizes = [abs(float(value)) * column.factor for value in values if isinstance(value, (int, float)) and is_number(value)]
+    sizes = [abs(value) * column.factor for value in values if is_number(value)]
     least = min((size for size in sizes if size > 0), default=1.0)
     return min(max(2 - math.floor(math.log10(least)), 0), 3)
 

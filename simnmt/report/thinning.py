@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,14 @@ Column = NDArray[Any]
 
 
 def shares(count: int) -> NDArray[np.float64]:
-    """About 500 cumulated shares from 0 to 1, each decade of the tail as finely cut as the body; none finer than 1 / `count`."""
-    body = np.linspace(0.0, 0.9, 271)
-    tail = 1.0 - np.logspace(-1.0, -6.0, 5 * 45 + 1)
+    """About 500 cumulated shares from 0 to 1, ever denser towards both ends, where a distribution bends most.
+
+    None is nearer to an end than 1 / `count`: there is no request in between.
+    """
     finest = 1.0 / max(count, 1)
-    return np.concatenate([body, tail[(tail > 0.9) & (1.0 - tail > finest)], [1.0]])
+    low, high = np.logspace(-6.0, -2.0, 120, endpoint=False), np.logspace(-1.0, -6.0, 200)[1:]
+    body = np.linspace(0.01, 0.9, 260)
+    return np.concatenate([[0.0], low[low > finest], body, 1.0 - high[high > finest], [1.0]])
 
 
 def quantiles(values: Column, at: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -39,7 +43,7 @@ def extremes(values: Column, most: int) -> NDArray[np.int64]:
     buckets = max((most - 2) // 2, 1)
     starts = np.linspace(0, values.size, buckets + 1).astype(np.int64)
     kept = [0, values.size - 1]
-    for start, end in zip(starts[:-1].tolist(), starts[1:].tolist()):
+    for start, end in itertools.pairwise(starts.tolist()):
         piece = values[start:end]
         kept += [start + int(np.argmin(piece)), start + int(np.argmax(piece))]
     return np.unique(np.array(kept, dtype=np.int64))

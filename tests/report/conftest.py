@@ -1,0 +1,158 @@
+"""A run that never took place but might have: two networks, five policies, names that try to break out of the page."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from simnmt.results import Cell, RunResult
+
+_spec = importlib.util.spec_from_file_location("simnmt_tests_browser", Path(__file__).parents[1] / "browser.py")
+assert _spec is not None and _spec.loader is not None
+_browser = sys.modules[_spec.name] = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(_browser)
+chromium, open_page = _browser.chromium, _browser.open_page
+
+HOSTILE = "<script>alert(1)</script>"
+WORKLOAD = '"&amp;<img src=x onerror=alert(2)>'
+NETWORKS = (HOSTILE, "cp2")
+POLICIES = ("edge", "cloud", "oracle", "naive", "cnmt")
+GATEWAY, CLOUD = (0.0012, 0.009, 0.020), (0.0002, 0.0031, 0.012)
+SLOPE, OFFSET = 0.92, 1.4
+
+
+def make_result(
+    requests: int = 20_000,
+    networks: tuple[str, ...] = NETWORKS,
+    workloads: tuple[str, ...] = (WORKLOAD,),
+    replications: int = 5,
+    name: str = HOSTILE,
+) -> Any:
+    """A RunResult in all its fields, with plausible numbers."""
+    cells = [make_cell(w, n, requests, 10 * i + j) for i, w in enumerate(workloads) for j, n in enumerate(networks)]
+    rows = [row for cell in cells for row in make_rows(cell, replications)]
+    return RunResult(
+        name=name,
+        seed=1,
+        fits=[],
+        rows=rows,
+        comparisons=[entry for cell in cells for entry in make_comparisons(cell, rows, replications)],
+        verdicts=[
+            {
+                "workload": cell.workload,
+                "network": cell.network,
+                "sentence": f"{cell.workload} on {cell.network}: cnmt beats the better single device (cloud) by 8.14 % "
+                "[7.9, 8.3], because with a transfer of 133 ms sentences of up to 17 words are better kept at the gateway.",
+                "oracle_offloaded_share": float(cell.logs["oracle"]["target"].mean()),
+                "trivial": not 0.2 <= cell.logs["oracle"]["target"].mean() <= 0.8,
+            }
+            for cell in cells
+        ],
+        cells=cells,
+        notes=["Target lengths are those of the <b>reference</b> translations.", "The profiles are inferred from Table I."],
+    )
+
+
+def make_cell(workload: str, network: str, requests: int, seed: int) -> Any:
+    draw = np.random.default_rng(seed)
+    src_len = np.clip(draw.gamma(2.6, 9.0, requests).astype(np.int32) + 1, 1, 200)
+    tgt_len = np.clip(np.rint(SLOPE * src_len + OFFSET + draw.normal(0, 1.2 + 0.12 * src_len)), 1, 240).astype(np.int32)
+    time_s = np.arange(2_400) * 6.0
+    walk = np.cumsum(draw.normal(0, 1, 2_400))
+    rtt_s = 0.110 + 0.35 * (seed % 2) + 0.03 * np.sin(time_s / 3000) + 0.0006 * walk + draw.gamma(1.2, 0.006, 2_400)
+    rtt_s[draw.integers(0, 2_400, 25)] += draw.gamma(2.0, 0.08, 25)
+    series = SimpleNamespace(
+        name=f"{network} trace", kind="synthetic", source="drawn for a test", time_s=time_s, rtt_s=rtt_s, lost=3,
+        duration_s=14_400.0, mean_s=float(rtt_s.mean()),
+    )  # fmt: skip
+    rtt_time_s = np.arange(requests) * (series.duration_s / requests)
+    request_rtt_s = rtt_s[(rtt_time_s // 6.0).astype(int)]
+    noise = np.exp(draw.normal(0, 0.06, (2, requests)))
+    seconds = [(a * src_len + b * tgt_len + c) * noise[k] for k, (a, b, c) in enumerate((GATEWAY, CLOUD))]
+    predicted = {"naive": np.full(requests, tgt_len.mean()), "cnmt": np.maximum(SLOPE * src_len + OFFSET, 1.0)}
+    estimate_s = np.maximum.accumulate(np.where(draw.random(requests) < 0.02, np.arange(requests), 0))
+    believed_s = request_rtt_s[np.maximum(estimate_s - 1, 0)]
+    gain = [a - b for a, b in zip(GATEWAY, CLOUD, strict=True)]
+    targets = {
+        "edge": np.zeros(requests, bool),
+        "cloud": np.ones(requests, bool),
+        "oracle": seconds[0] > seconds[1] + request_rtt_s,
+        **{k: gain[0] * src_len + gain[1] * m + gain[2] > believed_s for k, m in predicted.items()},
+    }
+    logs = {}
+    for policy in POLICIES:
+        away = targets[policy]
+        t_tx_s, t_exe_s = np.where(away, request_rtt_s, 0.0), np.where(away, seconds[1], seconds[0])
+        logs[policy] = {
+            "request_id": np.arange(requests, dtype=np.int32), "node": np.zeros(requests, np.int32),
+            "arrival_s": np.zeros(requests), "src_len": src_len, "tgt_len": tgt_len,
+            "tgt_len_predicted": predicted.get(policy, np.full(requests, np.nan)), "target": away.astype(np.int8),
+            "t_queue_s": np.zeros(requests), "t_exe_s": t_exe_s, "t_tx_s": t_tx_s, "latency_s": t_exe_s + t_tx_s,
+            "rtt_estimate_s": believed_s, "rtt_estimate_age_s": np.zeros(requests),
+            "outcome": np.zeros(requests, np.int8), "rtt_time_s": rtt_time_s,
+        }  # fmt: skip
+    return Cell(
+        workload=workload, network=network, series=series, regression_slope=SLOPE, regression_offset=OFFSET,
+        lengths=SimpleNamespace(name="de-en-news", source="news text <i>of a test</i>", src_unit="word", tgt_unit="word"),
+        planes=(GATEWAY, CLOUD), profile_kinds=("inferred", "measured"), profile_names=("tx2-<b>", "titan-xp"), logs=logs,
+    )  # fmt: skip
+
+
+def make_rows(cell: Any, replications: int) -> list[dict[str, Any]]:
+    best = cell.logs["oracle"]
+    rows = []
+    for policy, log in cell.logs.items():
+        latency_s = log["latency_s"]
+        total_s = float(latency_s.sum())
+        quantile = {p: float(np.quantile(latency_s, q)) for p, q in (("p50", 0.5), ("p90", 0.9), ("p95", 0.95), ("p99", 0.99))}
+        rows.append(
+            {
+                "workload": cell.workload, "network": cell.network, "policy": policy, "replications": replications,
+                "requests": latency_s.size, "total_latency_s": total_s,
+                "total_latency_s_low": total_s * 0.996 if replications > 1 else None,
+                "total_latency_s_high": total_s * 1.004 if replications > 1 else None,
+                "mean_latency_s": float(latency_s.mean()), **{f"{p}_latency_s": value for p, value in quantile.items()},
+                "p999_latency_s": float(np.quantile(latency_s, 0.999)), "offloaded_share": float(log["target"].mean()),
+                "misrouted_share": float((log["target"] != best["target"]).mean()),
+                "regret_s": total_s - float(best["latency_s"].sum()), "mean_queue_s": 0.0, "mean_estimate_age_s": 0.1,
+            }
+        )  # fmt: skip
+    return rows
+
+
+def make_comparisons(cell: Any, rows: list[dict[str, Any]], replications: int) -> list[dict[str, Any]]:
+    here = [row for row in rows if (row["workload"], row["network"]) == (cell.workload, cell.network)]
+    total_s = {row["policy"]: row["total_latency_s"] for row in here}
+    found = []
+    for policy in POLICIES:
+        for baseline in ("edge", "cloud", "oracle"):
+            if policy == baseline:
+                continue
+            change = 100 * (total_s[policy] / total_s[baseline] - 1)
+            known = replications > 1
+            verdict = "not distinguishable" if abs(change) < 1 else "faster" if change < 0 else "slower"
+            found.append(
+                {
+                    "workload": cell.workload, "network": cell.network, "policy": policy, "baseline": baseline,
+                    "change_percent": change, "low_percent": change - 1 if known else None,
+                    "high_percent": change + 1 if known else None, "verdict": verdict if known else "one replication",
+                }
+            )  # fmt: skip
+    return found
+
+
+@pytest.fixture(scope="session")
+def result() -> Any:
+    return make_result()
+
+
+@pytest.fixture(scope="session", name="make_result")
+def _make_result() -> Any:
+    """`make_result(requests=..., networks=..., workloads=..., replications=..., name=...)`."""
+    return make_result

@@ -1,0 +1,100 @@
+"""The page as text: complete, escaped, alone, the same every time, and quick."""
+
+from __future__ import annotations
+
+import ast
+import base64
+import dataclasses
+import gzip
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import simnmt.report
+from simnmt.report import PublishedTable, render
+
+
+@pytest.fixture(scope="module")
+def page(result: Any) -> str:
+    return render(result)
+
+
+def test_names_of_the_input_never_become_markup(page: str) -> None:
+    for evil in ("<script>alert", "<img", "<i>of a test", "<b>reference", "tx2-<b>"):
+        assert evil not in page
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+    assert "&#34;&amp;amp;&lt;img src=x onerror=alert(2)&gt;" in page
+
+
+def test_the_page_names_nothing_outside_itself(page: str) -> None:
+    assert not re.findall(r"""(?:src|href|action)\s*=\s*["']?(?!data:)[^\s"'>]""", page.replace("&lt;img src=x", ""))
+    assert "default-src 'none'" in page
+    assert not re.search(r"https?:", page)
+
+
+def test_plotly_travels_inside(page: str) -> None:
+    packed = re.search(r'id="plotly-packed">([^<]+)<', page)
+    assert packed is not None
+    assert b"plotly.js v" in gzip.decompress(base64.b64decode(packed[1]))[:200]
+
+
+def test_the_same_result_gives_the_same_page(result: Any, page: str) -> None:
+    assert render(result) == page
+
+
+def test_a_trivial_choice_is_marked_with_the_oracles_share(result: Any, page: str) -> None:
+    share = result.cells[1].logs["oracle"]["target"].mean()
+    assert [verdict["trivial"] for verdict in result.verdicts] == [False, True]
+    assert page.count("data-trivial") == 1
+    assert f"The oracle offloads {100 * share:.0f}\u202f% here: the choice is nearly trivial." in page
+
+
+def test_one_replication_says_that_it_has_no_intervals(make_result: Any) -> None:
+    page = render(make_result(requests=500, replications=1))
+    assert "nothing to draw an interval from" in page
+    assert 'class="interval"' not in page
+
+
+def test_a_result_without_logs_has_a_page_without_figures(result: Any) -> None:
+    bare = dataclasses.replace(result, cells=[])
+    page = render(bare)
+    assert "data-figure" not in page
+    assert "plotly-packed" not in page
+    assert len(page) < 100_000
+
+
+def test_published_numbers_stand_apart_from_ours(result: Any) -> None:
+    table = PublishedTable(
+        "Table <I>", ["data", "GW", "Server", "GW", "Server"], [["DE-EN", "1", "2", "<3>", "4"]], ["a <slip>"],
+        [("", 1), ("published", 2), ("ours", 2)],
+    )  # fmt: skip
+    page = render(result, published_tables=[table])
+    assert "Table &lt;I&gt;" in page
+    assert '<td class="first">1</td>\n<td>2</td>\n<td class="first">&lt;3&gt;</td>' in page
+    assert "<li>a &lt;slip&gt;</li>" in page
+
+
+def test_rendering_imports_nothing_of_plotlys_python() -> None:
+    slow = "('plotly', 'pandas', 'torch')"
+    code = f"import sys, simnmt.report; print([name for name in sys.modules if name.split('.')[0] in {slow}])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ast.literal_eval(done.stdout) == []
+
+
+def test_six_cells_of_five_policies_at_100_000_requests_take_under_a_second_and_a_half(make_result: Any) -> None:
+    result = make_result(requests=100_000, networks=("cp1", "cp2"), workloads=("a", "b", "c"))
+    start = time.process_time()
+    page = render(result)
+    assert time.process_time() - start < 1.5
+    assert len(page) < 4_000_000
+
+
+def test_our_own_script_and_style_cannot_end_their_elements() -> None:
+    folder = Path(simnmt.report.__file__).parent
+    assert not re.search("</script|<!--", (folder / "page.js").read_text(encoding="utf-8"))
+    assert "<" not in (folder / "page.css").read_text(encoding="utf-8")

@@ -1,0 +1,137 @@
+"""The page in a real browser, from disk, without a network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simnmt.report import render
+
+FIGURES = ["latency", "share", "rtt", "plane"]
+OPEN_AND_DRAWN = "id => document.getElementById(id).querySelectorAll('figure[data-drawn]').length === 4"
+LEGEND_IS = "ink => getComputedStyle(document.querySelector('#cell-0-latency .legendtext')).fill === ink"
+MARKS = """figure => ({
+    lines: [...figure.querySelectorAll('.scatterlayer path.js-line')].filter(path => path.getTotalLength() > 0).length,
+    points: figure.querySelectorAll('.scatterlayer path.point').length,
+    words: figure.querySelector('.chart').textContent,
+})"""
+
+
+@pytest.fixture(scope="module")
+def file(result: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    path.write_text(render(result), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def opened(open_page: Any, file: Path) -> Iterator[Any]:
+    """The page with all its sections open."""
+    with open_page(file, viewport={"width": 1280, "height": 900}, color_scheme="light") as opened:
+        opened.page.wait_for_function(OPEN_AND_DRAWN, arg="cell-0")
+        assert opened.page.locator("#cell-1 figure[data-drawn]").count() == 0, "a section is drawn when somebody opens it"
+        opened.page.locator("#cell-1 summary").click()
+        opened.page.wait_for_function(OPEN_AND_DRAWN, arg="cell-1")
+        yield opened
+
+
+def test_nothing_is_complained_of_and_nothing_is_asked_of_a_network(opened: Any) -> None:
+    assert opened.problems == []
+
+
+def test_the_verdicts_stand_there_word_for_word(opened: Any, result: Any) -> None:
+    assert opened.page.locator("[data-verdict]").all_text_contents() == [verdict["sentence"] for verdict in result.verdicts]
+
+
+def test_every_figure_of_every_cell_has_marks(opened: Any, result: Any) -> None:
+    for cell, section in zip(result.cells, opened.page.locator("details.cell").all(), strict=True):
+        assert section.get_attribute("data-cell") == f"{cell.workload}/{cell.network}"
+        figures = section.locator("figure").all()
+        assert [figure.get_attribute("data-figure") for figure in figures] == FIGURES
+        marks = {name: figure.evaluate(MARKS) for name, figure in zip(FIGURES, figures, strict=True)}
+        assert marks["latency"]["lines"] == marks["share"]["lines"] == 5
+        assert marks["rtt"]["lines"] == 2
+        assert marks["plane"]["lines"] >= 2
+        assert marks["plane"]["points"] > 1_000
+        for name, unit in (("latency", ", ms"), ("share", ", tokens"), ("rtt", ", ms"), ("plane", ", tokens")):
+            assert unit in marks[name]["words"]
+
+
+def test_names_of_the_input_inject_no_element(opened: Any, result: Any) -> None:
+    page = opened.page
+    assert page.locator("h1").text_content() == result.name
+    assert page.locator("img").count() == 0
+    scripts = page.locator("script").evaluate_all("all => all.map(one => one.textContent.slice(0, 30))")
+    assert not any(text.startswith("alert") for text in scripts)
+    assert page.locator("#notes li").all_text_contents() == result.notes
+    assert page.locator("#notes b").count() == 0
+
+
+def test_the_numbers_of_the_table_are_those_of_the_rows(opened: Any, result: Any) -> None:
+    page = opened.page
+    shown = page.locator("table.policies tr[data-policy]").evaluate_all(
+        """lines => lines.map(line => ({
+            workload: line.closest('tbody').dataset.workload, network: line.closest('tbody').dataset.network,
+            policy: line.dataset.policy,
+            cells: Object.fromEntries([...line.querySelectorAll('td')].map(
+                ({dataset: {column, value, outcome}, children}) => [column, [value, children[0].textContent, outcome]])),
+        }))"""
+    )
+    assert [(line["workload"], line["network"], line["policy"]) for line in shown] == [
+        (row["workload"], row["network"], row["policy"]) for row in result.rows
+    ]
+    factors = {"total_latency_s": 1, "offloaded_share": 100, "misrouted_share": 100}
+    changes = {(c["workload"], c["network"], c["policy"], c["baseline"]): c for c in result.comparisons}
+    for line, row in zip(shown, result.rows, strict=True):
+        for key, (value, text, outcome) in line["cells"].items():
+            if key.startswith("change_vs_"):
+                change = changes.get((line["workload"], line["network"], line["policy"], key.removeprefix("change_vs_")))
+                assert (value == "") == (change is None)
+                wanted, factor = (change["change_percent"], 1) if change else (None, 1)
+                assert outcome == (change["verdict"] if change else "")
+            else:
+                wanted, factor = row[key], factors.get(key, 1000)
+            if wanted is not None:
+                assert float(value) == wanted
+                assert read(text) == pytest.approx(wanted * factor, rel=5e-3, abs=5.1e-3)
+
+
+def test_a_figure_follows_its_buttons(opened: Any) -> None:
+    plane = opened.page.locator("#cell-0-plane")
+    assert opened.page.locator("#cell-0-plane button[aria-pressed=true]").all_text_contents() == ["cnmt", "most"]
+    plane.get_by_role("button", name="edge").click()
+    plane.locator("[data-reading]", has_text="edge looks at no assumed length").wait_for()
+    points = opened.page.evaluate(
+        "document.querySelector('#cell-0-plane .chart').data.map(trace => (trace.mode === 'markers' ? trace.x.length : 0))"
+    )
+    assert max(points) == sum(points) > 1_000
+    latency = opened.page.locator("#cell-0-latency")
+    latency.get_by_role("button", name="slowest").click()
+    latency.locator("text=share of requests slower").wait_for()
+    assert latency.evaluate(MARKS)["lines"] == 5
+    assert opened.problems == []
+
+
+def test_it_fits_a_phone_and_a_desk_in_the_dark_in_the_light_and_on_paper(open_page: Any, file: Path) -> None:
+    with open_page(file, viewport={"width": 390, "height": 844}, color_scheme="dark") as opened:
+        page = opened.page
+        page.wait_for_function(OPEN_AND_DRAWN, arg="cell-0")
+        page.wait_for_function(LEGEND_IS, arg="rgb(229, 233, 232)")
+        assert page.evaluate("document.documentElement.scrollWidth") == 390
+        page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        page.wait_for_function(LEGEND_IS, arg="rgb(27, 35, 38)")
+        page.evaluate("dispatchEvent(new Event('afterprint'))")
+        page.wait_for_function(LEGEND_IS, arg="rgb(229, 233, 232)")
+        page.emulate_media(color_scheme="light")
+        page.wait_for_function(LEGEND_IS, arg="rgb(27, 35, 38)")
+        page.set_viewport_size({"width": 1440, "height": 900})
+        page.wait_for_function("document.querySelector('#cell-0-latency .main-svg').clientWidth > 500")
+        assert page.evaluate("document.documentElement.scrollWidth") == 1440
+        assert opened.problems == []
+
+
+def read(text: str) -> float:
+    return float(text.replace("\u202f", "").replace("\u2212", "-"))
