@@ -82,8 +82,8 @@ def _placed(node: Node, override: Override, depth: int) -> Node:
     here = dotted(override.location[:depth])
     if isinstance(node.content, list):
         if not (part.isascii() and part.isdigit() and len(part) < 10 and int(part) < len(node.content)):
-            known = f"an item from 0 to {len(node.content) - 1}" if node.content else "no item, the list is empty"
-            raise ScenarioError(f"{here}: a list has no {quoted(part)}", remedy=f"name {known}", override=override.label)
+            remedy = f"name an item from 0 to {len(node.content) - 1}" if node.content else "the list is empty"
+            raise ScenarioError(f"{here}: a list has no {quoted(part)}", remedy=remedy, override=override.label)
         index = int(part)
         items = list(node.content)
         items[index] = _placed(items[index], override, depth + 1)
