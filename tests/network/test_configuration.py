@@ -47,9 +47,7 @@ def test_resolved_paths_read_the_same_file_from_anywhere(folder: Path, rtt: Any)
     config = NETWORK({"rtt": rtt, "clock": "own"})
     absolute = resolved(config, folder)
     assert (
-        input_paths(config, folder)
-        == input_paths(absolute, Path("/nowhere"))
-        == [folder / input_paths(config, folder)[0].name]
+        input_paths(config, folder) == input_paths(absolute, Path("/nowhere")) == [folder / input_paths(config, folder)[0].name]
     )
     assert load_link(absolute, Path("/nowhere"), "x").rtt.rtt_s.tolist() == [0.05, 0.07]
     assert resolved(absolute, Path("/nowhere")) == absolute

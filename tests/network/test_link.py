@@ -51,9 +51,7 @@ def test_both_ways_make_the_transfer_and_columns_agree_with_numbers() -> None:
     link = Link(constant(0.05), 1e6, 4e6)
     rtt_s, src_len, tgt_len = np.array([0.05, 0.08]), np.array([30, 7]), np.array([24, 100])
     total_s = link.transfer_s(rtt_s, src_len, tgt_len, 3)
-    assert total_s == pytest.approx(
-        link.uplink_s(rtt_s, src_len, 3) + link.downlink_s(rtt_s, tgt_len, 3), rel=1e-15
-    )
+    assert total_s == pytest.approx(link.uplink_s(rtt_s, src_len, 3) + link.downlink_s(rtt_s, tgt_len, 3), rel=1e-15)
     for i in range(2):
         assert total_s[i] == link.transfer_s(float(rtt_s[i]), int(src_len[i]), int(tgt_len[i]), 3)
     assert link.uplink_s(0.0, 1000, 2) == pytest.approx(0.016)

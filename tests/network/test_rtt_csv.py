@@ -39,9 +39,7 @@ def test_units_are_as_told(file: Path) -> None:
 
 
 def test_the_header_says_kind_and_source(file: Path) -> None:
-    file.write_text(
-        "# Kind: synthetic\n# source: drawn: by hand\n# anything else\n\ntime_s,rtt_ms\n0,50\n1,60\n"
-    )
+    file.write_text("# Kind: synthetic\n# source: drawn: by hand\n# anything else\n\ntime_s,rtt_ms\n0,50\n1,60\n")
     series = read_rtt_csv(file)
     assert (series.kind, series.source) == ("synthetic", "drawn: by hand")
 
@@ -136,9 +134,7 @@ def test_an_open_quote_ends_with_its_line(file: Path) -> None:
 
 def test_milliseconds_read_as_seconds_are_refused_with_the_likely_cause(file: Path) -> None:
     file.write_text(HEAD + "0,50\n1,60\n")
-    with pytest.raises(
-        TraceError, match=r"55 s; these look like milliseconds read as seconds \(set rtt_unit: ms\)"
-    ):
+    with pytest.raises(TraceError, match=r"55 s; these look like milliseconds read as seconds \(set rtt_unit: ms\)"):
         read_rtt_csv(file, rtt_unit="s")
 
 
@@ -155,9 +151,7 @@ def test_a_file_that_cannot_be_read_is_said_to_be_so(tmp_path: Path) -> None:
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_are_read_or_refused_in_one_line(
-    tmp_path_factory: pytest.TempPathFactory, tail: bytes
-) -> None:
+def test_any_bytes_are_read_or_refused_in_one_line(tmp_path_factory: pytest.TempPathFactory, tail: bytes) -> None:
     file = tmp_path_factory.getbasetemp() / "any.csv"
     file.write_bytes(HEAD.encode() + tail)
     try:
@@ -169,9 +163,7 @@ def test_any_bytes_are_read_or_refused_in_one_line(
 
 
 def test_a_written_series_reads_back_the_same(file: Path) -> None:
-    wrote = RttSeries(
-        "x", "synthetic", "drawn\nfrom  here", np.array([0, 0.1, 1e6]), np.array([0.05, 1 / 3, 0.07]), 7
-    )
+    wrote = RttSeries("x", "synthetic", "drawn\nfrom  here", np.array([0, 0.1, 1e6]), np.array([0.05, 1 / 3, 0.07]), 7)
     write_rtt_csv(file, wrote, notes={"made": "by a test: twice"})
     back = read_rtt_csv(file)
     assert back.time_s.tolist() == wrote.time_s.tolist()
