@@ -10,6 +10,13 @@ from simnmt.errors import InputError
 
 Kind = Literal["traces/lengths", "traces/rtt", "calibration", "scenarios"]
 
+_SUFFIX: dict[Kind, str] = {
+    "traces/lengths": ".csv",
+    "traces/rtt": ".csv",
+    "calibration": ".json",
+    "scenarios": ".yaml",
+}
+
 _PACKAGE = Path(__file__).resolve().parent
 
 
@@ -21,11 +28,7 @@ def folder(kind: Kind) -> Path:
 
 def names(kind: Kind) -> list[str]:
     """Names that `@name` may take for this kind, sorted."""
-    return sorted(
-        path.name.split(".", 1)[0]
-        for path in folder(kind).iterdir()
-        if path.is_file() and path.suffix != ".md"
-    )
+    return sorted(path.name.removesuffix(_SUFFIX[kind]) for path in folder(kind).glob(f"*{_SUFFIX[kind]}"))
 
 
 def find(kind: Kind, name: str) -> Path:
@@ -34,15 +37,9 @@ def find(kind: Kind, name: str) -> Path:
     Raises `InputError` naming the nearest shipped name where there is none.
     """
     bare = name.removeprefix("@")
-    matches = [
-        path for path in folder(kind).iterdir() if path.is_file() and path.name.split(".", 1)[0] == bare
-    ]
-    if not matches:
-        near = difflib.get_close_matches(bare, names(kind), n=1)
-        hint = (
-            f"did you mean @{near[0]}?"
-            if near
-            else "known: " + ", ".join(f"@{known}" for known in names(kind))
-        )
+    known = names(kind)
+    if bare not in known:
+        near = difflib.get_close_matches(bare, known, n=1)
+        hint = f"did you mean @{near[0]}?" if near else "known: " + ", ".join(f"@{other}" for other in known)
         raise InputError(f"@{bare}: nothing of that name is shipped under {kind}", remedy=hint)
-    return matches[0]
+    return folder(kind) / f"{bare}{_SUFFIX[kind]}"

@@ -15,8 +15,9 @@
   });
   // plotly's own labels on a short logarithmic axis are loose digits.
   const logTicks = () => {
-    const vals = [-2, -1, 0, 1, 2, 3, 4, 5, 6].flatMap((decade) => [1, 2, 3, 5].map((digit) => digit * 10 ** decade));
-    return { type: "log", tickmode: "array", tickvals: vals, ticktext: vals.map((value) => Number(value.toPrecision(2)).toLocaleString("en").replaceAll(",", "\u202f")) };
+    const digits = narrow.matches ? [1, 2, 5] : [1, 2, 3, 5];
+    const vals = [-2, -1, 0, 1, 2, 3, 4, 5, 6].flatMap((decade) => digits.map((digit) => digit * 10 ** decade));
+    return { type: "log", tickmode: "array", tickangle: 0, tickvals: vals, ticktext: vals.map((value) => Number(value.toPrecision(2)).toLocaleString("en").replaceAll(",", "\u202f")) };
   };
   const axis = (text, extra) => ({
     title: { text, standoff: 10 }, gridcolor: colour("line"), linecolor: colour("line"), tickcolor: colour("line"),
@@ -91,18 +92,19 @@
       const assumed = data.assumed[policy];
       const ends = state.range === "all" ? [data.src_end, data.tgt_end] : data.near;
       const outside = data.src_len.filter((src, index) => src > ends[0] || data.tgt_len[index] > ends[1]).length;
-      const requests = (wanted, name, shade, symbol) => {
-        const at = [...targets].flatMap((target, index) => ((target === "0") === wanted ? [index] : []));
-        return {
-          type: "scatter", mode: "markers", name, x: at.map((index) => data.src_len[index]), y: at.map((index) => data.tgt_len[index]),
-          marker: { color: colour(shade), symbol, size: narrow.matches ? 5 : 6, opacity: 0.55 },
-          hovertemplate: `N %{x}, M %{y}<extra>${name}</extra>`,
-        };
-      };
-      const traces = [
-        requests(true, "gateway", "policy-0", "circle"),
-        requests(false, "cloud", "policy-1", "diamond"),
-      ];
+      // One trace for both devices, in the order of the requests: with two, the later would hide the earlier.
+      const devices = [["gateway", colour("policy-0"), "circle"], ["cloud", colour("policy-1"), "diamond"]];
+      const went = [...targets].map((target) => devices[target === "0" ? 0 : 1]);
+      const marks = { type: "scatter", mode: "markers", opacity: 1 };
+      const look = { size: narrow.matches ? 5 : 6, opacity: 0.6, line: { width: 0 } };
+      const traces = [{
+        ...marks, name: "requests", x: data.src_len, y: data.tgt_len, text: went.map(([name]) => name), showlegend: false,
+        marker: { ...look, color: went.map(([, shade]) => shade), symbol: went.map(([, , symbol]) => symbol) },
+        hovertemplate: "N %{x}, M %{y}<extra>%{text}</extra>",
+      }];
+      for (const [name, color, symbol] of devices) {
+        traces.push({ ...marks, name, x: [null], y: [null], marker: { ...look, color, symbol } });
+      }
       if (data.border_low && data.border_high && data.low_ms < data.high_ms) {
         traces.unshift({
           type: "scatter", mode: "lines", name: "border, p10 to p90", showlegend: false, hoverinfo: "skip", fill: "toself",
@@ -145,7 +147,7 @@
       ? `Solid line: both devices are believed equally fast at the mean RTT of ${data.mean_ms.toFixed(1)} ms`
         + (data.low_ms < data.high_ms ? `; band: from the 10th to the 90th percentile, ${data.low_ms.toFixed(1)} to ${data.high_ms.toFixed(1)} ms. ` : ". ")
       : "No border: which device is believed faster does not depend on the lengths. ";
-    if (!assumed) return `${border}${policy} looks at no assumed length.`;
+    if (!assumed) return `${border}${policy} goes by no assumed length.`;
     const turns = assumed.turns_at.map((at) => at.toFixed(1)).join(" and ");
     return border + (turns
       ? `${policy} cannot see M: it takes the dashed curve for it, so at the mean RTT its choice turns at N = ${turns} (dotted).`
@@ -192,7 +194,6 @@
   ready.catch(fail);
 
   async function open(section) {
-    if (section.dataset.opened) return;
     section.dataset.opened = "yes";
     await ready;
     const cell = JSON.parse(document.getElementById(`${section.id}-data`).textContent);
@@ -208,15 +209,26 @@
     }
   }
 
+  // A closed section has no size to draw in, so it waits until it is opened again.
+  async function redraw(section) {
+    for (const { figure, cell } of drawn) {
+      if (!figure.closest("details").open || (section && !section.contains(figure))) continue;
+      await draw(figure, cell);
+      await Plotly.Plots.resize(figure.querySelector(".chart"));
+    }
+  }
+
   for (const section of document.querySelectorAll("details.cell")) {
-    const start = () => { if (section.open) open(section).catch(fail); };
+    const start = () => {
+      if (section.open) (section.dataset.opened ? redraw(section) : open(section)).catch(fail);
+    };
     section.addEventListener("toggle", start);
     start();
   }
 
-  const redraw = () => drawn.forEach(({ figure, cell }) => draw(figure, cell).catch(fail));
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
-  narrow.addEventListener("change", redraw);
-  addEventListener("beforeprint", () => { document.documentElement.dataset.theme = "light"; redraw(); });
-  addEventListener("afterprint", () => { delete document.documentElement.dataset.theme; redraw(); });
+  const redrawAll = () => redraw().catch(fail);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redrawAll);
+  narrow.addEventListener("change", redrawAll);
+  addEventListener("beforeprint", () => { document.documentElement.dataset.theme = "light"; redrawAll(); });
+  addEventListener("afterprint", () => { delete document.documentElement.dataset.theme; redrawAll(); });
 })();

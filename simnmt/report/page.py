@@ -14,7 +14,7 @@ from markupsafe import Markup
 from simnmt import __version__
 from simnmt.report.figures import embedded, estimating_policy, figures
 from simnmt.report.plotly_js import packed
-from simnmt.report.table import Row, number, table
+from simnmt.report.table import DASH, Row, is_number, number, table
 from simnmt.results import Cell, RunResult
 
 _HERE = Path(__file__).resolve().parent
@@ -64,6 +64,7 @@ def render(result: RunResult, *, published_tables: Sequence[PublishedTable] = ()
         published_tables=published_tables,
         span_starts=_span_starts,
         grouped=lambda count: number(count, 0),
+        fixed=lambda value: number(value, 3) if is_number(value) else DASH,
         style=_asset("page.css"),
         script=_asset("page.js"),
         plotly=Markup(packed()),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -80,6 +81,8 @@ class RunResult:
     """Published tables beside ours, ready to be shown."""
     scenario: dict[str, Any] = field(default_factory=dict)
     """The resolved scenario."""
+    directory: Path | None = None
+    """Where it was written."""
 
     @property
     def summary(self) -> pd.DataFrame:

@@ -116,7 +116,10 @@ def _complaint(walk: SchemaWalk, document: Document, fault: _Fault) -> ScenarioE
             return document.error((*location, name), what, remedy=remedy)
         return document.error(location, f"{name} {what}", remedy=remedy, key=True)
     if fault.kind == "union_tag_not_found" and isinstance(name := schema.get("discriminator"), str):
-        return document.error((*location, name), "missing key", remedy=f"one of {listed(map(str, schema['choices']))}")
+        kinds = list(map(str, schema["choices"]))
+        guess = near(location[-1], kinds) if location else None
+        remedy = f"one of {listed(kinds)}" + (f"; did you mean {guess} by {location[-1]}?" if guess else "")
+        return document.error((*location, name), "missing key", remedy=remedy)
     if fault.kind == "no_branch":
         return document.error(location, f"expected {expectation(walk, schema)}, got {_keys_or_value(value)}")
     node = _at(document, location)

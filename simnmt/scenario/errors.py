@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable
 
 from simnmt.errors import InputError
+from simnmt.scenario.wording import printable
 
 
 class ScenarioError(InputError):
@@ -30,7 +31,8 @@ class ScenarioError(InputError):
         """Further complaints about the same scenario, each of one line."""
         self.left_out = left_out
         """How many complaints more there were."""
-        super().__init__(what, path=path, line=line, column=column, remedy=remedy)
+        remedy = None if remedy is None else printable(remedy)
+        super().__init__(printable(what), path=path, line=line, column=column, remedy=remedy)
 
     def __str__(self) -> str:
         first = f"{self.override}: " if self.override else ""

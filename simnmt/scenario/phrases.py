@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Collection, Mapping
+from typing import Any, get_args
+
+from pydantic_core.core_schema import ErrorType
 
 from simnmt.scenario.schema_walk import Schema, SchemaWalk
 from simnmt.scenario.wording import described, listed, near, printable, shown
@@ -91,22 +93,32 @@ def phrase(walk: SchemaWalk, error: Mapping[str, Any], key: str | int | None, sc
         return f"must match {context['pattern']}, got {got}", None
     if kind.endswith(("_type", "_parsing", "int_from_float")):
         return _wrong_type(walk, kind, value, got, key, schema)
-    text = str(error["msg"])
-    return f"{text[:1].lower()}{printable(text[1:])}, got {got}", None
+    text = printable(" ".join(str(error["msg"]).split()))
+    if kind not in get_args(ErrorType):  # a validator's own words
+        return text, None
+    return f"{text[:1].lower()}{text[1:]}, got {got}", None
 
 
-def unknown_key(walk: SchemaWalk, key: str | int, schema: Schema, present: Mapping[str, Any] | None) -> Phrase:
-    """Say that a key means nothing, with the name it was meant to be."""
+def unknown_key(walk: SchemaWalk, key: str | int, schema: Schema, present: Collection[str]) -> Phrase:
+    """Say that a key means nothing, with the name it was meant to be; `present` are the keys given beside it."""
     guess = meant_key(walk, key, schema, present)
     if guess:
         return "unknown key", f"did you mean {guess}?"
-    known = list(walk.fields(schema))
+    known = _known_keys(walk, schema, present)
     return "unknown key", f"known here: {listed(known)}" if known else "remove it"
 
 
-def meant_key(walk: SchemaWalk, key: str | int, schema: Schema, present: Mapping[str, Any] | None) -> str | None:
-    """The nearest key of the schema that is not given yet."""
-    return near(key, [name for name in walk.fields(schema) if name not in (present or {})])
+def meant_key(walk: SchemaWalk, key: str | int, schema: Schema, present: Collection[str]) -> str | None:
+    """The nearest key of the schema, those before the others that are not given yet."""
+    known = _known_keys(walk, schema, present)
+    return near(key, [name for name in known if name not in present]) or near(key, known)
+
+
+def _known_keys(walk: SchemaWalk, schema: Schema, present: Collection[str]) -> list[str]:
+    """The keys of the model; of a union, those of the models that share most with the keys given."""
+    models = [list(walk.fields(choice)) for choice in walk.choices(schema)]
+    shared = [len(set(model) & set(present)) for model in models]
+    return list(dict.fromkeys(name for model, count in zip(models, shared) if count == max(shared) for name in model))
 
 
 def wrong_tag(schema: Schema, value: object, got: str) -> Phrase:

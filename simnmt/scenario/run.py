@@ -72,7 +72,7 @@ def _result(plan: Plan, units: list[Unit], results: list[UnitResult]) -> RunResu
     scenario = plan.scenario
     roles = _roles(scenario)
     numbers = with_regret(_in_order(scenario, results), roles.oracle)
-    baselines = list(dict.fromkeys((*roles.single_devices, *([roles.oracle] if roles.oracle else []), *_naive(scenario))))
+    baselines = [name for name, policy in scenario.policies.items() if not isinstance(policy, CNmtPolicy)]
     table, compared = rows(numbers, scenario.requests), comparisons(numbers, baselines)
     verdicts = []
     for case in plan.cases.values():
@@ -123,10 +123,6 @@ def _roles(scenario: Scenario) -> Roles:
     )
 
 
-def _naive(scenario: Scenario) -> list[str]:
-    return [name for name, policy in scenario.policies.items() if policy.kind == "naive"]
-
-
 def _reason(scenario: Scenario, case: Case, results: list[UnitResult]) -> Reason:
     transfer_s = sum(result.mean_transfer_s for result in results) / len(results)
     configuration = next((policy for policy in scenario.policies.values() if isinstance(policy, CNmtPolicy)), CNmtPolicy(kind="cnmt"))
@@ -170,7 +166,7 @@ def _fits(case: Case) -> Iterator[Row]:
             "s_fixed": plane.s_fixed,
         }
         if fit is not None:
-            row |= {"r2": fit.r2, "mse_ms2": fit.mse_ms2, "condition_number": fit.condition_number, "collinear": fit.collinear}
+            row |= {"r2": fit.r2, "mse_ms2": fit.mse_ms2, "condition_number": None if fit.collinear else fit.condition_number, "collinear": fit.collinear}
         yield row
 
 

@@ -52,6 +52,10 @@ class Trail:
     """What was allowed at `location`, or for an unknown key at the mapping that holds it."""
 
 
+Reading = tuple[Location, tuple[Branch, ...], Schema]
+"""One way to read a `loc`: as the fields of a `Trail`."""
+
+
 class SchemaWalk:
     """The core schema of a model, to be walked along the `loc` of its errors."""
 
@@ -122,7 +126,7 @@ class SchemaWalk:
             schema = schema[_WRAPPERS[schema["type"]]]
         return bool(schema["type"] == "default") or field.get("required") is False
 
-    def _walk(self, schema: Schema, loc: Location, depth: int) -> Iterator[tuple[Location, tuple[Branch, ...], Schema]]:
+    def _walk(self, schema: Schema, loc: Location, depth: int) -> Iterator[Reading]:
         """Every way to read `loc` from `schema` on: the user's keys, the unions passed, the schema at the
         end."""
         schema = self.bare(schema)
@@ -131,13 +135,20 @@ class SchemaWalk:
             return
         kind, part = schema["type"], loc[0]
         if kind == "union":
-            for choice in self._labelled(schema, str(part)):
-                for location, branches, end in self._walk(choice, loc[1:], depth + 1):
-                    yield location, (Branch(depth, str(part)), *branches), end
+            exact, loose = self._labelled(schema, str(part))
+            for choice in exact:
+                yield from self._below(choice, loc, depth, Branch(depth, str(part)))
+            # A validator that picks the branch by hand leaves no label.
+            for choice in self.choices(schema):
+                yield from self._walk(choice, loc, depth)
+            for choice in loose:
+                yield from self._below(choice, loc, depth, Branch(depth, str(part)))
             return
         if kind == "tagged-union":
             if part in schema["choices"]:
                 yield from self._walk(schema["choices"][part], loc[1:], depth + 1)
+            for choice in self.choices(schema):
+                yield from self._walk(choice, loc, depth)
             return
         below: Schema | None = None
         if kind in ("model-fields", "typed-dict") and isinstance(part, str):
@@ -153,15 +164,19 @@ class SchemaWalk:
             for location, branches, end in self._walk(below, loc[1:], depth + 1):
                 yield (part, *location), branches, end
 
-    def _labelled(self, schema: Schema, label: str) -> list[Schema]:
-        """The branches that `label` may name, the likeliest first."""
+    def _below(self, choice: Schema, loc: Location, depth: int, branch: Branch) -> Iterator[Reading]:
+        for location, branches, end in self._walk(choice, loc[1:], depth + 1):
+            yield location, (branch, *branches), end
 
-        def distance(choice: Any) -> int:
-            if isinstance(choice, tuple):
-                return 0 if choice[1] == label else 2
-            outer = self._definitions[choice["schema_ref"]] if choice["type"] == "definition-ref" else choice
-            named = outer["cls"].__name__ if "cls" in outer else outer["type"]
-            return 0 if label == named else 1 if label.startswith(named) or named in label else 2
-
-        ordered = sorted(schema["choices"], key=distance)
-        return [choice[0] if isinstance(choice, tuple) else choice for choice in ordered]
+    def _labelled(self, schema: Schema, label: str) -> tuple[list[Schema], list[Schema]]:
+        """The branches that `label` names, and those that it may name where nothing else explains it."""
+        named: list[Schema] = []
+        perhaps: list[Schema] = []
+        rest: list[Schema] = []
+        for choice in schema["choices"]:
+            part, own = choice if isinstance(choice, tuple) else (choice, None)
+            outer = self._definitions[part["schema_ref"]] if part["type"] == "definition-ref" else part
+            name = own or (outer["cls"].__name__ if "cls" in outer else outer["type"])
+            exact = label in (name, f"constrained-{name}") or label.startswith(f"{name}[")
+            (named if exact else perhaps if "[" in label else rest).append(part)
+        return named + perhaps, rest

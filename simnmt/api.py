@@ -1,0 +1,114 @@
+"""The library's front door: run a scenario, and write what came of it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime, timezone
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from simnmt import __version__
+from simnmt.results import run_directory as files
+from simnmt.results.result import RunResult
+from simnmt.scenario.build import build, input_files
+from simnmt.scenario.overrides import Override
+from simnmt.scenario.run import Progress, run_plan
+from simnmt.scenario.source import Source, open_source
+
+
+
+def run(
+    scenario: str | os.PathLike[str] | Mapping[str, object],
+    *,
+    out: str | os.PathLike[str] | None = None,
+    under: str | os.PathLike[str] | None = None,
+    overrides: Iterable[str] = (),
+    requests: int | None = None,
+    replications: int | None = None,
+    seed: int | None = None,
+    jobs: int = 1,
+    progress: Progress | None = None,
+) -> RunResult:
+    """Run a scenario: a file's path, a shipped `@name`, a run directory, or a mapping.
+
+    `overrides`: texts such as `"policies.cnmt.len_slope=0.8"`. `out`: also write a run directory there; `under`: write
+    one with a name of its own in that folder. `jobs`: processes; with more than one, a script must call this below
+    `if __name__ == "__main__":`. Raises `simnmt.errors.InputError` for whatever is wrong with the input.
+    """
+    options = {"requests": requests, "replications": replications, "seed": seed}
+    given = [Override.of(key, value, f"--{key} {value}") for key, value in options.items() if value is not None]
+    started = time.time()
+    source = open_source(scenario, [*overrides, *given])
+    directory = Path(out) if out is not None else None if under is None else _new_directory(source.scenario.name, Path(under))
+    if directory is not None:
+        files.check_free(directory)
+    plan = build(source.scenario, Path.cwd())
+    result = run_plan(plan, jobs=jobs, progress=progress)
+    if source.scenario.published is not None:
+        result.tables.append(_beside_published(result))
+    if directory is None:
+        return result
+    write(result, source, directory, started)
+    return replace(result, directory=directory)
+
+
+def write(result: RunResult, source: Source, out: Path, started: float) -> None:
+    """Write the run directory, whole or not at all; `started`: seconds since the epoch. Raises `RunDirectoryError`."""
+    from simnmt.report import render
+
+    with files.whole(out) as folder:
+        (folder / files.INPUT).write_bytes(source.text)
+        (folder / files.RESOLVED).write_text(source.resolved_text, encoding="utf-8")
+        files.write_json(folder / files.SUMMARY, result.document())
+        files.write_rows(folder / files.TABLE, result.rows)
+        files.write_requests(folder / files.REQUESTS, result.cells)
+        (folder / files.PAGE).write_text(render(result, published_tables=result.tables), encoding="utf-8")
+        inputs = {name: files.sha256(path) for name, path in input_files(source.scenario, Path.cwd()).items()}
+        outputs = {path.name: files.sha256(path) for path in sorted(folder.iterdir())}
+        files.write_json(folder / files.MANIFEST, _manifest(result, started, inputs, outputs))
+
+
+def _new_directory(name: str, folder: Path) -> Path:
+    """A run directory of its own, named after the scenario and the moment (UTC)."""
+    stem = f"{name}-{datetime.now(timezone.utc):%Y%m%d-%H%M%S}"
+    candidates = [folder / stem, *(folder / f"{stem}-{number}" for number in range(2, 100))]
+    return next((path for path in candidates if not path.exists()), candidates[-1])
+
+
+def _manifest(result: RunResult, started: float, inputs: dict[str, str], outputs: dict[str, str]) -> dict[str, Any]:
+    """What was run, on what, and when: the only file of a run directory that differs between repeats."""
+    libraries = ("numpy", "pandas", "plotly", "pyarrow", "pydantic", "scipy", "simpy")
+    return {
+        "simnmt": __version__,
+        "argv": sys.argv[1:],
+        "seed": result.seed,
+        "started": datetime.fromtimestamp(started, timezone.utc).isoformat(timespec="seconds"),
+        "duration_s": round(time.time() - started, 3),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "processors": os.cpu_count(),
+        "libraries": {name: metadata.version(name) for name in libraries},
+        "inputs": inputs,
+        "outputs": outputs,
+    }
+
+
+def _beside_published(result: RunResult) -> Any:
+    """The C-NMT paper's Table I beside ours, for the page."""
+    from simnmt.report import PublishedTable
+    from simnmt.reproduce.cnmt import claims, table_one
+
+    cells = table_one.compare(result.rows)
+    table = table_one.wide(cells)
+    return PublishedTable(
+        title="C-NMT, Table I: change of total time, %",
+        columns=list(table[0]) if table else [],
+        rows=[list(row.values()) for row in table],
+        notes=claims.SLIPS,
+    )

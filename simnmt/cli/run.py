@@ -1,0 +1,54 @@
+"""`simnmt run`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+def run(
+    scenario: Annotated[str, typer.Argument(metavar="SCENARIO|@NAME|RUN_DIR", help="A file, a shipped scenario, or a run to repeat.")],
+    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Run directory to write; default: a new one under reports/.")] = None,
+    overrides: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override any key of the scenario.")] = None,
+    requests: Annotated[int | None, typer.Option("--requests", metavar="N", help="Requests per run.")] = None,
+    replications: Annotated[int | None, typer.Option("--replications", metavar="R", help="Independent repeats.")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", metavar="S", help="Same seed, same bytes.")] = None,
+    jobs: Annotated[int, typer.Option("--jobs", metavar="J", min=0, help="Processes; 0: one per processor.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON and nothing else.")] = False,
+) -> None:
+    """Replay a workload through every policy of a scenario."""
+    import simnmt.api
+    from simnmt.cli.tables import run_tables
+
+    with _progress() as progress:
+        result = simnmt.api.run(
+            scenario,
+            out=out,
+            under=None if out else "reports",
+            overrides=overrides or [],
+            requests=requests,
+            replications=replications,
+            seed=seed,
+            jobs=jobs or os.cpu_count() or 1,
+            progress=progress,
+        )
+    if as_json:
+        print(json.dumps(result.document() | {"directory": str(result.directory)}, indent=1, ensure_ascii=False, allow_nan=False))
+    else:
+        print(run_tables(result))
+        print(f"\nrun directory: {result.directory}\npage: {result.directory}/report.html")
+
+
+def _progress() -> Any:
+    """A bar on standard error, and only on a terminal; gives the callback that moves it."""
+    if not sys.stderr.isatty():
+        return nullcontext()
+    from simnmt.cli.progress import bar
+
+    return bar()
