@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -70,6 +70,6 @@ def _status() -> int:
     return status if isinstance(status, int) else 0
 
 
-def _complain(text: str, status: int) -> Any:
+def _complain(text: str, status: int) -> int:
     print(f"simnmt: {text}" if not text.startswith("simnmt") else text, file=sys.stderr)
     return status

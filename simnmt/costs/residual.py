@@ -21,4 +21,5 @@ class LognormalResidual:
     def factor(self, standard_normal: NDArray[np.float64]) -> NDArray[np.float64]:
         """One factor per standard normal number; same shape, positive."""
         sigma2 = np.log1p(self.relative_sd**2)
-        return np.exp(np.sqrt(sigma2) * standard_normal - 0.5 * sigma2)
+        factor: NDArray[np.float64] = np.exp(np.sqrt(sigma2) * standard_normal - 0.5 * sigma2)
+        return factor

@@ -9,7 +9,7 @@ from typing import Any, TypeGuard
 
 Row = Mapping[str, Any]
 
-ROLES = {"edge": "gateway only", "cloud": "cloud only", "oracle": "knows the true times"}
+ROLES = {"edge": "gateway only", "cloud": "cloud only", "oracle": "knows the truth"}
 """What the shipped policy names mean to somebody who meets them here first."""
 
 BASELINES = ("edge", "cloud", "oracle")

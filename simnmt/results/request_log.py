@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 Column = NDArray[np.float64]
-Log = dict[str, NDArray[np.generic]]
+Log = dict[str, NDArray[Any]]
 
 DONE = 0
 """`outcome` of a request that was answered; other values are for faults."""

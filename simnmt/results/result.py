@@ -20,13 +20,31 @@ if TYPE_CHECKING:
 class Series(Protocol):
     """The RTT series of a network, as a page shows it."""
 
-    name: str
-    kind: str
-    source: str
-    time_s: NDArray[np.float64]
-    rtt_s: NDArray[np.float64]
-    duration_s: float
-    lost: int
+    @property
+    def name(self) -> str: ...  # noqa: D102
+    @property
+    def kind(self) -> str:
+        """measured, synthetic or constant."""
+        ...
+
+    @property
+    def source(self) -> str:
+        """Where it comes from."""
+        ...
+
+    @property
+    def time_s(self) -> NDArray[np.float64]: ...  # noqa: D102
+    @property
+    def rtt_s(self) -> NDArray[np.float64]: ...  # noqa: D102
+    @property
+    def duration_s(self) -> float:
+        """One lap, seconds."""
+        ...
+
+    @property
+    def lost(self) -> int:
+        """Lost samples, held at the value before."""
+        ...
 
     @property
     def mean_s(self) -> float:
@@ -37,10 +55,14 @@ class Series(Protocol):
 class Lengths(Protocol):
     """Where a workload's lengths come from."""
 
-    name: str
-    source: str
-    src_unit: str
-    tgt_unit: str
+    @property
+    def name(self) -> str: ...  # noqa: D102
+    @property
+    def source(self) -> str: ...  # noqa: D102
+    @property
+    def src_unit(self) -> str: ...  # noqa: D102
+    @property
+    def tgt_unit(self) -> str: ...  # noqa: D102
 
 
 @dataclass(frozen=True, slots=True)

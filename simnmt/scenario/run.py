@@ -127,7 +127,8 @@ def _reason(scenario: Scenario, case: Case, results: list[UnitResult]) -> Reason
     transfer_s = sum(result.mean_transfer_s for result in results) / len(results)
     configuration = next((policy for policy in scenario.policies.values() if isinstance(policy, CNmtPolicy)), CNmtPolicy(kind="cnmt"))
     line = length_regression(configuration, case)
-    border = threshold(*case.believed_planes, line.slope, line.offset, transfer_s)
+    gateway, cloud = case.believed_planes
+    border = threshold(gateway, cloud, line.slope, line.offset, transfer_s)
     kept = ""
     if border.kept in ("up to", "from") and border.src_len > 0:
         kept = f"{border.kept} {border.src_len:.0f} tokens"

@@ -17,9 +17,6 @@ import simpy
 REACHES_SERVER, ARRIVAL = range(2)
 """Kinds of event, in the order in which those of one moment happen."""
 
-Occur = Callable[["Event"], None]
-"""What happens at an event."""
-
 
 class Event:
     """What SimPy's `step` needs of an event; derived classes add what happens then. May be put on the clock again."""

@@ -11,6 +11,7 @@ from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from heapq import heappush
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,6 +92,13 @@ class _UnderWay(Event):
 
     __slots__ = ("downlink_s", "entry_s", "request", "sent_s", "service_s")
 
+    request: int
+    sent_s: float
+    entry_s: float
+    """When it reaches the server."""
+    service_s: float
+    downlink_s: float
+
 
 def _open_loop(
     clock: Clock,
@@ -108,7 +116,7 @@ def _open_loop(
     under_way_s = 0.0
     answers = Answers()
 
-    def reaches_server(event: _UnderWay) -> None:
+    def reaches_server(event: Any) -> None:
         """Into the server's queue; the answer's time is known at once, and with it what the gateway will measure."""
         nonlocal under_way_s
         entry_s, service_s = event.entry_s, event.service_s

@@ -1,0 +1,37 @@
+# `make quickstart` installs simnmt into .venv and runs the quickstart; `make test` installs what the tests need and runs them.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: quickstart test check docs-check clean
+
+quickstart: $(VENV)/.installed
+	$(BIN)/simnmt run @quickstart
+
+test: $(VENV)/.installed-test
+	$(BIN)/python -m pytest -n auto
+
+# What .ci/run adds to the tests: lint, types, and the documentation's examples.
+check: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python docs/run_examples.py README.md docs/*.md
+
+$(VENV)/.installed: pyproject.toml
+	@sh .ci/make-venv "$(PYTHON)" $(VENV)
+	$(BIN)/python -m pip install --quiet -e .
+	@touch $@
+
+$(VENV)/.installed-test: pyproject.toml $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet -e ".[test]"
+	@sh .ci/find-chromium $(BIN)/python
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml $(VENV)/.installed-test
+	$(BIN)/python -m pip install --quiet -e ".[dev]"
+	@touch $@
+
+clean:
+	rm -rf $(VENV)

@@ -1,0 +1,159 @@
+"""The world's speed, as ratios taken in one interleaved run: `python -m benchmarks.world --json`.
+
+Absolute times mean little on a shared machine; a ratio of two things measured in turn, minimum of repeats on either side, does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import ciw_model, idiomatic
+from benchmarks.inputs import WorldInputs, cnmt_inputs
+from simnmt.policies import CLOUD, Decide, least_total
+from simnmt.world.requests import Requests
+from simnmt.world.simulate import Trail, simulate
+
+LOAD, OVERLOAD = 0.6, 1.9
+BARS = {
+    "vs_idiomatic": (">=", 5.0),
+    "vs_ciw": (">=", 20.0),
+    "scale_1m_over_10k": ("<=", 1.15),
+    "overload_100k_over_10k": ("<=", 1.1),
+    "identical_to_ciw": ("==", True),
+    "table1_over_idiomatic_process": ("<=", 12.0),
+}
+"""What the project asks of the figures; a figure that misses its bar is printed as it is."""
+
+
+def run_world(inputs: WorldInputs) -> Trail:
+    """simnmt's own world on the common inputs, with C-NMT's rule."""
+    numbers = np.arange(inputs.requests)
+    requests = Requests(numbers, inputs.gateway_s, inputs.cloud_s, inputs.uplink_s, inputs.downlink_s, inputs.arrival_s)
+
+    def decide_for(block: Requests) -> Decide:
+        part = slice(int(block.src_len[0]), int(block.src_len[-1]) + 1)
+        return least_total([inputs.local_predicted_s[part], inputs.remote_predicted_s[part]])
+
+    return simulate(requests, decide_for, initial_transfer_s=inputs.initial_transfer_s)
+
+
+def completion_s(inputs: WorldInputs, trail: Trail) -> np.ndarray:
+    """When each request was answered, from its columns."""
+    away = trail.target == CLOUD
+    served_s = np.where(away, inputs.uplink_s + inputs.cloud_s + inputs.downlink_s, inputs.gateway_s)
+    return trail.arrival_s + trail.queue_s + served_s
+
+
+def cpu_s(work: Callable[[], Any], at_least_s: float = 0.1) -> float:
+    """CPU seconds of one call, the mean over as many calls as fill a moment."""
+    calls, started = 0, time.process_time()
+    while True:
+        work()
+        calls += 1
+        spent = time.process_time() - started
+        if spent >= at_least_s:
+            return spent / calls
+
+
+def measure(rounds: int, whole_processes: bool, ciw: bool = True) -> dict[str, Any]:
+    """All figures; each round runs every contestant once, and the minimum of each counts."""
+    world = {(n, load): cnmt_inputs(n, load) for n, load in [(10_000, LOAD), (100_000, LOAD), (1_000_000, LOAD)]}
+    over = {(n, load): cnmt_inputs(n, load) for n, load in [(10_000, OVERLOAD), (100_000, OVERLOAD)]}
+    contestants: dict[Any, Callable[[], Any]] = {key: (lambda x=inputs: run_world(x)) for key, inputs in (world | over).items()}
+    common = world[100_000, LOAD]
+    contestants["idiomatic"] = lambda: idiomatic.simulate(common)
+    if ciw:
+        contestants["ciw"] = lambda: ciw_model.simulate(common)
+    least = dict.fromkeys(contestants, float("inf"))
+    for number in range(rounds):
+        for key, work in contestants.items():
+            if key == "ciw" and number % 2:
+                continue  # 40 times as long as ours: every other round
+            least[key] = min(least[key], cpu_s(work))
+    ours = least[100_000, LOAD]
+    figures: dict[str, Any] = {
+        "vs_idiomatic": least["idiomatic"] / ours,
+        "vs_ciw": least["ciw"] / ours if ciw else None,
+        "scale_1m_over_10k": least[1_000_000, LOAD] / 1e6 / (least[10_000, LOAD] / 1e4),
+        "overload_100k_over_10k": least[100_000, OVERLOAD] / 1e5 / (least[10_000, OVERLOAD] / 1e4),
+        "bytes_per_request": bytes_per_request(common),
+        "identical_to_ciw": None,
+        "largest_difference_to_ciw_s": None,
+        "us_per_request": ours / 1e5 * 1e6,
+        "rounds": rounds,
+        "python": sys.version.split()[0],
+    }
+    if ciw:
+        trail = run_world(common)
+        theirs, target = ciw_model.simulate(common)
+        difference = float(np.abs(completion_s(common, trail) - np.asarray(theirs)).max())
+        figures["largest_difference_to_ciw_s"] = difference
+        figures["identical_to_ciw"] = difference <= 1e-9 and bool((trail.target == np.asarray(target)).all())
+    if whole_processes:
+        figures |= measure_table1()
+    return figures
+
+
+def bytes_per_request(inputs: WorldInputs) -> float:
+    """Peak memory that a run allocates beside its inputs, per request."""
+    tracemalloc.start()
+    try:
+        run_world(inputs)
+        return tracemalloc.get_traced_memory()[1] / inputs.requests
+    finally:
+        tracemalloc.stop()
+
+
+def measure_table1(rounds: int = 3) -> dict[str, float]:
+    """`simnmt run @table1` on two jobs against the idiomatic model at 100,000 requests: wall time of whole processes, in turn."""
+    table1, yardstick = [], []
+    command = shutil.which("simnmt", path=str(Path(sys.executable).parent)) or "simnmt"
+    for _ in range(rounds):
+        with tempfile.TemporaryDirectory() as folder:
+            table1.append(_wall_s([command, "run", "@table1", "--jobs", "2", "--out", f"{folder}/run"]))
+        yardstick.append(_wall_s([sys.executable, "-m", "benchmarks.idiomatic", "--requests", "100000"]))
+    return {
+        "table1_over_idiomatic_process": float(np.median(table1) / np.median(yardstick)),
+        "table1_wall_s": float(np.median(table1)),
+        "idiomatic_process_wall_s": float(np.median(yardstick)),
+        "table1_peak_mib": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024,
+    }
+
+
+def _wall_s(command: list[str]) -> float:
+    started = time.perf_counter()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return time.perf_counter() - started
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
+    parser.add_argument("--rounds", type=int, default=5, help="interleaved rounds (default 5)")
+    parser.add_argument("--skip-table1", action="store_true", help="leave out the whole-process comparison")
+    arguments = parser.parse_args()
+    figures = measure(arguments.rounds, whole_processes=not arguments.skip_table1)
+    if arguments.json:
+        print(json.dumps(figures, indent=1))
+        return
+    for name, value in figures.items():
+        sign, bar = BARS.get(name, ("", None))
+        shown = f"{value:.4g}" if isinstance(value, float) else str(value)
+        print(f"{name:32}{shown:>12}" + (f"   asked: {sign} {bar}" if bar is not None else ""))
+
+
+if __name__ == "__main__":
+    main()
