@@ -118,7 +118,9 @@ def _known_keys(walk: SchemaWalk, schema: Schema, present: Collection[str]) -> l
     """The keys of the model; of a union, those of the models that share most with the keys given."""
     models = [list(walk.fields(choice)) for choice in walk.choices(schema)]
     shared = [len(set(model) & set(present)) for model in models]
-    return list(dict.fromkeys(name for model, count in zip(models, shared) if count == max(shared) for name in model))
+    return list(
+        dict.fromkeys(name for model, count in zip(models, shared, strict=True) if count == max(shared) for name in model)
+    )
 
 
 def wrong_tag(schema: Schema, value: object, got: str) -> Phrase:

@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, WrapValidator, model_validator
+from pydantic_core import PydanticCustomError
 
 from simnmt.configuration import Configuration
 from simnmt.scenario.complaints import validate
@@ -45,6 +46,13 @@ class Csv(Configuration):
 class Network(Configuration):
     rtt: str | Constant | Csv
     uplink_mbps: Annotated[float, Field(gt=0)] = 100.0
+
+
+def one_form(value: Any, handler: Any) -> Any:
+    """Picks the branch by hand, as a room may do; pydantic then names no branch."""
+    if isinstance(value, dict):
+        return (Constant if "constant_ms" in value else Csv).model_validate(value)
+    raise PydanticCustomError("form", "Give csv or\nconstant_ms")
 
 
 class Poisson(Configuration):
@@ -84,6 +92,7 @@ class Whole(Configuration):
     networks: Annotated[dict[str, Network], Field(min_length=1)] = Field(default_factory=lambda: {"cp1": Network(rtt="@cp1")})
     devices: dict[str, Device] = Field(default_factory=dict)
     fit: Fit | None = Fit()
+    picked: Annotated[str | Constant | Csv, WrapValidator(one_form)] = "x"
     policies: Annotated[dict[str, Annotated[Cnmt | Edge, Field(discriminator="kind")]], BeforeValidator(named_by_its_key)] = (
         Field(default_factory=dict)
     )
@@ -193,6 +202,20 @@ CASES = {
     "a branch told by its key": (
         "networks: {a: {rtt: {csv: a, time_unit: sec}}}",
         "s.yaml:1:41: networks.a.rtt.time_unit: must be one of s, ms, got the text 'sec'",
+    ),
+    "a branch picked by hand": ("picked: {constant_ms: -1}", "s.yaml:1:23: picked.constant_ms: must be > 0, got -1"),
+    "a misspelt key of a branch picked by hand": (
+        "picked: {constant_ms: 1, constant: s}",
+        "s.yaml:1:26: picked.constant: unknown key (did you mean constant_ms?)",
+    ),
+    "a key of another branch than that picked by hand": (
+        "picked: {constant_ms: 1, time_unt: s}",
+        "s.yaml:1:26: picked.time_unt: unknown key (known here: constant_ms)",
+    ),
+    "a validator's own words": ("picked: 3", "s.yaml:1:9: picked: Give csv or constant_ms"),
+    "a key near to one that is given": (
+        "devices: {a: {profile: x, profil: y}}",
+        "s.yaml:1:27: devices.a.profil: unknown key (did you mean profile?)",
     ),
     "a mapping in a union": (
         "devices: {gateway: {profile: {str: 1}}}",
