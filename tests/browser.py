@@ -49,7 +49,10 @@ def chromium() -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def open_page(chromium: Any) -> Callable[..., AbstractContextManager[Opened]]:
-    """`with open_page(path, viewport=..., color_scheme=...) as opened:` opens a file in a window of its own."""
+    """`with open_page(path, viewport=..., color_scheme=...) as opened:` opens a file in a window of its own.
+
+    Give `wait_for_function` a function, not an expression: playwright evaluates that as text, which the page forbids.
+    """
     return lambda path, **context: open_file(chromium, path, **context)
 
 
