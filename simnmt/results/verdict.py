@@ -39,7 +39,8 @@ class Reason:
 def verdict(workload: str, network: str, rows: Sequence[Row], comparisons: Sequence[Row], roles: Roles, reason: Reason) -> Row:
     """The verdict on one workload and network, as a record with its `sentence`."""
     totals = {row["policy"]: row["total_latency_s"] for row in rows}
-    share = reason.best_offloaded_share
+    oracle_share = next((row["offloaded_share"] for row in rows if row["policy"] == roles.oracle), None)
+    share = reason.best_offloaded_share if oracle_share is None else oracle_share
     trivial = share < TRIVIAL_BELOW or share > TRIVIAL_ABOVE
     record: dict[str, Any] = {
         "workload": workload,
@@ -84,7 +85,7 @@ def _because(reason: Reason, trivial: bool) -> str:
         fastest += ", queues left out"
     if trivial:
         where = "the gateway" if share < 50.0 else "the cloud"
-        return f"with {link} the choice is nearly trivial: {fastest}, so {where} is almost always right"
+        return f"with {link} {fastest}, and {where} is almost always right"
     if not reason.kept:
         return f"with {link} the rule never changes its mind, though {fastest}"
     return f"with {link} sentences of {reason.kept} are better kept at the gateway and {fastest}"
