@@ -1,0 +1,64 @@
+"""What tests of several rooms share: device profiles and small scenarios that need no shipped calibration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simnmt.costs import DeviceProfile, write_profile
+
+GATEWAY_PLANE, CLOUD_PLANE = (0.001, 0.008, 0.010), (0.0002, 0.002, 0.005)
+"""Seconds per source token, per target token, fixed: with an RTT of 80 ms each device wins some requests."""
+
+
+@pytest.fixture
+def make_profile() -> Callable[..., DeviceProfile]:
+    """Builds a synthetic profile of a plane, with any top-level block replaced."""
+
+    def make(plane: tuple[float, float, float] = GATEWAY_PLANE, relative_sd: float = 0.1, **blocks: Any) -> DeviceProfile:
+        content = {
+            "schema_version": 1,
+            "name": "box",
+            "device": {"name": "a box"},
+            "model": {"name": "a model", "vocab": 50_000},
+            "length_unit": {"src": "word", "tgt": "word"},
+            "valid_range": {"src_len": (0, 400), "tgt_len": (0, 400)},
+            "execution": {
+                "kind": "synthetic",
+                "plane": dict(zip(("s_per_src_token", "s_per_tgt_token", "s_fixed"), plane, strict=True)),
+                "residual_relative_sd": relative_sd,
+            },
+            "provenance": {"source": "made up", "date": "2026-01-01", "tool": "a test"},
+        }
+        return DeviceProfile.model_validate(content | blocks)
+
+    return make
+
+
+@pytest.fixture
+def make_scenario(tmp_path: Path, make_profile: Callable[..., DeviceProfile]) -> Callable[..., dict[str, Any]]:
+    """Builds a small scenario as a mapping, its profiles written to files; keywords replace top-level keys."""
+
+    def make(relative_sd: float = 0.1, **keys: Any) -> dict[str, Any]:
+        for name, plane in (("gateway", GATEWAY_PLANE), ("cloud", CLOUD_PLANE)):
+            write_profile(tmp_path / f"{name}.json", make_profile(plane, relative_sd, name=name))
+        return {
+            "version": 1,
+            "name": "small",
+            "seed": 7,
+            "replications": 2,
+            "requests": 2_000,
+            "workloads": {"de-en": {"lengths": "@de-en-news"}},
+            "networks": {"cp1": {"rtt": "@cp1"}},
+            "devices": {
+                "gateway": {"profile": str(tmp_path / "gateway.json")},
+                "cloud": {"profile": str(tmp_path / "cloud.json")},
+            },
+            "fit": {"inferences": 500},
+            "policies": {"edge": {}, "cloud": {}, "oracle": {}, "naive": {}, "cnmt": {}},
+        } | keys
+
+    return make

@@ -1,0 +1,161 @@
+"""What no policy can beat, and what C-NMT cannot get wrong."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from simnmt.costs import ExecutionPlane
+from simnmt.policies import CLOUD, GATEWAY, CNmt, Fixed, Oracle, Policy, constant_length
+from simnmt.workload.length_regression import LengthRegression
+from simnmt.world.requests import Requests
+from simnmt.world.simulate import simulate
+
+STEADY = settings(derandomize=True, deadline=None, max_examples=100)
+COEFFICIENT = st.floats(0.0, 0.05)
+PLANES = st.builds(ExecutionPlane, COEFFICIENT, COEFFICIENT, COEFFICIENT)
+LENGTH = st.integers(1, 200)
+SECONDS = st.integers(0, 32).map(lambda eighths: eighths / 8) | st.floats(0.0, 4.0)
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> Requests:
+    """Requests back to back with any times at all."""
+    rows = draw(st.lists(st.tuples(LENGTH, SECONDS, SECONDS, SECONDS, SECONDS), min_size=1, max_size=20))
+    src_len, *times_s = (np.array(column) for column in zip(*rows, strict=True))
+    return Requests(src_len, *(column.astype(np.float64) for column in times_s))
+
+
+def latency_s(requests: Requests, policy: Policy | None, initial_transfer_s: float = 0.05) -> NDArray[np.float64]:
+    """Per request, back to back; None stands for the oracle."""
+    trail = simulate(
+        requests,
+        lambda block: (policy or Oracle((block.gateway_s, block.cloud_s))).prepare(block.src_len),
+        initial_transfer_s=initial_transfer_s,
+        clairvoyant=policy is None,
+    )
+    return np.where(trail.target == CLOUD, requests.cloud_s + requests.uplink_s + requests.downlink_s, requests.gateway_s)
+
+
+@STEADY
+@given(worlds(), st.tuples(PLANES, PLANES), st.floats(-2.0, 3.0), st.floats(-5.0, 50.0), st.floats(0.0, 2.0))
+def test_back_to_back_no_policy_serves_any_request_faster_than_the_oracle(
+    requests: Requests, planes: tuple[ExecutionPlane, ExecutionPlane], slope: float, offset: float, initial_transfer_s: float
+) -> None:
+    """The policies' planes and lengths have nothing to do with the truth."""
+    best_s = latency_s(requests, None)
+    rivals = [
+        Fixed(GATEWAY),
+        Fixed(CLOUD),
+        CNmt(planes, LengthRegression(slope, offset).predict),
+        CNmt(planes, constant_length(abs(offset) + 1.0)),
+    ]
+    for policy in rivals:
+        assert (best_s <= latency_s(requests, policy, initial_transfer_s) + 1e-12).all()
+
+
+def test_the_oracle_takes_the_least_of_both_times() -> None:
+    random = np.random.default_rng(3)
+    requests = Requests(random.integers(1, 99, 500), *random.exponential((1.0, 0.6, 0.2, 0.2), (500, 4)).T)
+    away_s = requests.cloud_s + requests.uplink_s + requests.downlink_s
+    assert (latency_s(requests, None) == np.minimum(requests.gateway_s, away_s)).all()
+    assert 50 < (away_s < requests.gateway_s).sum() < 450
+
+
+def noiseless(seed: int, requests: int = 3_000) -> tuple[Requests, CNmt, NDArray[np.int64]]:
+    """A world on its planes, a C-NMT that knows them and every target length, and those lengths."""
+    random = np.random.default_rng(seed)
+    src_len, tgt_len = random.integers(1, 80, requests), random.integers(1, 80, requests)
+    planes = (ExecutionPlane(0.001, 0.008, 0.010), ExecutionPlane(0.0002, 0.002, 0.005))
+    one_way_s = 0.06 * random.lognormal(0.5, 0.8, (2, requests))
+    world = Requests(src_len, *(plane.seconds(src_len, tgt_len) for plane in planes), *one_way_s)
+    return world, CNmt(planes, lambda _: tgt_len.astype(np.float64)), tgt_len
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_with_perfect_lengths_true_planes_and_the_present_rtt_cnmt_equals_the_oracle(seed: int) -> None:
+    requests, cnmt, _ = noiseless(seed)
+    ours = simulate(requests, lambda block: cnmt.prepare(block.src_len), initial_transfer_s=0.05, clairvoyant=True)
+    oracle = simulate(
+        requests,
+        lambda block: Oracle((block.gateway_s, block.cloud_s)).prepare(block.src_len),
+        initial_transfer_s=0.05,
+        clairvoyant=True,
+    )
+    assert (ours.target == oracle.target).all()
+    assert (ours.arrival_s == oracle.arrival_s).all()
+    assert 0.2 < ours.target.mean() < 0.8
+
+
+def test_each_of_the_three_perfections_is_needed() -> None:
+    requests, cnmt, tgt_len = noiseless(0)
+    best_s = latency_s(requests, None).sum()
+    stale = latency_s(requests, cnmt)
+    assert stale.sum() > 1.001 * best_s
+    present = simulate(
+        requests,
+        lambda block: CNmt(cnmt.planes, constant_length(float(tgt_len.mean()))).prepare(block.src_len),
+        initial_transfer_s=0.05,
+        clairvoyant=True,
+    )
+    away_s = requests.cloud_s + requests.uplink_s + requests.downlink_s
+    assert np.where(present.target == CLOUD, away_s, requests.gateway_s).sum() > 1.001 * best_s
+
+
+def test_on_a_constant_network_the_estimate_is_all_that_cnmt_needs() -> None:
+    """The same three perfections, the present RTT now by measuring it: one offloaded request tells it for good."""
+    requests, cnmt, _ = noiseless(1)
+    ways_s = np.full(len(requests), 0.1)
+    still = Requests(requests.src_len, requests.gateway_s, requests.cloud_s, ways_s, ways_s)
+    assert (latency_s(still, cnmt, initial_transfer_s=0.2) == latency_s(still, None)).all()
+
+
+LENGTHS = st.floats(-1e3, 1e6)
+
+
+@STEADY
+@given(st.tuples(PLANES, PLANES), st.lists(st.tuples(LENGTH, LENGTHS, st.floats(0.0, 5.0)), min_size=1, max_size=20))
+def test_however_wrong_the_lengths_what_is_reckoned_faster_here_than_the_round_trip_stays(
+    planes: tuple[ExecutionPlane, ExecutionPlane], rows: list[tuple[int, float, float]]
+) -> None:
+    """The cloud's own time is never negative, so the round trip alone is the least that sending can cost."""
+    src_len, tgt_len, transfer_s = (np.array(column) for column in zip(*rows, strict=True))
+    decide = CNmt(planes, lambda _: tgt_len).prepare(src_len)
+    for request, local_s in enumerate(planes[GATEWAY].seconds(src_len, tgt_len)):
+        if local_s <= transfer_s[request]:
+            assert decide(request, (0.0, transfer_s[request])) == GATEWAY
+
+
+@STEADY
+@given(
+    st.tuples(PLANES, PLANES),
+    st.lists(st.tuples(LENGTH, LENGTH, st.floats(0.0, 1.0), st.floats(0.0, 5.0)), min_size=1, max_size=20),
+)
+def test_lengths_guessed_too_short_never_send_away_what_is_truly_faster_here_than_the_round_trip(
+    planes: tuple[ExecutionPlane, ExecutionPlane], rows: list[tuple[int, int, float, float]]
+) -> None:
+    src_len, tgt_len, guessed_share, transfer_s = (np.array(column) for column in zip(*rows, strict=True))
+    decide = CNmt(planes, lambda _: guessed_share * tgt_len).prepare(src_len)
+    for request, local_s in enumerate(planes[GATEWAY].seconds(src_len, tgt_len)):
+        if local_s <= transfer_s[request]:
+            assert decide(request, (0.0, transfer_s[request])) == GATEWAY
+
+
+def test_lengths_guessed_too_long_can_send_away_what_is_truly_faster_here() -> None:
+    """Why the property above speaks of what is reckoned: 10 ms here, 50 ms of round trip, and yet it is sent."""
+    planes = (ExecutionPlane(0.0, 0.010, 0.0), ExecutionPlane(0.0, 0.001, 0.0))
+    decide = CNmt(planes, constant_length(20.0)).prepare(np.array([1]))
+    assert planes[GATEWAY].seconds(1, 1) < 0.050
+    assert decide(0, (0.0, 0.050)) == CLOUD
+
+
+def test_what_a_policy_predicts_is_what_it_reckons_with() -> None:
+    src_len = np.array([1, 10, 100])
+    planes = (ExecutionPlane(0.0, 1.0, 0.0), ExecutionPlane(0.0, 0.0, 0.0))
+    assert CNmt(planes, LengthRegression(0.5, -1.0).predict).predicted_tgt_len(src_len).tolist() == [1.0, 4.0, 49.0]
+    assert CNmt(planes, constant_length(7.5)).predicted_tgt_len(src_len).tolist() == [7.5] * 3
+    for silent in (Fixed(GATEWAY), Fixed(CLOUD), Oracle((src_len * 1.0, src_len * 1.0))):
+        assert np.isnan(silent.predicted_tgt_len(src_len)).all()

@@ -1,0 +1,62 @@
+"""The closed-form border agrees with the rule it stands for."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from simnmt.costs import ExecutionPlane
+from simnmt.policies import GATEWAY, CNmt, Threshold, threshold
+from simnmt.workload.length_regression import LengthRegression
+
+PER_TOKEN = st.floats(0.0, 0.02)
+PLANES = st.builds(ExecutionPlane, PER_TOKEN, PER_TOKEN, st.floats(0.0, 0.1))
+SRC_LEN = np.arange(1, 401)
+
+
+@settings(derandomize=True, deadline=None, max_examples=300)
+@given(PLANES, PLANES, st.floats(0.0, 2.0), st.floats(1.0, 5.0), st.floats(0.0, 0.5))
+def test_the_border_parts_lengths_as_the_rule_does(
+    gateway: ExecutionPlane, cloud: ExecutionPlane, slope: float, offset: float, transfer_s: float
+) -> None:
+    border = threshold(gateway, cloud, slope, offset, transfer_s)
+    decide = CNmt((gateway, cloud), LengthRegression(slope, offset).predict).prepare(SRC_LEN)
+    kept = np.array([decide(request, (0.0, transfer_s)) == GATEWAY for request in range(len(SRC_LEN))])
+    if border.kept in ("always", "never"):
+        assert math.isnan(border.src_len)
+        assert (kept == (border.kept == "always")).all()
+        return
+    beyond = SRC_LEN - border.src_len
+    expected = beyond <= 0 if border.kept == "up to" else beyond >= 0
+    # Where both sides differ by less than rounding, either answer is right.
+    tgt_len = slope * SRC_LEN + offset
+    margin_s = gateway.seconds(SRC_LEN, tgt_len) - cloud.seconds(SRC_LEN, tgt_len) - transfer_s
+    clear = np.abs(margin_s) > 1e-12
+    assume(clear.any())
+    assert (kept == expected)[clear].all()
+
+
+def test_a_gateway_that_is_faster_per_token_keeps_the_long_sentences() -> None:
+    gateway, cloud = ExecutionPlane(0.001, 0.001, 0.100), ExecutionPlane(0.001, 0.003, 0.0)
+    border = threshold(gateway, cloud, 1.0, 0.0, 0.040)
+    assert border.kept == "from"
+    assert border.src_len == 30.0
+    decide = CNmt((gateway, cloud), LengthRegression(1.0, 0.0).predict).prepare(np.array([29, 31]))
+    assert [decide(request, (0.0, 0.040)) for request in (0, 1)] == [1, 0]
+
+
+def test_planes_that_differ_by_a_constant_choose_alike_for_every_length() -> None:
+    gateway = ExecutionPlane(0.001, 0.002, 0.050)
+    cloud = ExecutionPlane(0.001, 0.002, 0.010)
+    assert threshold(gateway, cloud, 0.9, 1.0, 0.0399).kept == "never"
+    assert threshold(gateway, cloud, 0.9, 1.0, 0.0401).kept == "always"
+
+
+def test_a_constant_tie_is_kept() -> None:
+    plane = ExecutionPlane(0.001, 0.002, 0.010)
+    border = threshold(plane, plane, 0.9, 1.0, 0.0)
+    assert isinstance(border, Threshold)
+    assert border.kept == "always"
