@@ -1,0 +1,292 @@
+"""The open-loop world against a slow one that keeps its queues as queues, and its invariants one by one."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from heapq import heappop, heappush
+
+import numpy as np
+import pytest
+import simpy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from simnmt.policies import CLOUD, GATEWAY, CNmt, Decide, Fixed
+from simnmt.world import requests as requests_module
+from simnmt.world.clock import ARRIVAL, REACHES_SERVER
+from simnmt.world.requests import Requests
+from simnmt.world.simulate import Trail, simulate
+
+STEADY = settings(derandomize=True, deadline=None, max_examples=200)
+INITIAL_S = 0.5
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What the slow world says of each request."""
+
+    target: list[int]
+    queue_s: list[float]
+    estimate_s: list[float]
+    measured_at_s: list[float]
+
+
+def reference(requests: Requests, decide: Decide, workers: int) -> Reference:
+    """A queue and busy workers at the server, an event for everything, ordered by (time, kind, request id)."""
+    assert requests.arrival_s is not None
+    n = len(requests)
+    done, reaches, answered, arrives = range(4)
+    agenda: list[tuple[float, int, int]] = []
+    for request, arrival_s in enumerate(requests.arrival_s.tolist()):
+        heappush(agenda, (arrival_s, arrives, request))
+    target, queue_s, estimate_s, measured_at_s = [-1] * n, [0.0] * n, [0.0] * n, [0.0] * n
+    gateway_free_s, busy, waiting = 0.0, 0, deque[int]()
+    entry_s, finish_s = [0.0] * n, [0.0] * n
+    belief = (INITIAL_S, 0.0)
+
+    def start(request: int, now_s: float) -> None:
+        nonlocal busy
+        busy += 1
+        queue_s[request] = now_s - entry_s[request]
+        finish_s[request] = now_s + float(requests.cloud_s[request])
+        heappush(agenda, (finish_s[request], done, request))
+
+    while agenda:
+        now_s, kind, request = heappop(agenda)
+        if kind == arrives:
+            estimate_s[request], measured_at_s[request] = belief
+            target[request] = decide(request, (0.0, belief[0]))
+            if target[request] == GATEWAY:
+                begin_s = max(now_s, gateway_free_s)
+                queue_s[request] = begin_s - now_s
+                gateway_free_s = begin_s + float(requests.gateway_s[request])
+            else:
+                heappush(agenda, (now_s + float(requests.uplink_s[request]), reaches, request))
+        elif kind == reaches:
+            entry_s[request] = now_s
+            if busy < workers:
+                start(request, now_s)
+            else:
+                waiting.append(request)
+        elif kind == done:
+            busy -= 1
+            heappush(agenda, (now_s + float(requests.downlink_s[request]), answered, request))
+            if waiting:
+                start(waiting.popleft(), now_s)
+        else:
+            away_s = now_s - float(requests.arrival_s[request])
+            belief = (away_s - (finish_s[request] - entry_s[request]), now_s)
+    return Reference(target, queue_s, estimate_s, measured_at_s)
+
+
+# Eighths add and subtract without rounding: equal moments are equal, and both worlds must agree to the bit.
+EIGHTHS = st.integers(0, 24).map(lambda eighths: eighths / 8)
+GAPS = st.integers(0, 12).map(lambda eighths: eighths / 8)
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> tuple[Requests, NDArray[np.float64]]:
+    """Requests with many coinciding moments, and what a rule reckons the cloud saves on each."""
+    rows = draw(st.lists(st.tuples(GAPS, EIGHTHS, EIGHTHS, EIGHTHS, EIGHTHS, EIGHTHS), min_size=1, max_size=25))
+    gap_s, gateway_s, cloud_s, uplink_s, downlink_s, saved_s = np.array(rows).T
+    requests = Requests(np.arange(len(rows)), gateway_s, cloud_s, uplink_s, downlink_s, np.cumsum(gap_s))
+    return requests, saved_s
+
+
+def saves_enough(saved_s: NDArray[np.float64]) -> Callable[[Requests], Decide]:
+    """Sends a request away if what the cloud saves exceeds the transfer estimate; `src_len` holds the request's number."""
+    saved = saved_s.tolist()
+
+    def decide_for(block: Requests) -> Decide:
+        number = block.src_len.tolist()
+        return lambda request, delay_s: int(saved[number[request]] > delay_s[1])
+
+    return decide_for
+
+
+@STEADY
+@given(worlds(), st.integers(1, 3))
+def test_the_world_agrees_with_the_slow_one_to_the_bit(world: tuple[Requests, NDArray[np.float64]], workers: int) -> None:
+    """Ties included: arrivals of one moment, an answer and an arrival, two requests at the server's door."""
+    requests, saved_s = world
+    trail = simulate(requests, saves_enough(saved_s), initial_transfer_s=INITIAL_S, workers=workers)
+    slow = reference(requests, saves_enough(saved_s)(requests), workers)
+    assert trail.arrival_s.tolist() == requests.arrival_s.tolist()  # type: ignore[union-attr]
+    for name in ("target", "queue_s", "estimate_s", "measured_at_s"):
+        assert getattr(trail, name).tolist() == getattr(slow, name), name
+
+
+def random_world(seed: int = 1, requests: int = 3_000, rate_rps: float = 12.0) -> Requests:
+    """A busy world whose uplinks let requests overtake each other."""
+    random = np.random.default_rng(seed)
+    src_len = random.integers(1, 60, requests)
+    gateway_s, cloud_s = (src_len * token_s * random.lognormal(0, 0.2, requests) for token_s in (0.008, 0.004))
+    uplink_s, downlink_s = 0.02 * random.lognormal(0, 1.0, (2, requests))
+    return Requests(src_len, gateway_s, cloud_s, uplink_s, downlink_s, np.cumsum(random.exponential(1 / rate_rps, requests)))
+
+
+class _Plane:
+    def __init__(self, s_per_src_token: float) -> None:
+        self.s_per_src_token = s_per_src_token
+
+    def seconds(self, src_len: NDArray[np.int64], tgt_len: NDArray[np.float64]) -> NDArray[np.float64]:
+        return self.s_per_src_token * src_len
+
+
+def believes(block: Requests) -> Decide:
+    """C-NMT that knows the planes of `random_world`."""
+    return CNmt((_Plane(0.008), _Plane(0.004)), lambda src_len: src_len * 1.0).prepare(block.src_len)
+
+
+def run(requests: Requests, workers: int = 1) -> Trail:
+    return simulate(requests, believes, initial_transfer_s=0.05, workers=workers)
+
+
+def spans(requests: Requests, trail: Trail) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """When each request joined its device's queue, began to execute, and was done there."""
+    joined_s = trail.arrival_s + np.where(trail.target == CLOUD, requests.uplink_s, 0.0)
+    begun_s = joined_s + trail.queue_s
+    return joined_s, begun_s, begun_s + np.where(trail.target == CLOUD, requests.cloud_s, requests.gateway_s)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_every_request_ends_once_on_one_device(workers: int) -> None:
+    requests = random_world()
+    trail = run(requests, workers)
+    for name in Trail.__slots__:
+        assert len(getattr(trail, name)) == len(requests), name
+    assert set(np.unique(trail.target)) == {GATEWAY, CLOUD}
+    assert np.isfinite(np.concatenate([trail.queue_s, trail.estimate_s, trail.measured_at_s])).all()
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_nothing_waits_less_than_no_time_or_hears_of_the_future(workers: int) -> None:
+    requests = random_world()
+    trail = run(requests, workers)
+    assert (trail.queue_s >= 0.0).all()
+    assert (trail.queue_s > 0.0).mean() > 0.2
+    assert (trail.measured_at_s <= trail.arrival_s).all()
+    assert (np.diff(trail.measured_at_s) >= 0.0).all()
+    assert (np.diff(trail.arrival_s) >= 0.0).all()
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_every_estimate_is_the_transfer_time_of_the_request_answered_last(workers: int) -> None:
+    requests = random_world()
+    trail = run(requests, workers)
+    away = np.flatnonzero(trail.target == CLOUD)
+    answered_s = (spans(requests, trail)[2] + requests.downlink_s)[away]
+    transfer_s = (requests.uplink_s + requests.downlink_s)[away]
+    order = np.argsort(answered_s)
+    last = np.searchsorted(answered_s[order], trail.arrival_s, side="right") - 1
+    known = last >= 0
+    assert (trail.estimate_s[~known] == 0.05).all()
+    np.testing.assert_allclose(trail.estimate_s[known], transfer_s[order][last[known]], rtol=0, atol=1e-9)
+    np.testing.assert_allclose(trail.measured_at_s[known], answered_s[order][last[known]], rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_both_devices_are_first_in_first_out_and_never_idle_while_somebody_waits(workers: int) -> None:
+    requests = random_world(rate_rps=16.0)
+    trail = run(requests, workers)
+    overtook = False
+    for device, places in ((GATEWAY, 1), (CLOUD, workers)):
+        own = trail.target == device
+        joined_s, begun_s, done_s = (column[own] for column in spans(requests, trail))
+        order = np.argsort(joined_s, kind="stable")
+        overtook |= bool((np.diff(order) < 0).any())
+        joined_s, begun_s, done_s = joined_s[order], begun_s[order], done_s[order]
+        assert (np.diff(begun_s) >= -1e-9).all()
+        for i in range(1, len(begun_s)):
+            # Of those that entered before, fewer than there are workers still run; if it waited, that many did until then.
+            earlier = done_s[max(0, i - 400) : i]
+            assert (earlier > begun_s[i] + 1e-9).sum() < places
+            if begun_s[i] > joined_s[i] + 1e-9:
+                assert (earlier > begun_s[i] - 1e-9).sum() >= places
+    assert overtook
+
+
+def test_events_happen_in_the_order_of_time_kind_and_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    happened: list[tuple[float, int, int]] = []
+    step = simpy.Environment.step
+
+    def watched(environment: simpy.Environment) -> None:
+        if environment._queue:
+            happened.append(environment._queue[0][:3])
+        before_s = environment.now
+        step(environment)
+        assert environment.now >= before_s
+
+    monkeypatch.setattr(simpy.Environment, "step", watched)
+    requests = random_world(requests=500)
+    trail = run(requests)
+    assert [time_s for time_s, _, _ in happened] == sorted(time_s for time_s, _, _ in happened)
+    assert sum(kind == ARRIVAL for _, kind, _ in happened) == 500
+    reached = [request for _, kind, request in happened if kind == REACHES_SERVER]
+    assert sorted(reached) == np.flatnonzero(trail.target == CLOUD).tolist()
+
+
+@pytest.mark.parametrize("back_to_back", [False, True])
+def test_how_many_requests_are_handled_at_a_time_changes_nothing(monkeypatch: pytest.MonkeyPatch, back_to_back: bool) -> None:
+    requests = random_world(requests=200)
+    if back_to_back:
+        requests = replace(requests, arrival_s=None)
+    whole = run(requests)
+    for block in (1, 7, 199, 200):
+        monkeypatch.setattr(requests_module, "BLOCK", block)
+        parts = run(requests)
+        for name in Trail.__slots__:
+            assert getattr(parts, name).tolist() == getattr(whole, name).tolist(), name
+
+
+def columns(*rows: tuple[float, float, float, float, float]) -> Requests:
+    """Requests from rows of (arrival, gateway, cloud, uplink, downlink), numbered in `src_len`."""
+    arrival_s, gateway_s, cloud_s, uplink_s, downlink_s = np.array(rows).T
+    return Requests(np.arange(len(rows)), gateway_s, cloud_s, uplink_s, downlink_s, arrival_s)
+
+
+def fixed(*target: int) -> Callable[[Requests], Decide]:
+    """Requests to targets, as told."""
+    return lambda block: lambda request, delay_s: target[block.src_len[request]]
+
+
+class TestTies:
+    def test_requests_that_arrive_together_are_served_by_their_number(self) -> None:
+        trail = simulate(columns(*[(1.0, 2.0, 9.0, 0.0, 0.0)] * 3), fixed(0, 0, 0), initial_transfer_s=0.0)
+        assert trail.queue_s.tolist() == [0.0, 2.0, 4.0]
+
+    def test_requests_that_reach_the_server_together_are_served_by_their_number(self) -> None:
+        """Request 0 takes the slower way, is sent earlier and arrives in the same moment as 1 and 2."""
+        requests = columns((0.0, 9.0, 4.0, 3.0, 0.0), (1.0, 9.0, 2.0, 2.0, 0.0), (2.0, 9.0, 1.0, 1.0, 0.0))
+        assert simulate(requests, fixed(1, 1, 1), initial_transfer_s=0.0).queue_s.tolist() == [0.0, 4.0, 6.0]
+        assert simulate(requests, fixed(1, 1, 1), initial_transfer_s=0.0, workers=2).queue_s.tolist() == [0.0, 0.0, 2.0]
+
+    def test_an_answer_is_heard_by_a_request_that_arrives_in_the_same_moment(self) -> None:
+        requests = columns((0.0, 9.0, 1.0, 0.5, 0.5), (2.0, 9.0, 1.0, 0.0, 0.0))
+        trail = simulate(requests, fixed(1, 0), initial_transfer_s=7.0)
+        assert trail.estimate_s.tolist() == [7.0, 1.0]
+        assert trail.measured_at_s.tolist() == [0.0, 2.0]
+
+    def test_of_answers_in_one_moment_that_to_the_later_request_counts(self) -> None:
+        requests = columns((0.0, 9.0, 1.0, 1.0, 2.0), (1.0, 9.0, 1.0, 1.5, 0.5), (5.0, 9.0, 1.0, 0.0, 0.0))
+        trail = simulate(requests, fixed(1, 1, 0), initial_transfer_s=7.0, workers=2)
+        assert trail.estimate_s.tolist() == [7.0, 7.0, 2.0]
+
+    def test_a_request_that_takes_no_time_at_all_is_answered_before_the_next_of_its_moment(self) -> None:
+        requests = columns((1.0, 9.0, 0.0, 0.0, 0.0), (1.0, 9.0, 0.0, 0.0, 0.0))
+        trail = simulate(requests, fixed(1, 1), initial_transfer_s=7.0)
+        assert trail.estimate_s.tolist() == [7.0, 0.0]
+        assert trail.measured_at_s.tolist() == [0.0, 1.0]
+
+
+@pytest.mark.parametrize("target", [GATEWAY, CLOUD])
+def test_one_request_alone_takes_its_own_time(target: int) -> None:
+    requests = columns((3.0, 2.0, 1.0, 0.25, 0.5))
+    trail = simulate(requests, lambda block: Fixed(target).prepare(block.src_len), initial_transfer_s=0.1)
+    assert trail.arrival_s.tolist() == [3.0]
+    assert trail.queue_s.tolist() == [0.0]
+    assert trail.target.tolist() == [target]
+    assert trail.estimate_s.tolist() == [0.1]
