@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from heapq import heapreplace
 
 
@@ -18,11 +19,6 @@ class FifoServer:
         self._free_at_s = [0.0] * workers
         # A heap: all equal at first.
 
-    @property
-    def free_at_s(self) -> float:
-        """When the next worker is free; in the past if one is free now."""
-        return self._free_at_s[0]
-
     def serve(self, entry_s: float, service_s: float) -> float:
         """The completion time of a request that enters now; it waits for the worker that is free first."""
         free_at_s = self._free_at_s
@@ -32,3 +28,13 @@ class FifoServer:
         finish_s = start_s + service_s
         heapreplace(free_at_s, finish_s)
         return finish_s
+
+    def wait_s(self, entry_s: float, ahead: Iterable[tuple[float, float]]) -> float:
+        """How long a request that entered at `entry_s` would wait; nothing changes.
+
+        `ahead`: (entry, service) in seconds of those that will have entered before it, in their order.
+        """
+        free_at_s = self._free_at_s.copy()
+        for entered_s, service_s in ahead:
+            heapreplace(free_at_s, max(free_at_s[0], entered_s) + service_s)
+        return max(free_at_s[0] - entry_s, 0.0)

@@ -54,8 +54,9 @@ def simulate(
     """Run every request through the world.
 
     `initial_transfer_s`: the estimate before the first measurement (CNMT-11). `workers`: parallel executions of the cloud
-    server. `clairvoyant`: hand `decide` the true delays instead of the estimates, for the oracle alone. `present_rtt_s`:
-    back to back on an own clock, the round-trip time at a moment, whose halves are added to both link columns.
+    server. `clairvoyant`: hand `decide` the true delays instead of the estimates, for the oracle alone; with queues they hold
+    unless a later request overtakes this one on the uplink. `present_rtt_s`: back to back on an own clock, the round-trip
+    time at a moment, whose halves are added to both link columns.
     """
     run = _back_to_back if requests.arrival_s is None else _open_loop
     trail = _Recorder(len(requests))
@@ -113,14 +114,11 @@ def _open_loop(
     cloud = FifoServer(workers)
     heap = clock.heap
     queue_s = trail.queue_s
-    under_way_s = 0.0
     answers = Answers()
 
     def reaches_server(event: Any) -> None:
         """Into the server's queue; the answer's time is known at once, and with it what the gateway will measure."""
-        nonlocal under_way_s
         entry_s, service_s = event.entry_s, event.service_s
-        under_way_s -= service_s
         finish_s = cloud.serve(entry_s, service_s)
         start_s = finish_s - service_s
         if start_s > entry_s:
@@ -132,7 +130,6 @@ def _open_loop(
 
     def arrivals() -> Iterator[float]:
         """The gateway: one decision per arrival. What it keeps needs no event, since nothing else hears of it."""
-        nonlocal under_way_s
         record_target, record_estimate = trail.target.append, trail.estimate_s.append
         record_measured = trail.measured_at_s.append
         gateway_free_s = 0.0
@@ -153,9 +150,12 @@ def _open_loop(
                     if answer is not None:
                         measured_at_s, believed_s[1] = answer
                 if clairvoyant:
-                    free_s = cloud.free_at_s + under_way_s / workers
+                    entry_s = arrival_s + uplink_s
+                    # What is on the clock now is on the uplink, all of it; earlier requests, so a tie is theirs.
+                    ahead = sorted(entry for entry in heap if entry[0] <= entry_s)
+                    wait_s = cloud.wait_s(entry_s, ((at_s, event.service_s) for at_s, _, _, event in ahead))
                     true_s[0] = max(gateway_free_s - arrival_s, 0.0)
-                    true_s[1] = uplink_s + downlink_s + max(free_s - (arrival_s + uplink_s), 0.0)
+                    true_s[1] = uplink_s + downlink_s + wait_s
                 target = decide(in_block, delay_s)
                 record_target(target)
                 record_estimate(believed_s[1])
@@ -175,7 +175,6 @@ def _open_loop(
                     entry_s = event.entry_s = arrival_s + uplink_s
                     event.service_s = cloud_s
                     event.downlink_s = downlink_s
-                    under_way_s += cloud_s
                     heappush(heap, (entry_s, REACHES_SERVER, request, event))
 
     clock.follow(arrivals(), ARRIVAL)

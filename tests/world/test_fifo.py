@@ -19,10 +19,30 @@ def test_each_request_takes_the_worker_that_is_free_first(workers: int, rows: li
         worker = free_at_s.index(min(free_at_s))
         free_at_s[worker] = max(free_at_s[worker], entry_s) + service_s
         assert server.serve(entry_s, service_s) == free_at_s[worker]
-        assert server.free_at_s == min(free_at_s)
+        assert server.wait_s(entry_s, ()) == max(min(free_at_s) - entry_s, 0.0)
 
 
 def test_one_worker_serves_one_after_another_and_two_side_by_side() -> None:
     one, two = FifoServer(1), FifoServer(2)
     assert [one.serve(t, 3.0) for t in (0.0, 1.0, 10.0)] == [3.0, 6.0, 13.0]
     assert [two.serve(t, 3.0) for t in (0.0, 1.0, 2.0)] == [3.0, 4.0, 6.0]
+
+
+@settings(derandomize=True, deadline=None, max_examples=100)
+@given(st.integers(1, 4), st.lists(st.tuples(EIGHTHS, EIGHTHS), min_size=1, max_size=20), st.integers(0, 20))
+def test_a_wait_foretold_is_the_wait_met_and_foretelling_changes_nothing(
+    workers: int, rows: list[tuple[float, float]], known: int
+) -> None:
+    """Some requests are in the server already, the others are foretold to enter before ours."""
+    server = FifoServer(workers)
+    entries, entry_s = [], 0.0
+    for gap_s, service_s in rows:
+        entry_s += gap_s
+        entries.append((entry_s, service_s))
+    for entry in entries[:known]:
+        server.serve(*entry)
+    foretold_s = server.wait_s(entry_s, entries[known:])
+    assert foretold_s == server.wait_s(entry_s, entries[known:])
+    for entry in entries[known:]:
+        server.serve(*entry)
+    assert server.serve(entry_s, 1.0) - entry_s - 1.0 == foretold_s
