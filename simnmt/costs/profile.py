@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import reprlib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -143,7 +144,7 @@ def read_profile(path: str | os.PathLike[str]) -> DeviceProfile:
             f"no UTF-8 text at byte {error.start}", path=path, remedy="a profile is a JSON file"
         ) from None
     try:
-        content = json.loads(text, parse_constant=_refuse_constant)
+        content = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_refuse_repeated_keys)
     except json.JSONDecodeError as error:
         raise ProfileError(
             f"no JSON: {error.msg}", path=path, line=error.lineno, column=error.colno
@@ -156,7 +157,7 @@ def read_profile(path: str | os.PathLike[str]) -> DeviceProfile:
         raise ProfileError("a profile is a JSON object", path=path)
     if content.get("schema_version") != SCHEMA_VERSION:
         raise ProfileError(
-            f"schema_version: {content.get('schema_version')!r} where this simnmt reads {SCHEMA_VERSION}",
+            f"schema_version: {reprlib.repr(content.get('schema_version'))} where this simnmt reads {SCHEMA_VERSION}",
             path=path,
             remedy="make the profile again with this version",
         )
@@ -165,7 +166,8 @@ def read_profile(path: str | os.PathLike[str]) -> DeviceProfile:
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         key = ".".join(str(part) for part in first["loc"])
-        raise ProfileError(f"{key}: {first['msg'].removeprefix('Value error, ')}", path=path) from None
+        said = first["msg"].removeprefix("Value error, ")
+        raise ProfileError(f"{key}: {said}" if key else said, path=path) from None
 
 
 def write_profile(path: str | os.PathLike[str], profile: DeviceProfile) -> None:
@@ -178,3 +180,11 @@ def write_profile(path: str | os.PathLike[str], profile: DeviceProfile) -> None:
 
 def _refuse_constant(name: str) -> float:
     raise ValueError(f"{name} is no number that a profile may hold")
+
+
+def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"key {next(name for name in names if names.count(name) > 1)} stands twice in one object")
+    return content

@@ -134,9 +134,11 @@ def test_a_truncated_file_says_where_it_ends(tmp_path: Path, make_profile: MakeP
         (b"\x00\x00\x00", "no JSON"),
         (b"[" * 100_000, ""),
         (b'{"schema_version": ' + b"9" * 5_000 + b"}", ""),
-        (b'{"schema_version": 1, "name": "\\ud800"}', ""),
+        (b'{"schema_version": 1, "name": "\\ud800"}', "Invalid JSON"),
+        (b'{"schema_version": 1, "name": "a", "name": "b"}', "key name stands twice"),
+        (b'{"schema_version": "' + b"x" * 5_000 + b'"}', "schema_version: 'xxxx"),
     ],
-    ids=["empty", "list", "text", "binary", "byte order mark", "zeros", "deep", "endless number", "half a character"],
+    ids=["empty", "list", "text", "binary", "byte order mark", "zeros", "deep", "endless number", "half a character", "key twice", "long version"],
 )
 def test_what_is_no_profile_at_all_is_refused(tmp_path: Path, content: bytes, says: str) -> None:
     path = tmp_path / "profile.json"
