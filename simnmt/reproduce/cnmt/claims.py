@@ -26,8 +26,7 @@ SLIPS = (
     "first one as a single context vector.",
     "Offloading under CP1 is called mostly unprofitable, yet for EN-ZH the server alone already beats "
     "the gateway alone in total (0.90): few long sentences carry much of the total time.",
-    'The time span "7:30-12:30 a.m." is ambiguous: 12:30 a.m. lies before 7:30 a.m.; 12:30 p.m. may be '
-    "meant.",
+    'The time span "7:30-12:30 a.m." is ambiguous: 12:30 a.m. lies before 7:30 a.m.; 12:30 p.m. may be meant.',
     "The two rows of a data set imply different Server and Oracle totals in eleven of twelve cases, by "
     "up to 3.7 %, more than the rounding explains: the baselines were not one fixed run per cell. In "
     "EN-ZH CP2 the winner itself depends on the column.",
@@ -47,11 +46,7 @@ def evaluate(rows: Iterable[Mapping[str, Any]], profile_kinds: Collection[str] =
     """
     rows = list(rows)
     total_s = total_times(rows)
-    idle = {
-        (r["workload"], r["network"])
-        for r in rows
-        if r["policy"] == "oracle" and r.get("offloaded_share") in (0.0, 1.0)
-    }
+    idle = {(r["workload"], r["network"]) for r in rows if r["policy"] == "oracle" and r.get("offloaded_share") in (0.0, 1.0)}
     cells = [(workload, network) for workload in published.WORKLOADS for network in published.NETWORKS]
     basis = _basis(profile_kinds)
     records = [
@@ -105,9 +100,7 @@ def _listed(cells: Iterable[Cell]) -> str:
     return ", ".join(_name(cell) for cell in cells)
 
 
-def _having(
-    total_s: Mapping[tuple[str, str, str], float], cells: Iterable[Cell], *policies: str
-) -> list[Cell]:
+def _having(total_s: Mapping[tuple[str, str, str], float], cells: Iterable[Cell], *policies: str) -> list[Cell]:
     return [cell for cell in cells if all((*cell, policy) in total_s for policy in policies)]
 
 
@@ -118,16 +111,9 @@ def _oracle_is_least(total_s: Mapping[tuple[str, str, str], float], cells: list[
     broken = [
         cell
         for cell in measured
-        if any(
-            total_s.get((*cell, policy), float("inf")) < total_s[(*cell, "oracle")] * (1 - 1e-12)
-            for policy in others
-        )
+        if any(total_s.get((*cell, policy), float("inf")) < total_s[(*cell, "oracle")] * (1 - 1e-12) for policy in others)
     ]
-    why = (
-        f"a policy is below the oracle in {_listed(broken)}"
-        if broken
-        else "a theorem back to back on one RTT clock"
-    )
+    why = f"a policy is below the oracle in {_listed(broken)}" if broken else "a theorem back to back on one RTT clock"
     if not measured:
         why = "no row of the oracle"
     return _record(
@@ -145,16 +131,8 @@ def _beats_both_devices(
     total_s: Mapping[tuple[str, str, str], float], cells: list[Cell], idle: Collection[Cell]
 ) -> dict[str, Any]:
     measured = [cell for cell in _having(total_s, cells, "cnmt", "edge", "cloud") if cell not in idle]
-    broken = [
-        cell
-        for cell in measured
-        if total_s[(*cell, "cnmt")] > min(total_s[(*cell, "edge")], total_s[(*cell, "cloud")])
-    ]
-    why = (
-        f"slower than the better single device in {_listed(broken)}"
-        if broken
-        else "below both in every cell looked at"
-    )
+    broken = [cell for cell in measured if total_s[(*cell, "cnmt")] > min(total_s[(*cell, "edge")], total_s[(*cell, "cloud")])]
+    why = f"slower than the better single device in {_listed(broken)}" if broken else "below both in every cell looked at"
     if not measured:
         why = "needs rows of edge, cloud and cnmt in a cell where each device wins some requests"
     return _record(
@@ -189,9 +167,7 @@ def _beats_naive(total_s: Mapping[tuple[str, str, str], float], cells: list[Cell
     )
 
 
-def _gains_follow_the_network(
-    total_s: Mapping[tuple[str, str, str], float], idle: Collection[Cell]
-) -> dict[str, Any]:
+def _gains_follow_the_network(total_s: Mapping[tuple[str, str, str], float], idle: Collection[Cell]) -> dict[str, Any]:
     measured, broken, told = [], [], []
     for workload in published.WORKLOADS:
         pair = [(workload, network) for network in published.NETWORKS]

@@ -73,9 +73,7 @@ def implied_ratios(workload: str, network: str) -> ImpliedRatios:
     """Derive one row of CNMT-16 from the printed percentages."""
 
     def over(policy: str) -> tuple[float, float, float]:
-        gw, server, oracle = (
-            1 + variation_percent(workload, network, policy, name) / 100 for name in BASELINES
-        )
+        gw, server, oracle = (1 + variation_percent(workload, network, policy, name) / 100 for name in BASELINES)
         return gw, server, oracle
 
     naive, cnmt = over("naive"), over("cnmt")

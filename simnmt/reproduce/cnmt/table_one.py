@@ -14,9 +14,7 @@ def total_times(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str, str],
     return {
         (row["workload"], row["network"], row["policy"]): float(row["total_latency_s"])
         for row in rows
-        if row["workload"] in published.WORKLOADS
-        and row["network"] in published.NETWORKS
-        and row["policy"] in policies
+        if row["workload"] in published.WORKLOADS and row["network"] in published.NETWORKS and row["policy"] in policies
     }
 
 
@@ -88,8 +86,7 @@ def as_text(cells: Iterable[Mapping[str, Any]]) -> str:
 
     def line(values: Mapping[str, str]) -> str:
         aligned = (
-            values[name].ljust(widths[name]) if at < 3 else values[name].rjust(widths[name])
-            for at, name in enumerate(names)
+            values[name].ljust(widths[name]) if at < 3 else values[name].rjust(widths[name]) for at, name in enumerate(names)
         )
         return "  ".join(aligned).rstrip()
 

@@ -1,0 +1,126 @@
+"""The fit of Table I as device profiles and connection levels, labelled *inferred*."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from simnmt import __version__
+from simnmt.costs import DeviceProfile, write_profile
+from simnmt.network.connection_profiles import stored_process, write_profiles
+from simnmt.reproduce.cnmt import published
+from simnmt.reproduce.cnmt.data_sets import DATA_SETS, DataSet
+from simnmt.reproduce.cnmt.fit import GREATEST_SPEEDUP, TableOneFit, shipped_lengths
+from simnmt.reproduce.cnmt.ratios import Ratio, mean_absolute_errors
+from simnmt.workload.length_table import LengthTable
+
+_DIGITS = 4
+"""Significant digits kept of a coefficient; the spread over seeds is far wider."""
+
+_BOXES = (
+    {
+        "name": "NVIDIA Jetson TX2",
+        "details": "the paper's gateway: Pascal GPU with 256 CUDA cores, Linux, PyTorch; not measured by us",
+    },
+    {
+        "name": "NVIDIA Titan XP",
+        "details": "the paper's server: with two Xeon E5-2630 at 2.40 GHz and 128 GB, Linux, PyTorch; not measured by us",
+    },
+)
+
+_REMARK = (
+    "Inferred from ratios of total times, not measured. The time scale rests on the assumed RTT; many other planes give "
+    "the same ratios (see spread_over_seeds); the fixed part and the residual also absorb whatever else the paper's "
+    "runs held, such as output lengths that differ from the reference's."
+)
+
+
+def profiles(
+    fit: TableOneFit,
+    *,
+    ratios: Sequence[Ratio] = (),
+    tables: Mapping[str, LengthTable] | None = None,
+    data_sets: Sequence[DataSet] = DATA_SETS,
+    date: datetime.date | None = None,
+) -> list[DeviceProfile]:
+    """Gateway's and cloud's profile for every data set that the fit has; `ratios`: a run with them, for its errors."""
+    errors = {group: _rounded(error) for group, error in mean_absolute_errors(ratios).items()}
+    made = []
+    for data_set in data_sets:
+        table = (tables or {}).get(data_set.workload) or shipped_lengths(data_set)
+        own = [ratio for ratio in ratios if ratio.workload == data_set.workload]
+        for device in (0, 1):
+            costs = fit.chosen[data_set.workload].costs[device]
+            content = {
+                "schema_version": 1,
+                "name": data_set.profiles[device],
+                "device": _BOXES[device],
+                "model": {"name": data_set.model, "vocab": data_set.vocab},
+                "length_unit": {"src": table.src_unit, "tgt": table.tgt_unit},
+                "valid_range": {
+                    "src_len": (int(table.src_len.min()), int(table.src_len.max())),
+                    "tgt_len": (int(table.tgt_len.min()), int(table.tgt_len.max())),
+                },
+                "execution": {
+                    "kind": "inferred",
+                    "plane": {name: _rounded(value) for name, value in dataclasses.asdict(costs.plane).items()},
+                    "residual_relative_sd": _rounded(costs.residual.relative_sd),
+                    "fit": {
+                        "remark": _REMARK,
+                        "assumed_mean_rtt_s": fit.mean_rtt_s,
+                        "assumed_greatest_speedup": GREATEST_SPEEDUP,
+                        "lengths": f"@{data_set.lengths} in place of {data_set.corpus}",
+                        "seeds": [solution.seed for solution in fit.solutions[data_set.workload]],
+                        "spread_over_seeds": _spread(fit, data_set.workload, device),
+                        "mean_absolute_error_over_table": errors,
+                        "errors": [
+                            {
+                                "network": ratio.network,
+                                "policy": ratio.policy,
+                                "published": _rounded(ratio.target),
+                                "ours": _rounded(ratio.ours),
+                                "role": ratio.role,
+                            }
+                            for ratio in own
+                        ],
+                    },
+                },
+                "provenance": {
+                    "source": f"inferred from the ratios of {published.REFERENCE}",
+                    "date": (date or datetime.date.today()).isoformat(),
+                    "tool": f"simnmt {__version__}, simnmt reproduce cnmt --fit",
+                },
+            }
+            made.append(DeviceProfile.model_validate(content))
+    return made
+
+
+def write_inferred(made: Sequence[DeviceProfile], folder: Path) -> list[Path]:
+    """Write each profile as `NAME.json`; gives the paths."""
+    paths = [folder / f"{profile.name}.json" for profile in made]
+    for path, profile in zip(paths, made, strict=True):
+        write_profile(path, profile)
+    return paths
+
+
+def write_levels(fit: TableOneFit, folder: Path) -> None:
+    """Draw CP1 and CP2 anew at the fit's levels, from their stored processes, as `cp1.csv` and `cp2.csv`."""
+    write_profiles(folder, fit.mean_rtt_s, {name: stored_process(name) for name in published.NETWORKS})
+
+
+def _spread(fit: TableOneFit, workload: str, device: int) -> dict[str, Any]:
+    """Least and greatest value of each number over the seeds' solutions."""
+    columns: dict[str, list[float]] = {}
+    for solution in fit.solutions[workload]:
+        costs = solution.costs[device]
+        numbers = {**dataclasses.asdict(costs.plane), "residual_relative_sd": costs.residual.relative_sd}
+        for name, value in numbers.items():
+            columns.setdefault(name, []).append(value)
+    return {name: [_rounded(min(values)), _rounded(max(values))] for name, values in columns.items()}
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.{_DIGITS}g}")
