@@ -36,9 +36,6 @@ def tampered(published_rows: Rows) -> Callable[..., Rows]:
 
     def change(workload: str, network: str, policy: str, **changes: Any) -> Rows:
         key = (workload, network, policy)
-        return [
-            {**r, **changes} if (r["workload"], r["network"], r["policy"]) == key else r
-            for r in published_rows
-        ]
+        return [{**r, **changes} if (r["workload"], r["network"], r["policy"]) == key else r for r in published_rows]
 
     return change

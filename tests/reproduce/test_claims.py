@@ -51,11 +51,7 @@ def test_a_run_of_one_data_set_leaves_what_needs_others_unmeasured(published_row
 
 def test_with_less_than_six_cells_only_the_near_tie_may_be_lost(published_rows: Rows) -> None:
     lost = {"policy": "naive", "total_latency_s": 1.0}
-    rows = [
-        {**row, **lost} if row["policy"] == "naive" else row
-        for row in published_rows
-        if row["workload"] == "de-en"
-    ]
+    rows = [{**row, **lost} if row["policy"] == "naive" else row for row in published_rows if row["workload"] == "de-en"]
     assert verdicts(rows)["c"] == "does not hold"
 
 

@@ -43,12 +43,8 @@ def test_a_run_of_one_data_set_gives_its_part_of_the_table(published_rows: Rows)
 
 
 def test_a_run_of_other_workloads_gives_no_table() -> None:
-    cells = table_one.compare(
-        [{"workload": "mine", "network": "cp1", "policy": "edge", "total_latency_s": 1.0}]
-    )
-    assert (
-        cells == [] and table_one.as_text(cells) == "" and table_one.mean_absolute_difference(cells) is None
-    )
+    cells = table_one.compare([{"workload": "mine", "network": "cp1", "policy": "edge", "total_latency_s": 1.0}])
+    assert cells == [] and table_one.as_text(cells) == "" and table_one.mean_absolute_difference(cells) is None
 
 
 def test_the_wide_table_shows_both_origins_under_the_papers_names(published_rows: Rows) -> None:

@@ -50,6 +50,8 @@ def profiles(
     errors = {group: _rounded(error) for group, error in mean_absolute_errors(ratios).items()}
     made = []
     for data_set in data_sets:
+        if data_set.workload not in fit.chosen:
+            continue
         table = (tables or {}).get(data_set.workload) or shipped_lengths(data_set)
         own = [ratio for ratio in ratios if ratio.workload == data_set.workload]
         for device in (0, 1):
@@ -70,7 +72,11 @@ def profiles(
                     "residual_relative_sd": _rounded(costs.residual.relative_sd),
                     "fit": {
                         "remark": _REMARK,
-                        "assumed_mean_rtt_s": fit.mean_rtt_s,
+                        "assumed_cp1_mean_rtt_s": fit.mean_rtt_s["cp1"],
+                        "fitted_cp2_mean_rtt_s": fit.mean_rtt_s["cp2"],
+                        "error_by_cp2_mean_rtt_s": [
+                            [_rounded(level * fit.mean_rtt_s["cp1"]), _rounded(error)] for level, error in fit.level_objectives
+                        ],
                         "assumed_greatest_speedup": GREATEST_SPEEDUP,
                         "lengths": f"@{data_set.lengths} in place of {data_set.corpus}",
                         "seeds": [solution.seed for solution in fit.solutions[data_set.workload]],
@@ -124,3 +130,27 @@ def _spread(fit: TableOneFit, workload: str, device: int) -> dict[str, Any]:
 
 def _rounded(value: float) -> float:
     return float(f"{value:.{_DIGITS}g}")
+
+
+def fit_as_text(fit: TableOneFit) -> str:
+    """The fit for a terminal: levels tried, and per device the chosen numbers with their spread over the seeds."""
+    tried = ", ".join(
+        f"{1e3 * level * fit.mean_rtt_s['cp1']:.1f} ms {100 * error:.2f} %" for level, error in fit.level_objectives
+    )
+    levels = ", ".join(f"{name.upper()} {1e3 * mean_s:.1f} ms" for name, mean_s in fit.mean_rtt_s.items())
+    lines = [
+        f"mean RTT: {levels} (the former assumed, for ratios fix no time scale)",
+        f"CP2 levels tried, and the weighted error of the fit there: {tried}",
+        f"{'profile':<16} {'number':<21} {'chosen':>10}  least and greatest over seeds",
+    ]
+    for data_set in DATA_SETS:
+        if data_set.workload not in fit.chosen:
+            continue
+        for device in (0, 1):
+            costs = fit.chosen[data_set.workload].costs[device]
+            numbers = {**dataclasses.asdict(costs.plane), "residual_relative_sd": costs.residual.relative_sd}
+            spread = _spread(fit, data_set.workload, device)
+            for name, value in numbers.items():
+                low, high = spread[name]
+                lines.append(f"{data_set.profiles[device]:<16} {name:<21} {value:>10.4g}  {low:.4g} to {high:.4g}")
+    return "\n".join(lines)
