@@ -61,13 +61,15 @@ def verdict(workload: str, network: str, rows: Sequence[Row], comparisons: Seque
     baseline = min(rivals, key=totals.__getitem__)
     pair = next(row for row in comparisons if row["policy"] == roles.subject and row["baseline"] == baseline)
     record |= {key: pair[key] for key in ("baseline", "change_percent", "low_percent", "high_percent")}
-    return {**record, "sentence": f"{place}: {_outcome(roles.subject, baseline, pair)}, because {_because(reason, trivial)}."}
+    return {**record, "sentence": f"{place}: {_outcome(roles.subject, baseline, pair)}, because {_because(reason, share if trivial else None)}."}
 
 
 def _outcome(subject: str, baseline: str, pair: Row) -> str:
     change, low, high = pair["change_percent"], pair["low_percent"], pair["high_percent"]
     better = f"the better single device ({baseline})"
     if low is None:
+        if change == 0.0:
+            return f"{subject} takes exactly as long as {better} [one replication: no interval]"
         beats = "beats" if change < 0.0 else "loses to"
         return f"{subject} {beats} {better} by {abs(change):.2f} % [one replication: no interval]"
     if pair["verdict"] == "not distinguishable":
@@ -77,14 +79,15 @@ def _outcome(subject: str, baseline: str, pair: Row) -> str:
     return f"{subject} {beats} {better} by {abs(change):.2f} % [{smaller:.2f}, {larger:.2f}]"
 
 
-def _because(reason: Reason, trivial: bool) -> str:
+def _because(reason: Reason, trivial_share: float | None) -> str:
+    """`trivial_share`: what the oracle offloads where that makes the choice nearly trivial; with queues not what is fastest alone."""
     share = 100.0 * reason.best_offloaded_share
     link = f"a transfer of {reason.transfer_s * 1e3:.0f} ms"
     fastest = f"the cloud is truly faster for {share:.0f} % of the requests"
     if reason.queues:
         fastest += ", queues left out"
-    if trivial:
-        where = "the gateway" if share < 50.0 else "the cloud"
+    if trivial_share is not None:
+        where = "the gateway" if trivial_share < TRIVIAL_BELOW else "the cloud"
         return f"with {link} {fastest}, and {where} is almost always right"
     if not reason.kept:
         return f"with {link} the rule never changes its mind, though {fastest}"

@@ -1,0 +1,130 @@
+"""The sentence says what the numbers say."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from simnmt.results.summary import RunKey, comparisons, rows
+from simnmt.results.verdict import Reason, Roles, verdict
+
+ROLES = Roles("cnmt", ["edge", "cloud"], "oracle")
+REASON = Reason(transfer_s=0.0801, kept="up to 17 tokens", best_offloaded_share=0.6, queues=False)
+
+
+Record = dict[str, Any]
+
+
+def judged(
+    reason: Reason = REASON, roles: Roles = ROLES, oracle_share: float = 0.5, **totals_s: list[float]
+) -> tuple[Record, list[Record]]:
+    """The verdict on made-up totals per policy and replication, and the comparisons behind it."""
+    runs = {
+        RunKey("de-en", "cp1", policy, replication): {
+            "total_latency_s": total_s,
+            "mean_latency_s": total_s / 1_000,
+            "offloaded_share": oracle_share,
+        }
+        for policy, replications in totals_s.items()
+        for replication, total_s in enumerate(replications)
+    }
+    pairs = comparisons(runs, [name for name in totals_s if name != "cnmt"])  # type: ignore[arg-type]
+    return verdict("de-en", "cp1", rows(runs, 1_000), pairs, roles, reason), pairs  # type: ignore[arg-type]
+
+
+def numbers(sentence: str) -> list[float]:
+    """Change and interval as the sentence prints them, without the sign that its verb has."""
+    found = re.search(r"([+-]?[\d.]+) % \[([+-]?[\d.]+), ([+-]?[\d.]+)\]", sentence)
+    assert found is not None, sentence
+    return [float(number) for number in found.groups()]
+
+
+@pytest.mark.parametrize(
+    ("cnmt", "says"),
+    [
+        ([80.0, 82.0, 81.0], "cnmt beats the better single device (cloud) by"),
+        ([120.0, 122.0, 118.0], "cnmt loses to the better single device (cloud) by"),
+    ],
+)
+def test_a_clear_outcome_is_said_with_its_interval(cnmt: list[float], says: str) -> None:
+    record, pairs = judged(edge=[130.0, 131.0, 132.0], cloud=[100.0, 100.5, 99.5], cnmt=cnmt)
+    (pair,) = [pair for pair in pairs if (pair["policy"], pair["baseline"]) == ("cnmt", "cloud")]
+    assert says in record["sentence"]
+    assert record["sentence"].startswith("de-en on cp1: ")
+    size, smaller, larger = numbers(record["sentence"])
+    assert size == round(abs(pair["change_percent"]), 2)
+    assert [smaller, larger] == sorted(round(abs(pair[key]), 2) for key in ("low_percent", "high_percent"))
+    assert smaller <= size <= larger
+    for key in ("baseline", "change_percent", "low_percent", "high_percent"):
+        assert record[key] == pair[key]
+
+
+def test_the_baseline_is_the_better_single_device() -> None:
+    assert judged(edge=[90.0], cloud=[100.0], cnmt=[80.0])[0]["baseline"] == "edge"
+    assert judged(edge=[100.0], cloud=[90.0], cnmt=[80.0])[0]["baseline"] == "cloud"
+    assert judged(oracle=[1.0], edge=[100.0], cloud=[90.0], cnmt=[80.0])[0]["baseline"] == "cloud"
+
+
+def test_what_cannot_be_told_apart_is_said_to_be_so() -> None:
+    record, _ = judged(edge=[130.0] * 3, cloud=[100.0] * 3, cnmt=[95.0, 106.0, 100.5])
+    assert "cnmt and the better single device (cloud) cannot be told apart" in record["sentence"]
+    assert "beats" not in record["sentence"]
+    change, low, high = numbers(record["sentence"])
+    assert low <= 0.0 <= high
+    assert [change, low, high] == [round(record[key], 2) for key in ("change_percent", "low_percent", "high_percent")]
+
+
+def test_one_replication_claims_no_interval() -> None:
+    record, _ = judged(edge=[130.0], cloud=[100.0], cnmt=[90.0])
+    assert "beats the better single device (cloud) by 10.00 % [one replication: no interval]" in record["sentence"]
+    assert record["low_percent"] is None and record["high_percent"] is None
+    record, _ = judged(edge=[130.0], cloud=[100.0], cnmt=[110.0])
+    assert "loses to the better single device (cloud) by 10.00 %" in record["sentence"]
+
+
+def test_a_tie_in_one_replication_is_no_defeat() -> None:
+    record, _ = judged(edge=[130.0], cloud=[100.0], cnmt=[100.0])
+    assert "cnmt takes exactly as long as the better single device (cloud) [one" in record["sentence"]
+
+
+def test_the_reason_follows() -> None:
+    sentence = judged(edge=[130.0], cloud=[100.0], cnmt=[90.0])[0]["sentence"]
+    assert sentence.endswith(
+        "because with a transfer of 80 ms sentences of up to 17 tokens are better kept at the gateway "
+        "and the cloud is truly faster for 60 % of the requests."
+    )
+    record, _ = judged(Reason(0.08, "", 0.6, queues=True), edge=[130.0], cloud=[100.0], cnmt=[90.0])
+    assert record["sentence"].endswith(
+        "the rule never changes its mind, though the cloud is truly faster for 60 % of the requests, queues left out."
+    )
+
+
+@pytest.mark.parametrize(
+    ("oracle_share", "trivial", "right"),
+    [(0.0, True, "the gateway"), (0.19, True, "the gateway"), (0.2, False, ""), (0.8, False, ""), (0.81, True, "the cloud")],
+)
+def test_the_choice_is_nearly_trivial_where_the_oracle_hardly_ever_chooses_otherwise(
+    oracle_share: float, trivial: bool, right: str
+) -> None:
+    """By what the oracle does, queues and all, not by what would be fastest alone: that is 60 % here throughout."""
+    record, _ = judged(oracle_share=oracle_share, oracle=[70.0], edge=[130.0], cloud=[100.0], cnmt=[90.0])
+    assert record["trivial"] is trivial
+    assert record["oracle_offloaded_share"] == oracle_share
+    assert (f"and {right} is almost always right" in record["sentence"]) is trivial
+
+
+def test_without_an_oracle_what_is_truly_faster_decides_about_that() -> None:
+    shares = (0.1, 0.5, 0.9)
+    roles = Roles("cnmt", ["edge", "cloud"], None)
+    reasons = [Reason(0.08, "", share, queues=False) for share in shares]
+    found = [judged(reason, roles, edge=[130.0], cloud=[100.0], cnmt=[90.0])[0] for reason in reasons]
+    assert [record["trivial"] for record in found] == [True, False, True]
+    assert [record["oracle_offloaded_share"] for record in found] == list(shares)
+
+
+def test_with_no_single_device_there_is_nothing_to_compare_with() -> None:
+    record, _ = judged(roles=Roles("cnmt", [], None), cnmt=[90.0, 92.0])
+    assert record["sentence"] == "de-en on cp1: cnmt takes 91.0 ms on average; nothing to compare with."
+    assert record["baseline"] is None and record["change_percent"] is None
