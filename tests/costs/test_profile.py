@@ -123,23 +123,22 @@ def test_a_truncated_file_says_where_it_ends(tmp_path: Path, make_profile: MakeP
     assert str(error).startswith(f"{path}:6:3: no JSON: ")
 
 
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [
-        (b"", "no JSON"),
-        (b"[1, 2]", "a profile is a JSON object"),
-        (b'"text"', "a profile is a JSON object"),
-        (b"\x89PNG\r\n\x1a\n\xff\xfe", "no UTF-8 text at byte 0"),
-        (b"\xef\xbb\xbf{}", "no JSON"),
-        (b"\x00\x00\x00", "no JSON"),
-        (b"[" * 100_000, ""),
-        (b'{"schema_version": ' + b"9" * 5_000 + b"}", ""),
-        (b'{"schema_version": 1, "name": "\\ud800"}', "Invalid JSON"),
-        (b'{"schema_version": 1, "name": "a", "name": "b"}', "key name stands twice"),
-        (b'{"schema_version": "' + b"x" * 5_000 + b'"}', "schema_version: 'xxxx"),
-    ],
-    ids=["empty", "list", "text", "binary", "byte order mark", "zeros", "deep", "endless number", "half a character", "key twice", "long version"],
-)
+NO_PROFILES = {
+    "empty": (b"", "no JSON"),
+    "list": (b"[1, 2]", "a profile is a JSON object"),
+    "text": (b'"text"', "a profile is a JSON object"),
+    "binary": (b"\x89PNG\r\n\x1a\n\xff\xfe", "no UTF-8 text at byte 0"),
+    "byte-order-mark": (b"\xef\xbb\xbf{}", "no JSON"),
+    "zeros": (b"\x00\x00\x00", "no JSON"),
+    "deep": (b"[" * 100_000, ""),
+    "endless-number": (b'{"schema_version": ' + b"9" * 5_000 + b"}", ""),
+    "half-a-character": (b'{"schema_version": 1, "name": "\\ud800"}', "Invalid JSON"),
+    "key-twice": (b'{"schema_version": 1, "name": "a", "name": "b"}', "key name stands twice"),
+    "long-version": (b'{"schema_version": "' + b"x" * 5_000 + b'"}', "schema_version: 'xxxx"),
+}
+
+
+@pytest.mark.parametrize(("content", "says"), NO_PROFILES.values(), ids=NO_PROFILES)
 def test_what_is_no_profile_at_all_is_refused(tmp_path: Path, content: bytes, says: str) -> None:
     path = tmp_path / "profile.json"
     path.write_bytes(content)

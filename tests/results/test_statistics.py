@@ -1,0 +1,92 @@
+"""Intervals that cover what they promise to cover, and what is not known said to be None."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from simnmt.results.statistics import CONFIDENCE, Estimate, latency_quantiles, over_replications
+
+
+def test_the_interval_is_students() -> None:
+    sample = [3.0, 5.0, 4.0, 8.0]
+    estimate = over_replications(sample)
+    assert estimate.mean == 5.0
+    low, high = stats.t.interval(0.95, 3, loc=5.0, scale=stats.sem(sample))
+    assert (estimate.low, estimate.high) == (pytest.approx(low), pytest.approx(high))
+    assert CONFIDENCE == 0.95
+
+
+def covered(sample: np.ndarray, truth: float) -> bool:
+    estimate = over_replications(sample)
+    assert estimate.low is not None and estimate.high is not None
+    return bool(estimate.low <= truth <= estimate.high)
+
+
+def bounds(experiments: int) -> tuple[float, float]:
+    """Where 99.9 % of the counts fall if 95 % are covered."""
+    return stats.binom.ppf(0.0005, experiments, 0.95), stats.binom.ppf(0.9995, experiments, 0.95)
+
+
+@pytest.mark.parametrize("replications", [2, 5, 20])
+def test_95_percent_of_the_intervals_cover_the_mean(replications: int) -> None:
+    random = np.random.default_rng(replications)
+    experiments = 1_000
+    count = sum(covered(random.normal(7.0, 2.0, replications), 7.0) for _ in range(experiments))
+    low, high = bounds(experiments)
+    assert low <= count <= high
+
+
+def m_m_1_waits_s(random: np.random.Generator, load: float, customers: int) -> np.ndarray:
+    """Waits by Lindley's recursion, begun in the steady state; mean service 1 s."""
+    step_s = random.standard_exponential(customers) - random.standard_exponential(customers) / load
+    first_s = random.standard_exponential() / (1 - load) if random.random() < load else 0.0
+    walk_s = first_s + np.concatenate([[0.0], np.cumsum(step_s)])
+    return walk_s - np.minimum(np.minimum.accumulate(walk_s), 0.0)
+
+
+def test_so_they_do_where_requests_depend_on_each_other_and_intervals_over_requests_do_not() -> None:
+    """M/M/1 at load 0.8: means of ten replications are fair draws; the requests of one replication are not."""
+    random = np.random.default_rng(8)
+    truth_s, experiments = 0.8 / 0.2, 400
+    over_runs = over_requests = 0
+    for _ in range(experiments):
+        waits_s = [m_m_1_waits_s(random, 0.8, 1_000) for _ in range(10)]
+        over_runs += covered(np.array([wait_s.mean() for wait_s in waits_s]), truth_s)
+        over_requests += covered(np.concatenate(waits_s), truth_s)
+    # Means of 1,000 customers are a little skewed, which costs a t interval some coverage.
+    assert over_runs >= 0.9 * experiments
+    assert over_requests < 0.5 * experiments
+
+
+def test_one_replication_knows_nothing_of_the_spread() -> None:
+    assert over_replications([4.5]) == Estimate(4.5, None, None)
+    assert not over_replications([4.5]).excludes_zero
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "excludes"),
+    [(0.1, 0.2, True), (-0.2, -0.1, True), (-0.1, 0.1, False), (0.0, 0.1, False), (-0.1, 0.0, False), (0.0, 0.0, False)],
+)
+def test_an_interval_that_touches_zero_leaves_the_sign_open(low: float, high: float, excludes: bool) -> None:
+    assert Estimate(0.5 * (low + high), low, high).excludes_zero is excludes
+
+
+def test_quantiles_of_the_latency() -> None:
+    latency_s = np.random.default_rng(1).permutation(np.arange(10_001) / 1e4)
+    found = latency_quantiles(latency_s)
+    assert found == {
+        "p50_latency_s": pytest.approx(0.5),
+        "p90_latency_s": pytest.approx(0.9),
+        "p95_latency_s": pytest.approx(0.95),
+        "p99_latency_s": pytest.approx(0.99),
+        "p999_latency_s": pytest.approx(0.999),
+    }
+
+
+@pytest.mark.parametrize(("requests", "known"), [(1, False), (9_999, False), (10_000, True)])
+def test_p999_is_unknown_below_10_000_requests(requests: int, known: bool) -> None:
+    found = latency_quantiles(np.linspace(0.0, 1.0, requests))
+    assert (found["p999_latency_s"] is not None) is known
+    assert found["p99_latency_s"] is not None

@@ -1,0 +1,179 @@
+"""Rows, regret and paired comparisons."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from simnmt.results.request_log import Logs, Passage, Truth, request_log
+from simnmt.results.summary import WITH_INTERVAL, RunKey, comparisons, measure, rows, with_regret
+
+Runs = dict[RunKey, dict[str, float | None]]
+
+
+def totals(**per_policy: list[float]) -> Runs:
+    """Runs of one cell that differ in their total latency alone, per policy and replication."""
+    return {
+        RunKey("w", "n", policy, replication): {"total_latency_s": total_s}
+        for policy, replications in per_policy.items()
+        for replication, total_s in enumerate(replications)
+    }
+
+
+def truth(requests: int = 4) -> Truth:
+    return Truth(
+        node=np.arange(requests, dtype=np.int32),
+        src_len=np.full(requests, 10),
+        tgt_len=np.full(requests, 8),
+        gateway_s=np.array([1.0, 2.0, 3.0, 4.0]),
+        cloud_s=np.array([0.5, 0.5, 0.5, 0.5]),
+        transfer_s=np.array([1.0, 1.0, 9.0, 1.0]),
+        rtt_time_s=np.arange(4.0),
+    )
+
+
+PASSAGE = Passage(
+    arrival_s=np.array([0.0, 1.0, 2.0, 3.0]),
+    target=np.array([0, 1, 1, 0], np.int8),
+    queue_s=np.array([0.0, 0.25, 0.0, 2.0]),
+    estimate_s=np.full(4, 0.7),
+    measured_at_s=np.array([0.0, 0.0, 0.5, 2.5]),
+    tgt_len_predicted=np.full(4, np.nan),
+)
+
+
+def test_the_log_of_four_requests_by_hand() -> None:
+    log = request_log(truth(), PASSAGE)
+    assert " ".join(log) == (
+        "request_id node arrival_s src_len tgt_len tgt_len_predicted target t_queue_s t_exe_s t_tx_s latency_s "
+        "rtt_time_s rtt_estimate_s rtt_estimate_age_s outcome"
+    )
+    assert log["t_exe_s"].tolist() == [1.0, 0.5, 0.5, 4.0]
+    assert log["t_tx_s"].tolist() == [0.0, 1.0, 9.0, 0.0]
+    assert log["latency_s"].tolist() == [1.0, 1.75, 9.5, 6.0]
+    assert log["rtt_estimate_age_s"].tolist() == [0.0, 1.0, 1.5, 0.5]
+    assert log["request_id"].tolist() == [0, 1, 2, 3]
+    assert not log["outcome"].any()
+    assert {name: str(log[name].dtype) for name in ("request_id", "node", "src_len", "tgt_len", "target", "outcome")} == {
+        "request_id": "int32", "node": "int32", "src_len": "int32", "tgt_len": "int32", "target": "int8", "outcome": "int8",
+    }  # fmt: skip
+
+
+def test_on_an_own_clock_the_log_takes_that_clocks_transfer_times() -> None:
+    passage = Passage(*(getattr(PASSAGE, name) for name in Passage.__slots__[:-1]), (np.full(4, 7.0), np.full(4, 0.125)))
+    log = request_log(truth(), passage)
+    assert log["t_tx_s"].tolist() == [0.0, 7.0, 7.0, 0.0]
+    assert log["rtt_time_s"].tolist() == [0.125] * 4
+
+
+def test_logs_are_made_when_asked_for() -> None:
+    logs = Logs(truth(), {"a": PASSAGE, "b": PASSAGE})
+    assert list(logs) == ["a", "b"]
+    assert len(logs) == 2
+    assert logs["a"]["latency_s"].sum() == 18.25
+    with pytest.raises(KeyError):
+        logs["c"]
+
+
+def test_the_numbers_of_that_run() -> None:
+    numbers = measure(request_log(truth(), PASSAGE), best_target=np.array([0, 1, 0, 1]))
+    assert numbers == {
+        "total_latency_s": 18.25,
+        "mean_latency_s": 4.5625,
+        "p50_latency_s": 3.875,
+        "p90_latency_s": pytest.approx(8.45),
+        "p95_latency_s": pytest.approx(8.975),
+        "p99_latency_s": pytest.approx(9.395),
+        "p999_latency_s": None,
+        "offloaded_share": 0.5,
+        "misrouted_share": 0.5,
+        "mean_queue_s": 0.5625,
+        "mean_execution_s": 1.5,
+        "mean_transfer_s": 2.5,
+        "mean_estimate_age_s": 0.75,
+        "makespan_s": 11.5,
+    }
+
+
+def test_regret_is_taken_within_a_replication_and_may_be_negative() -> None:
+    runs = with_regret(totals(best=[10.0, 20.0], other=[13.0, 19.0]), "best")
+    assert [runs[RunKey("w", "n", "other", r)]["regret_s"] for r in (0, 1)] == [3.0, -1.0]
+    assert [runs[RunKey("w", "n", "best", r)]["regret_s"] for r in (0, 1)] == [0.0, 0.0]
+
+
+def test_without_an_oracle_there_is_no_regret() -> None:
+    assert all(numbers["regret_s"] is None for numbers in with_regret(totals(a=[1.0], b=[2.0]), None).values())
+    row = rows(with_regret(totals(a=[1.0, 2.0]), None), 1)[0]
+    assert (row["regret_s"], row["regret_s_low"], row["regret_s_high"]) == (None, None, None)
+
+
+def test_rows_are_means_over_replications_in_the_order_of_the_runs() -> None:
+    runs: Runs = {}
+    for workload, network in (("b", "y"), ("b", "x"), ("a", "y")):
+        for policy in ("second", "first"):
+            for replication in (1, 0, 2):
+                key = RunKey(workload, network, policy, replication)
+                runs[key] = {"total_latency_s": 10.0 + replication, "p999_latency_s": None, "makespan_s": 5.0}
+    table = rows(runs, 77)
+    cells = [("b", "y"), ("b", "x"), ("a", "y")]
+    assert [(row["workload"], row["network"], row["policy"]) for row in table] == [
+        (*cell, policy) for cell in cells for policy in ("second", "first")
+    ]
+    for row in table:
+        assert row["requests"] == 77
+        assert row["replications"] == 3
+        assert row["total_latency_s"] == 11.0
+        half = 4.302652729911275 / np.sqrt(3)  # Student's quantile for two degrees of freedom
+        assert (row["total_latency_s_low"], row["total_latency_s_high"]) == (pytest.approx(11 - half), pytest.approx(11 + half))
+        assert row["p999_latency_s"] is None
+        assert "makespan_s_low" not in row
+    assert "total_latency_s" in WITH_INTERVAL
+
+
+def test_with_one_replication_no_row_has_an_interval() -> None:
+    row = rows(totals(a=[4.0]), 1)[0]
+    assert (row["total_latency_s"], row["total_latency_s_low"], row["total_latency_s_high"]) == (4.0, None, None)
+
+
+def test_comparisons_are_paired_by_replication() -> None:
+    """Always two percent faster, though the replications themselves differ by a factor of ten."""
+    table = comparisons(totals(base=[100.0, 1_000.0, 400.0], ours=[98.0, 980.0, 392.0]), ["base"])
+    assert len(table) == 1
+    (pair,) = table
+    assert (pair["policy"], pair["baseline"], pair["verdict"]) == ("ours", "base", "faster")
+    for key in ("change_percent", "low_percent", "high_percent"):
+        assert pair[key] == pytest.approx(-2.0)
+
+
+@pytest.mark.parametrize(
+    ("ours", "verdict"),
+    [
+        ([90.0, 91.0, 89.0], "faster"),
+        ([110.0, 111.0, 109.0], "slower"),
+        ([90.0, 111.0, 101.0], "not distinguishable"),
+        ([100.0, 100.0, 100.0], "not distinguishable"),
+        ([90.0], "one replication"),
+    ],
+)
+def test_verdicts_of_comparisons(ours: list[float], verdict: str) -> None:
+    (pair,) = comparisons(totals(base=[100.0] * len(ours), ours=ours), ["base"])
+    assert pair["verdict"] == verdict
+    assert pair["change_percent"] == pytest.approx(np.mean(ours) - 100.0)
+    if verdict == "one replication":
+        assert pair["low_percent"] is None and pair["high_percent"] is None
+    else:
+        assert pair["low_percent"] <= pair["change_percent"] <= pair["high_percent"]
+
+
+def test_the_order_in_which_replications_come_in_changes_nothing() -> None:
+    runs = totals(base=[100.0, 300.0, 200.0], ours=[90.0, 310.0, 150.0])
+    backwards = {key: runs[key] for key in sorted(runs, key=lambda key: (key.policy, -key.replication))}
+    assert comparisons(runs, ["base"]) == comparisons(backwards, ["base"])
+    assert rows(runs, 1) == rows(backwards, 1)
+
+
+def test_every_policy_meets_every_baseline_but_itself() -> None:
+    table = comparisons(totals(a=[1.0], b=[2.0], c=[3.0]), ["a", "b"])
+    pairs = {(row["policy"], row["baseline"]): row["change_percent"] for row in table}
+    expected = {("a", "b"): -50.0, ("b", "a"): 100.0, ("c", "a"): 200.0, ("c", "b"): 50.0}
+    assert pairs == {pair: pytest.approx(change) for pair, change in expected.items()}
