@@ -6,7 +6,7 @@ series, CP1's restless and CP2's calm, with a sample each 240 s as those have: f
 an assumption; it is set by the length of the path, which leaves the fluctuations as many milliseconds as they were. The
 processes stand in the header of the files, so new means need no real series:
 
-    python -m simnmt.network.connection_profiles --cp1-mean-ms 80 --cp2-mean-ms 45 --out traces/rtt
+    python -m simnmt.network.connection_profiles --cp1-mean-ms 80 --cp2-mean-ms 58.9 --out traces/rtt
 """
 
 from __future__ import annotations

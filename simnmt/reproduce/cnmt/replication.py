@@ -1,0 +1,66 @@
+"""The C-NMT paper's Table I replayed, and the fit that found the shipped profiles: what `simnmt reproduce cnmt` does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from simnmt.reproduce.cnmt import claims, table_one
+from simnmt.reproduce.cnmt.confirm import confirm
+from simnmt.reproduce.cnmt.fit import Progress, TableOneFit, fit_table_one
+from simnmt.reproduce.cnmt.inferred_profiles import fit_as_text, profiles, write_inferred, write_levels
+from simnmt.reproduce.cnmt.ratios import compare_ratios, mean_absolute_errors, ratios_as_text
+
+
+@dataclass(frozen=True, slots=True)
+class Replication:
+    """Table I as published and as replayed, the ratios behind it, and the verdict on each claim."""
+
+    cells: list[dict[str, Any]]
+    ratios: list[Any]
+    claims: list[dict[str, Any]]
+
+    def document(self) -> dict[str, Any]:
+        """What `--json` prints."""
+        return {
+            "claims": self.claims,
+            "tables": [
+                {"title": "C-NMT, Table I", "cells": self.cells},
+                {
+                    "title": "Total time over the gateway's",
+                    "rows": [asdict(ratio) | {"error": ratio.error} for ratio in self.ratios],
+                    "mean_absolute_error": mean_absolute_errors(self.ratios),
+                },
+            ],
+            "slips": list(claims.SLIPS),
+        }
+
+    def text(self) -> str:
+        """The same for a terminal."""
+        verdicts = "\n".join(f"({c['id']}) {c['verdict']}: {c['claim']}. {c['why']}." for c in self.claims)
+        return "\n\n".join([table_one.as_text(self.cells), ratios_as_text(self.ratios), verdicts])
+
+
+def replicate(rows: Sequence[Mapping[str, Any]], profile_kinds: Sequence[str]) -> Replication:
+    """Set a run of Table I beside the published one; `profile_kinds`: how the numbers of its profiles are known."""
+    return Replication(table_one.compare(rows), compare_ratios(rows), claims.evaluate(rows, profile_kinds))
+
+
+def fit_into(folder: Path, *, jobs: int = 1, progress: Progress | None = None) -> tuple[TableOneFit, Replication]:
+    """Infer the six profiles and the level of CP2 from Table I, write them into `folder`, and replay the table on them.
+
+    The profiles then carry the errors of that replay. Takes some four minutes on two processors.
+    """
+    fit = fit_table_one(jobs=jobs, progress=progress)
+    write_inferred(profiles(fit), folder)
+    write_levels(fit, folder)
+    found = replicate(confirm(folder, jobs=jobs).rows, ["inferred"])
+    write_inferred(profiles(fit, ratios=found.ratios), folder)
+    return fit, found
+
+
+def as_text(fit: TableOneFit, found: Replication) -> str:
+    """A fit and its replay for a terminal."""
+    return f"{fit_as_text(fit)}\n\n{found.text()}"
