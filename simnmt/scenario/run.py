@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import signal
-from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
 from typing import Any
 
-from simnmt.errors import SimnmtError
 from simnmt.policies import threshold
 from simnmt.policies.configuration import CloudPolicy, CNmtPolicy, EdgePolicy, OraclePolicy
 from simnmt.results.request_log import Logs
@@ -18,11 +14,13 @@ from simnmt.results.summary import Row, RunKey, comparisons, rows, with_regret
 from simnmt.results.verdict import Reason, Roles, verdict
 from simnmt.scenario.build import DEVICES, Case, Plan, outside_share
 from simnmt.scenario.model import Scenario
+from simnmt.scenario.processes import answers
 from simnmt.scenario.unit import Unit, UnitResult, length_regression, run_unit
 from simnmt.workload.arrivals import BackToBack
 
 Progress = Callable[[int, int], None]
 """Called with units done and units in all."""
+_Finished = Generator[tuple[int, UnitResult], None, None]
 
 
 def run_plan(plan: Plan, *, jobs: int = 1, progress: Progress | None = None) -> RunResult:
@@ -35,37 +33,18 @@ def run_plan(plan: Plan, *, jobs: int = 1, progress: Progress | None = None) -> 
         for name, link in plan.links.items()
     ]
     results = {}
-    for done, (index, result) in enumerate(_finished(units, min(jobs, len(units))), start=1):
-        results[index] = result
-        if progress is not None:
-            progress(done, len(units))
+    with closing(_finished(units, min(jobs, len(units)))) as finished:
+        for done, (index, result) in enumerate(finished, start=1):
+            results[index] = result
+            if progress is not None:
+                progress(done, len(units))
     return _result(plan, units, [results[index] for index in range(len(units))])
 
 
-def _finished(units: list[Unit], jobs: int) -> Iterator[tuple[int, UnitResult]]:
-    if jobs <= 1:
-        for index, unit in enumerate(units):
-            yield index, run_unit(unit)
-        return
-    # Spawned, not forked: a notebook's threads would make a fork unsafe.
-    pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), initializer=_ignore_interrupt)
-    try:
-        pending = {pool.submit(run_unit, unit): index for index, unit in enumerate(units)}
-        while pending:
-            for future in wait(pending, return_when=FIRST_COMPLETED).done:
-                yield pending.pop(future), future.result()
-    except BrokenProcessPool:
-        raise SimnmtError("a process of the run died, perhaps for lack of memory (give fewer --jobs or --requests)") from None
-    finally:
-        for process in list((pool._processes or {}).values()):
-            if pending:
-                process.terminate()
-        pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _ignore_interrupt() -> None:
-    # Ctrl-C reaches the whole process group; the parent alone answers it.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _finished(units: list[Unit], jobs: int) -> _Finished:
+    if jobs > 1:
+        return answers(run_unit, units, jobs)
+    return ((index, run_unit(unit)) for index, unit in enumerate(units))
 
 
 def _result(plan: Plan, units: list[Unit], results: list[UnitResult]) -> RunResult:
@@ -78,7 +57,9 @@ def _result(plan: Plan, units: list[Unit], results: list[UnitResult]) -> RunResu
     for case in plan.cases.values():
         for network in plan.links:
             own = [
-                result for unit, result in zip(units, results, strict=True) if (unit.case.name, unit.network) == (case.name, network)
+                result
+                for unit, result in zip(units, results, strict=True)
+                if (unit.case.name, unit.network) == (case.name, network)
             ]
             reason = _reason(scenario, case, own)
             here = [row for row in table if (row["workload"], row["network"]) == (case.name, network)]
@@ -125,7 +106,9 @@ def _roles(scenario: Scenario) -> Roles:
 
 def _reason(scenario: Scenario, case: Case, results: list[UnitResult]) -> Reason:
     transfer_s = sum(result.mean_transfer_s for result in results) / len(results)
-    configuration = next((policy for policy in scenario.policies.values() if isinstance(policy, CNmtPolicy)), CNmtPolicy(kind="cnmt"))
+    configuration = next(
+        (policy for policy in scenario.policies.values() if isinstance(policy, CNmtPolicy)), CNmtPolicy(kind="cnmt")
+    )
     line = length_regression(configuration, case)
     gateway, cloud = case.believed_planes
     border = threshold(gateway, cloud, line.slope, line.offset, transfer_s)
@@ -167,7 +150,12 @@ def _fits(case: Case) -> Iterator[Row]:
             "s_fixed": plane.s_fixed,
         }
         if fit is not None:
-            row |= {"r2": fit.r2, "mse_ms2": fit.mse_ms2, "condition_number": None if fit.collinear else fit.condition_number, "collinear": fit.collinear}
+            row |= {
+                "r2": fit.r2,
+                "mse_ms2": fit.mse_ms2,
+                "condition_number": None if fit.collinear else fit.condition_number,
+                "collinear": fit.collinear,
+            }
         yield row
 
 
