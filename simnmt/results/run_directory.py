@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import csv
+import errno
 import hashlib
 import io
+import itertools
 import json
 import os
+import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,62 +29,108 @@ class RunDirectoryError(InputError):
 
 
 @contextmanager
+def reserved(folder: Path, stem: str) -> Iterator[Path]:
+    """An empty folder of one's own in `folder`, named `stem`, or `stem`-2 and so on where others were faster.
+
+    It goes again if anything goes wrong. Raises `RunDirectoryError` if none can be made.
+    """
+    path = folder / stem
+    made = _missing_parents(path)
+    for number in itertools.count(2):
+        try:
+            path.mkdir(parents=True)
+            break
+        except FileExistsError:
+            path = folder / f"{stem}-{number}"
+        except OSError as error:
+            _discard(made)
+            raise _unwritable(folder, error) from None
+    try:
+        yield path
+    except BaseException:
+        _discard([path, *made])
+        raise
+
+
+@contextmanager
 def whole(target: Path) -> Iterator[Path]:
     """A folder to fill, renamed to `target` at the end; if anything goes wrong, nothing of it is left.
 
     Raises `RunDirectoryError` if `target` holds something already or cannot be written.
     """
     check_free(target)
-    partial = target.with_name(f".{target.name}.partial-{os.getpid()}")
-    made = _missing_parents(target)
+    place = _place(target)
+    made = _missing_parents(place)
+    partial = _partial(place)
     try:
         partial.mkdir(parents=True)
         yield partial
-        if target.is_dir():
-            target.rmdir()
-        partial.rename(target)
+        if place.is_dir():
+            place.rmdir()
+        partial.rename(place)
     except OSError as error:
-        _discard(partial, made)
-        raise RunDirectoryError(f"cannot write the run: {error.strerror or error}", path=target, remedy=_remedy(error)) from error
+        _discard(made, partial)
+        raise _unwritable(target, error) from error
     except BaseException:
-        _discard(partial, made)
+        _discard(made, partial)
         raise
 
 
 def check_free(target: Path) -> None:
-    """Refuse a target that is no folder or holds something; raises `RunDirectoryError`."""
-    if target.is_dir():
-        if not os.access(target, os.W_OK | os.X_OK):
-            raise RunDirectoryError("the output folder is not writable", path=target, remedy="give another --out")
-        if any(target.iterdir()):
-            raise RunDirectoryError("the output folder is not empty", path=target, remedy="give another --out, or empty it")
-    elif target.exists() or target.is_symlink():
-        raise RunDirectoryError("the output is no folder", path=target, remedy="give another --out")
-    else:
-        above = next(folder for folder in target.absolute().parents if folder.exists())
-        if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
-            raise RunDirectoryError(f"cannot make the output folder in {above}", path=target, remedy="give another --out")
+    """Refuse a target that is no folder, holds something, or cannot be made, before a long run rather than after it.
 
-
-def _missing_parents(target: Path) -> list[Path]:
-    return [folder for folder in target.absolute().parents if not folder.exists()]
-
-
-def _discard(partial: Path, made: Iterable[Path]) -> None:
-    shutil.rmtree(partial, ignore_errors=True)
-    for folder in made:
+    Raises `RunDirectoryError`.
+    """
+    place = _place(target)
+    try:
+        if place.is_dir():
+            if any(place.iterdir()):
+                raise RunDirectoryError("the output folder is not empty", path=target, remedy="give another --out, or empty it")
+            mounted = os.path.ismount(place)
+            if mounted or place == _place(Path()):
+                # It is replaced as a whole in the end: a mount cannot be, and a shell would stand in a folder that is gone.
+                what = "the output folder is a mount point" if mounted else "the output folder is the current one"
+                raise RunDirectoryError(what, path=target, remedy="name a new folder in it")
+        elif place.exists() or target.is_symlink():
+            raise RunDirectoryError("the output is no folder", path=target, remedy="give another --out")
+        # Tried, not asked: what a file system lets be written shows only so.
+        made, partial = _missing_parents(place), _partial(place)
         try:
+            partial.mkdir(parents=True)
+        finally:
+            _discard(made, partial)
+    except OSError as error:
+        raise _unwritable(target, error) from None
+
+
+def _place(target: Path) -> Path:
+    """Where the target really is: a link to an empty folder cannot be renamed over."""
+    return Path(os.path.realpath(target))
+
+
+def _partial(place: Path) -> Path:
+    return place.parent / f".simnmt-partial-{secrets.token_hex(4)}"
+
+
+def _missing_parents(path: Path) -> list[Path]:
+    return [folder for folder in path.absolute().parents if not os.path.lexists(folder)]
+
+
+def _discard(made: Iterable[Path], partial: Path | None = None) -> None:
+    """Remove the partial folder, and the folders made for it as far as they are empty."""
+    if partial is not None:
+        shutil.rmtree(partial, ignore_errors=True)
+    with suppress(OSError):  # from the innermost outwards, up to the first that others use too
+        for folder in made:
             folder.rmdir()
-        except OSError:
-            return
 
 
-def _remedy(error: OSError) -> str:
-    import errno
-
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return "free some space, give another --out, or run fewer --requests; nothing was left behind"
-    return "give another --out; nothing was left behind"
+def _unwritable(target: Path, error: OSError) -> RunDirectoryError:
+    reason = os.strerror(error.errno) if error.errno else str(error)
+    remedy = "give another --out; nothing was left behind"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        remedy = "free some space, give another --out, or run fewer --requests; nothing was left behind"
+    return RunDirectoryError(f"cannot write the run: {reason}", path=target, remedy=remedy)
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -109,33 +158,33 @@ def write_requests(path: Path, cells: Iterable[Cell]) -> None:
         "network": list(dict.fromkeys(cell.network for cell in cells)),
         "policy": list(dict.fromkeys(policy for cell in cells for policy in cell.logs)),
     }
-    writer = None
-    try:
+    writer: Any = None
+    # The file is opened here: pyarrow would take no name that is not UTF-8, and blurs the reason of a failed write.
+    with path.open("wb") as file, ExitStack() as open_writer:
         for cell in cells:
             for policy, log in cell.logs.items():
                 names = {"workload": cell.workload, "network": cell.network, "policy": policy}
                 rows = len(log["request_id"])
                 columns: dict[str, Any] = {
                     key: pa.DictionaryArray.from_arrays(
-                        pa.repeat(pa.scalar(labels[key].index(value), pa.int8()), rows), labels[key]
+                        pa.repeat(pa.scalar(labels[key].index(value), pa.int32()), rows), labels[key]
                     )
                     for key, value in names.items()
                 }
                 table = pa.table(columns | log)
                 if writer is None:
                     floats = [field.name for field in table.schema if pa.types.is_floating(field.type)]
-                    writer = pq.ParquetWriter(
-                        path,
-                        table.schema,
-                        compression="zstd",
-                        compression_level=1,
-                        use_dictionary=[name for name in table.schema.names if name not in floats],
-                        column_encoding=dict.fromkeys(floats, "BYTE_STREAM_SPLIT"),
+                    writer = open_writer.enter_context(
+                        pq.ParquetWriter(
+                            file,
+                            table.schema,
+                            compression="zstd",
+                            compression_level=1,
+                            use_dictionary=[name for name in table.schema.names if name not in floats],
+                            column_encoding=dict.fromkeys(floats, "BYTE_STREAM_SPLIT"),
+                        )
                     )
                 writer.write_table(table, row_group_size=rows)
-    finally:
-        if writer is not None:
-            writer.close()
 
 
 def sha256(path: Path) -> str:
@@ -149,24 +198,27 @@ def sha256(path: Path) -> str:
 
 def read_manifest(directory: Path) -> dict[str, Any]:
     """The manifest of a run directory; raises `RunDirectoryError` unless the directory is whole."""
-    missing = [name for name in (MANIFEST, RESOLVED) if not (directory / name).is_file()]
-    if missing:
-        raise RunDirectoryError(f"no complete run directory: {missing[0]} is missing", path=directory, remedy="run it anew")
+    if not (directory / MANIFEST).is_file():
+        what = f"no complete run directory: {MANIFEST} is missing"
+        raise RunDirectoryError(what, path=directory, remedy="name a scenario, or a folder that simnmt run wrote")
     try:
         manifest = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
-        assert isinstance(manifest["outputs"], dict) and isinstance(manifest["inputs"], dict)
-    except (ValueError, KeyError, TypeError, AssertionError, OSError):
-        raise RunDirectoryError("the manifest cannot be read", path=directory / MANIFEST, remedy="run it anew") from None
+        known = isinstance(manifest["inputs"], dict) and set(manifest["outputs"]) >= {INPUT, RESOLVED}
+    except (ValueError, KeyError, TypeError, RecursionError, OSError):
+        known = False
+    if not known:
+        remedy = f"run {directory / RESOLVED} anew"
+        raise RunDirectoryError("no manifest of a run", path=directory / MANIFEST, remedy=remedy)
     return manifest  # type: ignore[no-any-return]
 
 
-def check_unchanged(recorded: Mapping[str, str], label: str, locate: Callable[[str], Path]) -> None:
+def check_unchanged(recorded: Mapping[str, str], label: str, locate: Callable[[str], Path], remedy: str) -> None:
     """Refuse files that differ from what a run recorded of them; raises `RunDirectoryError` naming the first."""
     for name, digest in recorded.items():
         path = locate(name)
-        if not path.is_file():
-            raise RunDirectoryError(f"{label} of that run is gone", path=path, remedy="restore it, or run the scenario anew")
-        if sha256(path) != digest:
-            raise RunDirectoryError(
-                f"{label} changed since that run", path=path, remedy="restore it, or run scenario.input.yaml anew"
-            )
+        try:
+            found = sha256(path)
+        except OSError as error:
+            raise RunDirectoryError(f"{label} of that run cannot be read: {error.strerror}", path=path, remedy=remedy) from None
+        if found != digest:
+            raise RunDirectoryError(f"{label} of that run has changed since", path=path, remedy=remedy)
