@@ -6,7 +6,8 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timezone
 from importlib import metadata
@@ -20,7 +21,6 @@ from simnmt.scenario.build import build, input_files
 from simnmt.scenario.overrides import Override
 from simnmt.scenario.run import Progress, run_plan
 from simnmt.scenario.source import Source, open_source
-
 
 
 def run(
@@ -45,17 +45,15 @@ def run(
     given = [Override.of(key, value, f"--{key} {value}") for key, value in options.items() if value is not None]
     started = time.time()
     source = open_source(scenario, [*overrides, *given])
-    directory = Path(out) if out is not None else None if under is None else _new_directory(source.scenario.name, Path(under))
-    if directory is not None:
-        files.check_free(directory)
-    plan = build(source.scenario, Path.cwd())
-    result = run_plan(plan, jobs=jobs, progress=progress)
-    if source.scenario.published is not None:
-        result.tables.append(_beside_published(result))
-    if directory is None:
-        return result
-    write(result, source, directory, started)
-    return replace(result, directory=directory)
+    with _directory(source.scenario.name, out, under) as directory:
+        plan = build(source.scenario, Path.cwd(), source.document)
+        result = run_plan(plan, jobs=jobs, progress=progress)
+        if source.scenario.published is not None:
+            result.tables.append(_beside_published(result))
+        if directory is None:
+            return result
+        write(result, source, directory, started)
+        return replace(result, directory=directory)
 
 
 def write(result: RunResult, source: Source, out: Path, started: float) -> None:
@@ -74,11 +72,19 @@ def write(result: RunResult, source: Source, out: Path, started: float) -> None:
         files.write_json(folder / files.MANIFEST, _manifest(result, started, inputs, outputs))
 
 
-def _new_directory(name: str, folder: Path) -> Path:
-    """A run directory of its own, named after the scenario and the moment (UTC)."""
-    stem = f"{name}-{datetime.now(timezone.utc):%Y%m%d-%H%M%S}"
-    candidates = [folder / stem, *(folder / f"{stem}-{number}" for number in range(2, 100))]
-    return next((path for path in candidates if not path.exists()), candidates[-1])
+@contextmanager
+def _directory(name: str, out: str | os.PathLike[str] | None, under: str | os.PathLike[str] | None) -> Iterator[Path | None]:
+    """The run directory to write, known to be free and writable: `out`, or one named after scenario and moment (UTC)."""
+    if out is not None:
+        files.check_free(Path(out))
+        yield Path(out)
+    elif under is not None:
+        # File systems take names of 255 bytes; a scenario's may have 80 characters of any script.
+        stem = name.encode()[:100].decode(errors="ignore")
+        with files.reserved(Path(under), f"{stem}-{datetime.now(timezone.utc):%Y%m%d-%H%M%S}") as directory:
+            yield directory
+    else:
+        yield None
 
 
 def _manifest(result: RunResult, started: float, inputs: dict[str, str], outputs: dict[str, str]) -> dict[str, Any]:

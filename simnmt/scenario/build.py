@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -11,9 +13,11 @@ from numpy.typing import NDArray
 
 from simnmt import shipped, streams
 from simnmt.costs import DeviceProfile, ExecutionPlane, PlaneFit, ProfileError, fit_plane, read_profile
+from simnmt.errors import InputError
 from simnmt.network.configuration import input_paths as network_paths
 from simnmt.network.configuration import load_link
 from simnmt.network.link import Link
+from simnmt.scenario.document import Document
 from simnmt.scenario.model import Scenario
 from simnmt.workload.configuration import input_paths as length_paths
 from simnmt.workload.configuration import load_lengths
@@ -54,13 +58,33 @@ class Plan:
     links: dict[str, Link]
 
 
-def build(scenario: Scenario, base: Path) -> Plan:
+def build(scenario: Scenario, base: Path, document: Document | None = None) -> Plan:
     """Read what the scenario names; relative paths start at `base`.
 
-    Raises the rooms' own `InputError`s: `CorpusError`, `TraceError`, `ProfileError`.
+    Raises the rooms' own `InputError`s: `CorpusError`, `TraceError`, `ProfileError`; with a `document`, those that know no
+    line in a file of theirs name the key of the scenario and its place.
     """
-    links = {name: load_link(part, base, name) for name, part in scenario.networks.items()}
-    return Plan(scenario, {name: _case(scenario, name, base) for name in scenario.workloads}, links)
+    links = {}
+    for name, part in scenario.networks.items():
+        with _named_by(document, "networks", name, "rtt"):
+            links[name] = load_link(part, base, name)
+    return Plan(scenario, {name: _case(scenario, name, base, document) for name in scenario.workloads}, links)
+
+
+@contextmanager
+def _named_by(document: Document | None, *location: str) -> Iterator[None]:
+    """Tell of a file that is missing or unfit as a whole which key of the scenario names it."""
+    try:
+        yield
+    except InputError as error:
+        if document is None or error.line is not None:
+            raise
+        what = error.what if error.path is None else f"{error.path}: {error.what}"
+        place = document.error(location, what, remedy=error.remedy)
+        label = f"{place.override}: " if place.override else ""
+        raise type(error)(
+            f"{label}{place.what}", path=place.path, line=place.line, column=place.column, remedy=place.remedy
+        ) from error
 
 
 def input_files(scenario: Scenario, base: Path) -> dict[str, Path]:
@@ -80,17 +104,22 @@ def input_files(scenario: Scenario, base: Path) -> dict[str, Path]:
     return files
 
 
-def _case(scenario: Scenario, name: str, base: Path) -> Case:
-    table = load_lengths(scenario.workloads[name].lengths, base)
-    fit_pairs, evaluated = table.split(scenario.fit.share, scenario.seed)
-    profiles = tuple(_profile(scenario, device, name, table, base) for device in DEVICES)
+def _case(scenario: Scenario, name: str, base: Path, document: Document | None) -> Case:
+    with _named_by(document, "workloads", name, "lengths"):
+        table = load_lengths(scenario.workloads[name].lengths, base)
+        fit_pairs, evaluated = table.split(scenario.fit.share, scenario.seed)
+    profiles = []
+    for device in DEVICES:
+        per_workload = (name,) if isinstance(getattr(scenario.devices, device).profile, dict) else ()
+        with _named_by(document, "devices", device, "profile", *per_workload):
+            profiles.append(_profile(scenario, device, name, table, base))
     return Case(
         name=name,
         fit_pairs=fit_pairs,
         evaluated_pairs=evaluated,
         lengths=fit_lengths(fit_pairs),
-        profiles=profiles,
-        plane_fits=_plane_fits(scenario, name, fit_pairs, profiles),
+        profiles=tuple(profiles),
+        plane_fits=_plane_fits(scenario, name, fit_pairs, tuple(profiles)),
     )
 
 
@@ -98,14 +127,16 @@ def _profile_path(profile: str, base: Path) -> Path:
     return shipped.find("calibration", profile) if profile.startswith("@") else (base / profile).absolute()
 
 
-def _profile(scenario: Scenario, device: Literal["gateway", "cloud"], name: str, table: LengthTable, base: Path) -> DeviceProfile:
+def _profile(
+    scenario: Scenario, device: Literal["gateway", "cloud"], name: str, table: LengthTable, base: Path
+) -> DeviceProfile:
     path = _profile_path(scenario.profile_of(device, name), base)
     profile = read_profile(path)
     for side, unit in (("src", table.src_unit), ("tgt", table.tgt_unit)):
         expected = getattr(profile.length_unit, side)
         if unit != expected:
             raise ProfileError(
-                f"{device}: the profile counts {side} lengths by {expected}, workload {name} by {unit}",
+                f"the profile counts {side} lengths by {expected}, workload {name} by {unit}",
                 path=path,
                 remedy=f"count the workload by {expected}, or take a profile measured by {unit}",
             )
@@ -114,7 +145,7 @@ def _profile(scenario: Scenario, device: Literal["gateway", "cloud"], name: str,
     if share > allowed:
         (src_low, src_high), (tgt_low, tgt_high) = profile.valid_range.src_len, profile.valid_range.tgt_len
         raise ProfileError(
-            f"{device}: {100 * share:.1f} % of workload {name} lies outside the profile's range "
+            f"{100 * share:.1f} % of workload {name} lies outside the profile's range "
             f"(source {src_low} to {src_high}, target {tgt_low} to {tgt_high} tokens)",
             path=path,
             remedy=f"take a profile measured on such lengths, or set devices.{device}.outside_range_share",
