@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 from simnmt import shipped
@@ -25,17 +26,20 @@ def write_template(name: str, path: Path) -> list[Path]:
     Nothing is overwritten: raises `ScenarioError` if `path` exists or cannot be written.
     """
     text = shipped.find("scenarios", name).read_bytes()
-    written = []
+    if os.path.lexists(path):
+        raise ScenarioError("there is something of that name already", path=str(path), remedy="name another, or remove it")
+    beside = path.with_name(SCHEMA_FILE)
+    contents = {path: text} if os.path.lexists(beside) else {path: text, beside: schema_text().encode()}
+    written: list[Path] = []
     try:
-        with path.open("xb") as file:
-            file.write(text)
-        written.append(path)
-        beside = path.with_name(SCHEMA_FILE)
-        if not beside.exists():
-            beside.write_text(schema_text(), encoding="utf-8")
-            written.append(beside)
-    except FileExistsError:
-        raise ScenarioError("there is a file of that name already", path=str(path), remedy="name another, or remove it") from None
-    except OSError as error:
-        raise ScenarioError(f"cannot be written: {error.strerror}", path=str(path), remedy="name another") from None
+        for file, content in contents.items():
+            with file.open("xb") as stream:
+                written.append(file)
+                stream.write(content)
+    except BaseException as error:
+        for file in written:
+            file.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise ScenarioError(f"cannot be written: {error.strerror}", path=str(path), remedy="name another") from None
+        raise
     return written
