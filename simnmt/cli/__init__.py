@@ -1,5 +1,14 @@
 """The verbs of the command line. A verb parses, calls the library and prints; nothing is decided here."""
 
-from simnmt.cli.app import main
+from __future__ import annotations
 
-__all__ = ["main"]
+import sys
+
+
+def main() -> None:
+    """Run the command line and exit with its status."""
+    try:
+        from simnmt.cli.app import main as run
+    except KeyboardInterrupt:  # before anything began that could be half done
+        sys.exit(130)
+    run()

@@ -1,19 +1,24 @@
 """The command line's frame: the verbs by name, and the one place where errors become a line and an exit status.
 
-Exit status: 0 fine, 1 our fault, 2 the input's fault, 130 interrupted.
+Exit status: 0 fine, 1 our fault, 2 the input's fault, 130 interrupted, 143 terminated.
 """
 
 from __future__ import annotations
 
+import math
 import os
+import signal
 import sys
-from typing import Annotated
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Annotated, Any
 
 import typer
 
 from simnmt import __version__
 from simnmt.cli import corpus, reproduce, run, scenario
-from simnmt.errors import SimnmtError
+from simnmt.errors import InputError, SimnmtError
 
 app = typer.Typer(
     name="simnmt",
@@ -39,37 +44,109 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _top(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end.")
+    ] = False,
 ) -> None:
     pass
 
 
+_STOPPING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+
+
+class _Stopped(BaseException):
+    """A signal asked us to end; not an Exception, so that nothing on the way mistakes it for a failure."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
 def main() -> None:
     """Run the command line and exit with its status."""
+    _make_streams_sure()
+    for number in _STOPPING:
+        # Left alone where our parent wants it ignored: nohup, or a script's background job.
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _stop)
     sys.exit(_status())
+
+
+def _make_streams_sure() -> None:
+    """No character that the terminal's encoding lacks ends a run, nor a stream that was closed from the start."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, PTH123 - for as long as the program lives
+        elif hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+_last_s = -math.inf
+
+
+def _stop(number: int, frame: object) -> None:
+    # An impatient second signal must not disturb what the first has begun to clear away, but a later one may: Python
+    # drops an exception that meets it in a destructor.
+    global _last_s
+    before_s, _last_s = _last_s, time.monotonic()
+    if _last_s - before_s > 1.0:
+        raise _Stopped(number)
 
 
 def _status() -> int:
     try:
-        status = app(standalone_mode=False)
+        _refuse_undecodable(sys.argv[1:])
+        status = app(prog_name="simnmt", standalone_mode=False)
         sys.stdout.flush()
     except SimnmtError as error:
         return _complain(str(error), error.exit_status)
-    except (typer.Abort, KeyboardInterrupt):
-        return _complain("interrupted; nothing was written", 130)
+    except _Stopped as stopped:
+        return _complain("interrupted; nothing is left half-written", 128 + stopped.number)
     except MemoryError:
         return _complain("out of memory (run fewer --requests or --jobs)", 1)
+    except SystemExit as leaving:
+        # The command line library answers a closed pipe by leaving with status 1.
+        return _without_reader() if isinstance(leaving.__context__, BrokenPipeError) else leaving.code  # type: ignore[return-value]
     except BrokenPipeError:
-        # Whoever read our output has had enough; what is still buffered must not complain at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return _without_reader()
+    except OSError as error:  # standard output on a full disk, no more processes to be had
+        _discard_output()
+        return _complain(error.strerror or str(error), 1)
     except Exception as error:
         if hasattr(error, "format_message"):  # the command line library's own words about options and arguments
-            return _complain(f"{error.format_message()} (see simnmt --help)", 2)
+            return _complain(_usage(error), 2)
         raise
     return status if isinstance(status, int) else 0
 
 
+def _refuse_undecodable(arguments: Sequence[str]) -> None:
+    """File names may be any bytes, but those that stand in a run's records have to be text."""
+    for argument in arguments:
+        if not argument.isascii() and any("\ud800" <= char <= "\udfff" for char in argument):
+            shown = argument.encode(errors="backslashreplace").decode()
+            raise InputError(f"the argument {shown} is not UTF-8", remedy="rename the file, or go to its folder first")
+
+
+def _usage(error: Any) -> str:
+    text: str = error.format_message()
+    if text.startswith("Usage:"):
+        return text
+    command = error.ctx.command_path if getattr(error, "ctx", None) else "simnmt"
+    return f"{text.rstrip('.')} (see {command} --help)"
+
+
+def _without_reader() -> int:
+    # Whoever read our output has had enough.
+    _discard_output()
+    return 0
+
+
+def _discard_output() -> None:
+    """What is still buffered must not complain when the program ends."""
+    with suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _complain(text: str, status: int) -> int:
-    print(f"simnmt: {text}" if not text.startswith("simnmt") else text, file=sys.stderr)
+    print(text if text.startswith("Usage:") else f"simnmt: {text}", file=sys.stderr)
     return status

@@ -10,12 +10,18 @@ import typer
 
 app = typer.Typer(help="Length pairs of parallel text.", no_args_is_help=True)
 
-Source = Annotated[Path, typer.Argument(metavar="SRC", help="Source text, a sentence a line; or, alone, a file of two tab-separated columns.")]
+Source = Annotated[
+    Path, typer.Argument(metavar="SRC", help="Source text, a sentence a line; or, alone, a file of two tab-separated columns.")
+]
 Target = Annotated[Path | None, typer.Argument(metavar="[TGT]", help="Target text; line i translates line i.")]
 Filter = Annotated[str, typer.Option("--filter", metavar="NAME", help="Which pairs are dropped: cnmt, none.")]
 Unit = Annotated[
     str,
-    typer.Option("--unit", metavar="UNIT", help="What counts as a token: word, mixed (Han by character), char; SRC:TGT where they differ."),
+    typer.Option(
+        "--unit",
+        metavar="UNIT",
+        help="What counts as a token: word, mixed (Han by character), char; SRC:TGT where they differ.",
+    ),
 ]
 
 

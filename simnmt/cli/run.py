@@ -13,9 +13,15 @@ import typer
 
 
 def run(
-    scenario: Annotated[str, typer.Argument(metavar="SCENARIO|@NAME|RUN_DIR", help="A file, a shipped scenario, or a run to repeat.")],
-    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Run directory to write; default: a new one under reports/.")] = None,
-    overrides: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override any key of the scenario.")] = None,
+    scenario: Annotated[
+        str, typer.Argument(metavar="SCENARIO|@NAME|RUN_DIR", help="A file, a shipped scenario, or a run to repeat.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Run directory to write; default: a new one under reports/.")
+    ] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override any key of the scenario.")
+    ] = None,
     requests: Annotated[int | None, typer.Option("--requests", metavar="N", help="Requests per run.")] = None,
     replications: Annotated[int | None, typer.Option("--replications", metavar="R", help="Independent repeats.")] = None,
     seed: Annotated[int | None, typer.Option("--seed", metavar="S", help="Same seed, same bytes.")] = None,
@@ -26,7 +32,7 @@ def run(
     import simnmt.api
     from simnmt.cli.tables import run_tables
 
-    with _progress() as progress:
+    with progress_bar() as progress:
         result = simnmt.api.run(
             scenario,
             out=out,
@@ -39,13 +45,13 @@ def run(
             progress=progress,
         )
     if as_json:
-        print(json.dumps(result.document() | {"directory": str(result.directory)}, indent=1, ensure_ascii=False, allow_nan=False))
+        print(json.dumps(result.document() | {"directory": str(result.directory)}, indent=1, allow_nan=False))
     else:
         print(run_tables(result))
         print(f"\nrun directory: {result.directory}\npage: {result.directory}/report.html")
 
 
-def _progress() -> Any:
+def progress_bar() -> Any:
     """A bar on standard error, and only on a terminal; gives the callback that moves it."""
     if not sys.stderr.isatty():
         return nullcontext()

@@ -10,7 +10,9 @@ import typer
 
 def init(
     path: Annotated[Path, typer.Argument(metavar="[PATH]", help="File to write.")] = Path("scenario.yaml"),
-    template: Annotated[str, typer.Option("--template", metavar="NAME", help="quickstart, open-loop, own-data or table1.")] = "quickstart",
+    template: Annotated[
+        str, typer.Option("--template", metavar="NAME", help="quickstart, open-loop, own-data or table1.")
+    ] = "quickstart",
 ) -> None:
     """Write a commented scenario that runs, and the schema that editors check it with."""
     from simnmt.scenario.template import write_template

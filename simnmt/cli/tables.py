@@ -12,7 +12,10 @@ def aligned(header: Sequence[str], rows: Sequence[Sequence[str]], texts: int) ->
     """Columns under their heads: the first `texts` to the left, numbers to the right."""
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
     lines = (
-        "  ".join(cell.ljust(width) if at < texts else cell.rjust(width) for at, (cell, width) in enumerate(zip(row, widths, strict=True)))
+        "  ".join(
+            cell.ljust(width) if at < texts else cell.rjust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
         for row in (header, ["-" * width for width in widths], *rows)
     )
     return "\n".join(line.rstrip() for line in lines)
@@ -28,7 +31,11 @@ def run_tables(result: RunResult) -> str:
     rows = []
     for row in result.rows:
         key = (row["workload"], row["network"], row["policy"])
-        cells = [*key, f"{row['total_latency_s']:,.1f}", *(f"{1e3 * row[f'{name}_latency_s']:.1f}" for name in ("mean", "p50", "p95", "p99"))]
+        cells = [
+            *key,
+            f"{row['total_latency_s']:,.1f}",
+            *(f"{1e3 * row[f'{name}_latency_s']:.1f}" for name in ("mean", "p50", "p95", "p99")),
+        ]
         cells += [f"{100 * row['offloaded_share']:.1f}", f"{100 * row['misrouted_share']:.1f}"]
         rows.append(cells + [_change(changes.get((*key, name))) for name in baselines])
     one = result.rows[0]
