@@ -20,14 +20,16 @@ class FifoServer:
         # A heap: all equal at first.
 
     def serve(self, entry_s: float, service_s: float) -> float:
-        """The completion time of a request that enters now; it waits for the worker that is free first."""
+        """When a request that enters now starts to execute: at once, or when the worker comes free that does so first.
+
+        It completes `service_s` later.
+        """
         free_at_s = self._free_at_s
         start_s = free_at_s[0]
         if start_s < entry_s:
             start_s = entry_s
-        finish_s = start_s + service_s
-        heapreplace(free_at_s, finish_s)
-        return finish_s
+        heapreplace(free_at_s, start_s + service_s)
+        return start_s
 
     def wait_s(self, entry_s: float, ahead: Iterable[tuple[float, float]]) -> float:
         """How long a request that entered at `entry_s` would wait; nothing changes.

@@ -119,8 +119,8 @@ def _open_loop(
     def reaches_server(event: Any) -> None:
         """Into the server's queue; the answer's time is known at once, and with it what the gateway will measure."""
         entry_s, service_s = event.entry_s, event.service_s
-        finish_s = cloud.serve(entry_s, service_s)
-        start_s = finish_s - service_s
+        start_s = cloud.serve(entry_s, service_s)
+        finish_s = start_s + service_s
         if start_s > entry_s:
             queue_s[event.request] = start_s - entry_s
         received_s = finish_s + event.downlink_s

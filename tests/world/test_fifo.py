@@ -17,15 +17,16 @@ def test_each_request_takes_the_worker_that_is_free_first(workers: int, rows: li
     for gap_s, service_s in rows:
         entry_s += gap_s
         worker = free_at_s.index(min(free_at_s))
-        free_at_s[worker] = max(free_at_s[worker], entry_s) + service_s
-        assert server.serve(entry_s, service_s) == free_at_s[worker]
+        start_s = max(free_at_s[worker], entry_s)
+        free_at_s[worker] = start_s + service_s
+        assert server.serve(entry_s, service_s) == start_s
         assert server.wait_s(entry_s, ()) == max(min(free_at_s) - entry_s, 0.0)
 
 
 def test_one_worker_serves_one_after_another_and_two_side_by_side() -> None:
     one, two = FifoServer(1), FifoServer(2)
-    assert [one.serve(t, 3.0) for t in (0.0, 1.0, 10.0)] == [3.0, 6.0, 13.0]
-    assert [two.serve(t, 3.0) for t in (0.0, 1.0, 2.0)] == [3.0, 4.0, 6.0]
+    assert [one.serve(t, 3.0) for t in (0.0, 1.0, 10.0)] == [0.0, 3.0, 10.0]
+    assert [two.serve(t, 3.0) for t in (0.0, 1.0, 2.0)] == [0.0, 1.0, 3.0]
 
 
 @settings(derandomize=True, deadline=None, max_examples=100)
@@ -45,4 +46,4 @@ def test_a_wait_foretold_is_the_wait_met_and_foretelling_changes_nothing(
     assert foretold_s == server.wait_s(entry_s, entries[known:])
     for entry in entries[known:]:
         server.serve(*entry)
-    assert server.serve(entry_s, 1.0) - entry_s - 1.0 == foretold_s
+    assert server.serve(entry_s, 1.0) - entry_s == foretold_s

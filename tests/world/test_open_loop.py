@@ -290,3 +290,16 @@ def test_one_request_alone_takes_its_own_time(target: int) -> None:
     assert trail.queue_s.tolist() == [0.0]
     assert trail.target.tolist() == [target]
     assert trail.estimate_s.tolist() == [0.1]
+
+
+def test_who_finds_a_free_worker_waits_for_exactly_nothing() -> None:
+    """To the bit: a wait got by subtraction left 1e-17 s here and there, and with it a share of requests that wait."""
+    requests = random_world(rate_rps=12_000.0)
+    trail = simulate(requests, lambda block: Fixed(CLOUD).prepare(block.src_len), initial_transfer_s=0.1, workers=len(requests))
+    assert not trail.queue_s.any()
+
+
+def test_who_finds_the_gateway_idle_waits_for_exactly_nothing() -> None:
+    requests = replace(random_world(), arrival_s=0.1 + 5.0 * np.arange(3_000))
+    trail = simulate(requests, lambda block: Fixed(GATEWAY).prepare(block.src_len), initial_transfer_s=0.1)
+    assert not trail.queue_s.any()
