@@ -1,0 +1,172 @@
+"""All policies meet the same requests; replications, devices and networks do not share what should differ."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import simnmt
+from simnmt import streams
+from simnmt.results.request_log import Truth
+from simnmt.scenario import unit as unit_module
+from simnmt.scenario.build import Plan, build
+from simnmt.scenario.complaints import validate
+from simnmt.scenario.document import document_of
+from simnmt.scenario.model import Scenario
+from simnmt.scenario.unit import Unit, run_unit
+from simnmt.world.requests import Requests
+
+MakeScenario = Callable[..., dict[str, Any]]
+POISSON = {"de-en": {"lengths": "@de-en-news", "arrivals": {"kind": "poisson", "rate_rps": 6.0}}}
+
+
+def plan_of(scenario: dict[str, Any]) -> Plan:
+    return build(validate(Scenario, document_of(scenario), []), Path())
+
+
+def unit_of(plan: Plan, replication: int = 0) -> Unit:
+    (case,), ((network, link),) = plan.cases.values(), plan.links.items()
+    return Unit(plan.scenario, case, network, link, replication)
+
+
+def digest(*columns: np.ndarray | None) -> str:
+    return hashlib.sha256(b"|".join(b"none" if column is None else column.tobytes() for column in columns)).hexdigest()
+
+
+@pytest.mark.parametrize("workloads", [None, POISSON], ids=["back to back", "open loop"])
+def test_all_policies_meet_the_same_arrivals_lengths_noise_and_rtt(
+    make_scenario: MakeScenario, monkeypatch: pytest.MonkeyPatch, workloads: dict[str, Any] | None
+) -> None:
+    """What the world is handed, hashed, policy by policy."""
+    met: list[str] = []
+    simulate = unit_module.simulate
+
+    def watched(requests: Requests, *arguments: Any, **keywords: Any) -> Any:
+        met.append(digest(*(getattr(requests, name) for name in Requests.__slots__)))
+        return simulate(requests, *arguments, **keywords)
+
+    monkeypatch.setattr(unit_module, "simulate", watched)
+    scenario = make_scenario() if workloads is None else make_scenario(workloads=workloads)
+    unit = unit_of(plan_of(scenario))
+    run_unit(unit)
+    assert len(met) == 5
+    assert len(set(met)) == 1
+    run_unit(unit_of(plan_of(scenario), replication=1))
+    assert len(set(met)) == 2
+
+
+@pytest.mark.parametrize("workloads", [None, POISSON], ids=["back to back", "open loop"])
+def test_so_say_their_logs(make_scenario: MakeScenario, workloads: dict[str, Any] | None) -> None:
+    logs = simnmt.run(make_scenario() if workloads is None else make_scenario(workloads=workloads)).cells[0].logs
+    for name in ("node", "src_len", "tgt_len", "rtt_time_s"):
+        assert len({digest(log[name]) for log in logs.values()}) == 1, name
+    if workloads is not None:
+        assert len({digest(log["arrival_s"]) for log in logs.values()}) == 1
+    for policy, log in logs.items():
+        away = log["target"] == 1
+        np.testing.assert_array_equal(log["t_exe_s"], np.where(away, logs["cloud"]["t_exe_s"], logs["edge"]["t_exe_s"]))
+        np.testing.assert_array_equal(log["t_tx_s"], np.where(away, logs["cloud"]["t_tx_s"], 0.0), err_msg=policy)
+
+
+def test_on_an_own_clock_policies_meet_what_their_own_pace_brings(make_scenario: MakeScenario) -> None:
+    """The exception that CNMT-02 allows, and why it has no oracle bound."""
+    logs = simnmt.run(make_scenario(networks={"cp1": {"rtt": "@cp1", "clock": "own"}})).cells[0].logs
+    assert len({digest(logs[policy]["rtt_time_s"]) for policy in ("edge", "cloud", "oracle", "cnmt")}) == 4
+    assert len({digest(log["tgt_len"]) for log in logs.values()}) == 1
+
+
+def test_back_to_back_the_requests_are_spread_evenly_over_the_trace(make_scenario: MakeScenario) -> None:
+    cell = simnmt.run(make_scenario(requests=100)).cells[0]
+    moments_s = cell.logs["edge"]["rtt_time_s"]
+    expected_s = (np.arange(100) + 0.5) / 100 * cell.series.duration_s
+    np.testing.assert_allclose(moments_s, expected_s)
+
+
+def test_no_two_quantities_of_a_unit_share_a_stream(make_scenario: MakeScenario, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the gateway's noise would be the cloud's, or the lengths would foretell the nodes."""
+    asked: Counter[tuple[int, int, str, int]] = Counter()
+    stream = streams.stream
+
+    def watched(seed: int, replication: int, name: str, block: int = 0) -> np.random.Generator:
+        asked[seed, replication, name, block] += 1
+        return stream(seed, replication, name, block)
+
+    monkeypatch.setattr(streams, "stream", watched)
+    plan = plan_of(make_scenario(workloads=POISSON))
+    built = len(asked)
+    assert built >= 5  # the split, and per device the calibration's lengths and noise
+    for replication in (0, 1):
+        run_unit(unit_of(plan, replication))
+    assert len(asked) - built == 2 * 5 + 1  # arrivals, lengths, nodes and two devices' noise; the second begins elsewhere
+    assert set(asked.values()) == {1}
+    assert len({name for _, _, name, _ in asked}) == built + 5 + 1
+
+
+def truth_of(scenario: dict[str, Any], replication: int = 0) -> Truth:
+    return unit_module._draw(unit_of(plan_of(scenario), replication)).truth
+
+
+def test_replications_are_other_requests_on_another_stretch_of_the_trace(make_scenario: MakeScenario) -> None:
+    first, second = (truth_of(make_scenario(), replication) for replication in (0, 1))
+    for name in ("src_len", "tgt_len", "gateway_s", "cloud_s", "transfer_s", "rtt_time_s"):
+        assert (getattr(first, name) == getattr(second, name)).mean() < 0.2, name
+    assert first.rtt_time_s[0] < second.rtt_time_s[0]
+    assert first.src_len.mean() == pytest.approx(second.src_len.mean(), rel=0.1)
+
+
+def test_noise_of_the_two_devices_has_nothing_in_common(make_scenario: MakeScenario) -> None:
+    truth = truth_of(make_scenario(requests=20_000))
+    lengths = np.column_stack([truth.src_len, truth.tgt_len, np.ones(20_000)])
+    noise = [np.log(time_s / (lengths @ np.linalg.lstsq(lengths, time_s)[0])) for time_s in (truth.gateway_s, truth.cloud_s)]
+    assert [part.std() for part in noise] == pytest.approx([0.1, 0.1], rel=0.1)
+    assert abs(np.corrcoef(noise)[0, 1]) < 0.03
+
+
+def test_more_end_nodes_change_the_node_column_and_nothing_else(make_scenario: MakeScenario) -> None:
+    def logs(end_nodes: int) -> Any:
+        workload = {"lengths": "@de-en-news", "arrivals": {"kind": "poisson", "rate_rps": 6.0}, "end_nodes": end_nodes}
+        return simnmt.run(make_scenario(workloads={"de-en": workload})).cells[0].logs
+
+    one, many = logs(1), logs(40)
+    for policy, log in one.items():
+        assert {name for name, column in log.items() if digest(column) != digest(many[policy][name])} == {"node"}
+    assert set(np.unique(one["edge"]["node"])) == {0}
+    counts = np.bincount(many["edge"]["node"], minlength=40)
+    assert len(counts) == 40
+    assert counts.min() > 20  # 50 expected
+
+
+def test_pairs_to_fit_on_and_pairs_to_evaluate_are_disjoint_and_all_there_are(make_scenario: MakeScenario) -> None:
+    from simnmt.workload.configuration import load_lengths
+
+    plan = plan_of(make_scenario(fit={"share": 0.3, "inferences": 10}))
+    case = plan.cases["de-en"]
+    whole = load_lengths("@de-en-news", Path())
+
+    def counts(table: Any) -> Counter[tuple[int, int]]:
+        keys = zip(table.src_len.tolist(), table.tgt_len.tolist(), strict=True)
+        return Counter(dict(zip(keys, table.count.tolist(), strict=True)))
+
+    assert counts(case.fit_pairs) + counts(case.evaluated_pairs) == counts(whole)
+    assert case.fit_pairs.pairs == round(0.3 * whole.pairs)
+    # What is learnt comes from the one, what is run from the other.
+    assert case.lengths.pairs == case.fit_pairs.pairs
+    known = set(counts(case.evaluated_pairs))
+    truth = unit_module._draw(unit_of(plan)).truth
+    assert set(zip(truth.src_len.tolist(), truth.tgt_len.tolist(), strict=True)) <= known
+
+
+def test_calibration_meets_other_noise_than_the_run(make_scenario: MakeScenario) -> None:
+    """Were it the run's, the believed planes would lean towards the very errors they are judged by."""
+    plan = plan_of(make_scenario(fit={"inferences": 2_000}))
+    believed, true = plan.cases["de-en"].believed_planes[0], plan.cases["de-en"].profiles[0].plane
+    assert believed != true
+    assert believed.s_per_tgt_token == pytest.approx(true.s_per_tgt_token, rel=0.1)
+    exact = plan_of(make_scenario(fit={"inferences": 0}))
+    assert exact.cases["de-en"].believed_planes[0] == true

@@ -1,0 +1,94 @@
+"""Same seed, same bytes: on any number of processes, and when a run directory is run again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import simnmt
+from simnmt.results.run_directory import sha256
+
+MakeScenario = Callable[..., dict[str, Any]]
+FILES = ("summary.json", "summary.csv", "requests.parquet")
+
+
+def digests(directory: Path) -> dict[str, str]:
+    return {name: sha256(directory / name) for name in FILES}
+
+
+def test_one_and_two_processes_write_the_same_bytes(tmp_path: Path, make_scenario: MakeScenario) -> None:
+    """Two workloads, two networks and two replications: eight units, which two processes finish in any order."""
+    scenario = make_scenario(
+        workloads={
+            "b": {"lengths": "@de-en-news"},
+            "a": {"lengths": "@de-en-news", "arrivals": {"kind": "poisson", "rate_rps": 5.0}},
+        },
+        networks={"z": {"rtt": "@cp1"}, "y": {"rtt": {"constant_ms": 60}}},
+        requests=500,
+    )
+    one = simnmt.run(scenario, out=tmp_path / "one", jobs=1)
+    two = simnmt.run(scenario, out=tmp_path / "two", jobs=2)
+    assert digests(tmp_path / "one") == digests(tmp_path / "two")
+    order = [(row["workload"], row["network"]) for row in one.rows[::5]]
+    assert order == [("b", "z"), ("b", "y"), ("a", "z"), ("a", "y")]
+    assert [row["policy"] for row in two.rows[:5]] == list(scenario["policies"])
+
+
+def test_the_same_seed_repeats_and_another_does_not(tmp_path: Path, make_scenario: MakeScenario) -> None:
+    for name, seed in (("one", 7), ("again", 7), ("other", 8)):
+        simnmt.run(make_scenario(seed=seed), out=tmp_path / name)
+    one, again, other = (digests(tmp_path / name) for name in ("one", "again", "other"))
+    assert one == again
+    assert all(one[name] != other[name] for name in FILES)
+
+
+def test_a_run_directory_run_again_gives_its_own_bytes(tmp_path: Path, make_scenario: MakeScenario) -> None:
+    scenario = make_scenario()
+    simnmt.run(scenario, out=tmp_path / "first", overrides=["policies.cnmt.len_slope=0.5"], requests=700, seed=3)
+    simnmt.run(tmp_path / "first", out=tmp_path / "second")
+    assert digests(tmp_path / "first") == digests(tmp_path / "second")
+    simnmt.run(scenario, out=tmp_path / "plain", requests=700, seed=3)
+    assert digests(tmp_path / "plain") != digests(tmp_path / "first")
+
+
+def test_writing_a_run_changes_nothing_of_it(tmp_path: Path, make_scenario: MakeScenario) -> None:
+    quiet = simnmt.run(make_scenario())
+    written = simnmt.run(make_scenario(), out=tmp_path / "run")
+    assert quiet.document() == written.document()
+    assert written.directory == tmp_path / "run"
+    assert quiet.directory is None
+
+
+def test_a_longer_run_begins_with_the_shorter_one(make_scenario: MakeScenario) -> None:
+    """Lengths, noise, nodes, arrivals and all that comes of them; in open loop each meets the trace at its arrival."""
+    keys: dict[str, Any] = {
+        "workloads": {"de-en": {"lengths": "@de-en-news", "arrivals": {"kind": "poisson", "rate_rps": 4.0}, "end_nodes": 9}},
+        "replications": 1,
+    }
+    shorter = simnmt.run(make_scenario(requests=400, **keys)).cells[0].logs
+    longer = simnmt.run(make_scenario(requests=900, **keys)).cells[0].logs
+    for policy, log in shorter.items():
+        for name, column in log.items():
+            np.testing.assert_array_equal(column, longer[policy][name][:400], err_msg=f"{policy} {name}")
+
+
+def test_back_to_back_lengths_and_noise_do_too_though_the_trace_is_spread_otherwise(make_scenario: MakeScenario) -> None:
+    shorter = simnmt.run(make_scenario(requests=400)).cells[0].logs
+    longer = simnmt.run(make_scenario(requests=900)).cells[0].logs
+    for policy in ("edge", "cloud"):
+        for name in ("src_len", "tgt_len", "t_exe_s", "node"):
+            np.testing.assert_array_equal(shorter[policy][name], longer[policy][name][:400])
+
+
+@pytest.mark.parametrize("removed", ["edge", "oracle", "naive"])
+def test_leaving_a_policy_out_changes_no_other(make_scenario: MakeScenario, removed: str) -> None:
+    everything = simnmt.run(make_scenario())
+    policies = {name: {} for name in make_scenario()["policies"] if name != removed}
+    fewer = simnmt.run(make_scenario(policies=policies))
+    for policy in policies:
+        for name, column in fewer.cells[0].logs[policy].items():
+            np.testing.assert_array_equal(column, everything.cells[0].logs[policy][name])

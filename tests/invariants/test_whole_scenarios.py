@@ -1,0 +1,218 @@
+"""What must be true of any scenario's result."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import simnmt
+
+MakeScenario = Callable[..., dict[str, Any]]
+
+
+def poisson(rate_rps: float) -> dict[str, Any]:
+    return {"de-en": {"lengths": "@de-en-news", "arrivals": {"kind": "poisson", "rate_rps": rate_rps}}}
+
+
+def rows_by_policy(result: simnmt.RunResult) -> dict[str, dict[str, Any]]:
+    return {row["policy"]: row for row in result.rows}
+
+
+@pytest.fixture
+def paper(make_scenario: MakeScenario) -> simnmt.RunResult:
+    """Back to back, the paper's protocol."""
+    return simnmt.run(make_scenario())
+
+
+def test_back_to_back_nothing_waits_and_latencies_add_up_to_the_makespan(paper: simnmt.RunResult) -> None:
+    for policy, log in paper.cells[0].logs.items():
+        assert not log["t_queue_s"].any()
+        np.testing.assert_array_equal(log["latency_s"], log["t_exe_s"] + log["t_tx_s"])
+        end_s = log["arrival_s"][-1] + log["latency_s"][-1]
+        assert end_s == pytest.approx(log["latency_s"].sum(), rel=1e-9), policy
+        np.testing.assert_allclose(np.diff(log["arrival_s"]), log["latency_s"][:-1], rtol=0, atol=1e-9)
+        assert not log["outcome"].any()
+    for row in paper.rows:
+        assert row["makespan_s"] == pytest.approx(row["total_latency_s"], rel=1e-9)
+
+
+def test_so_they_do_on_an_own_clock(make_scenario: MakeScenario) -> None:
+    result = simnmt.run(make_scenario(networks={"cp1": {"rtt": "@cp1", "clock": "own"}}))
+    for row in result.rows:
+        assert row["makespan_s"] == pytest.approx(row["total_latency_s"], rel=1e-9)
+
+
+def test_back_to_back_no_policy_beats_the_oracle(paper: simnmt.RunResult) -> None:
+    rows = rows_by_policy(paper)
+    assert all(row["regret_s"] >= 0.0 for row in paper.rows)
+    assert rows["oracle"]["regret_s"] == 0.0
+    assert rows["oracle"]["misrouted_share"] == 0.0
+    best_s = paper.cells[0].logs["oracle"]["latency_s"]
+    for log in paper.cells[0].logs.values():
+        assert (best_s <= log["latency_s"]).all()
+
+
+def test_the_choice_is_worth_making_here(paper: simnmt.RunResult) -> None:
+    """Or the tests of this folder would prove little."""
+    rows = rows_by_policy(paper)
+    assert 0.2 < rows["oracle"]["offloaded_share"] < 0.8
+    assert rows["oracle"]["total_latency_s"] < 0.97 * min(rows["edge"]["total_latency_s"], rows["cloud"]["total_latency_s"])
+    assert 0.0 < rows["cnmt"]["misrouted_share"] < 0.3
+
+
+def test_without_noise_on_a_still_network_with_planes_known_cnmt_errs_by_lengths_alone(make_scenario: MakeScenario) -> None:
+    """No other error is left: every wrong choice is a length predicted on the wrong side of the border."""
+    still = {"still": {"rtt": {"constant_ms": 90}, "uplink_mbps": 1e6, "downlink_mbps": 1e6}}
+    result = simnmt.run(make_scenario(relative_sd=0.0, networks=still, fit={"inferences": 0}))
+    log, oracle = (result.cells[0].logs[policy] for policy in ("cnmt", "oracle"))
+    wrong = log["target"] != oracle["target"]
+    assert 0 < wrong.mean() < 0.2
+    gateway, cloud = result.cells[0].planes
+    advantage_s = np.array(gateway) - np.array(cloud)
+
+    def saved_s(tgt_len: np.ndarray) -> np.ndarray:
+        return advantage_s[0] * log["src_len"] + advantage_s[1] * tgt_len + advantage_s[2] - 0.090
+
+    assert ((saved_s(log["tgt_len_predicted"]) > 0) != (saved_s(log["tgt_len"]) > 0))[wrong].all()
+
+
+def test_cnmt_reckons_with_the_regression_and_naive_with_the_mean(paper: simnmt.RunResult) -> None:
+    cell = paper.cells[0]
+    log = cell.logs["cnmt"]
+    line = np.maximum(cell.regression_slope * log["src_len"] + cell.regression_offset, 1.0)
+    np.testing.assert_allclose(log["tgt_len_predicted"], line)
+    assert len(np.unique(cell.logs["naive"]["tgt_len_predicted"])) == 1
+    for policy in ("edge", "cloud", "oracle"):
+        assert np.isnan(cell.logs[policy]["tgt_len_predicted"]).all()
+
+
+def test_an_overridden_slope_changes_the_decisions_and_no_one_elses(make_scenario: MakeScenario) -> None:
+    plain = simnmt.run(make_scenario())
+    steep = simnmt.run(make_scenario(policies={**make_scenario()["policies"], "cnmt": {"len_slope": 0.3, "len_offset": 1.0}}))
+    by_option = simnmt.run(make_scenario(), overrides=["policies.cnmt.len_slope=0.3", "policies.cnmt.len_offset=1.0"])
+    targets = [result.cells[0].logs["cnmt"]["target"] for result in (plain, steep, by_option)]
+    assert targets[1].mean() < targets[0].mean() - 0.05
+    assert (targets[1] == targets[2]).all()
+    assert (steep.cells[0].regression_slope, steep.cells[0].regression_offset) == (0.3, 1.0)
+    for policy in ("edge", "cloud", "oracle", "naive"):
+        assert rows_by_policy(plain)[policy] == rows_by_policy(steep)[policy]
+
+
+def test_the_initial_estimate_is_the_first_rtt_or_what_the_scenario_says(make_scenario: MakeScenario) -> None:
+    cell = simnmt.run(make_scenario(replications=1)).cells[0]
+    assert cell.logs["cnmt"]["rtt_estimate_s"][0] == cell.series.rtt_s[0]
+    told = make_scenario(replications=1, policies={"cnmt": {"initial_transfer_ms": 123.0}})
+    assert simnmt.run(told).cells[0].logs["cnmt"]["rtt_estimate_s"][0] == pytest.approx(0.123)
+
+
+def test_on_a_constant_network_the_estimate_is_right_but_for_the_payload(make_scenario: MakeScenario) -> None:
+    network = {"rtt": {"constant_ms": 80}, "uplink_mbps": 1.0, "downlink_mbps": 1.0}
+    result = simnmt.run(make_scenario(networks={"still": network}))
+    log, truth = result.cells[0].logs["cnmt"], result.cells[0].logs["cloud"]["t_tx_s"]
+    first = int(np.flatnonzero(log["target"])[0])
+    error_s = np.abs(log["rtt_estimate_s"] - truth)[first + 1 :]
+    assert 0.0 < error_s.max() <= truth.max() - truth.min() + 1e-12
+    assert log["rtt_estimate_age_s"][first + 1] == pytest.approx(0.0, abs=1e-9)
+    assert (log["rtt_estimate_age_s"] >= 0.0).all()
+    assert rows_by_policy(result)["cnmt"]["mean_estimate_age_s"] < rows_by_policy(result)["edge"]["mean_estimate_age_s"]
+
+
+def test_in_open_loop_requests_wait_and_the_rtt_is_that_of_their_arrival(make_scenario: MakeScenario) -> None:
+    result = simnmt.run(make_scenario(workloads=poisson(6.0)))
+    for log in result.cells[0].logs.values():
+        np.testing.assert_array_equal(log["rtt_time_s"], np.mod(log["arrival_s"], result.cells[0].series.duration_s))
+        np.testing.assert_array_equal(log["latency_s"], log["t_queue_s"] + log["t_exe_s"] + log["t_tx_s"])
+        assert (log["t_queue_s"] >= 0.0).all()
+        assert (np.diff(log["arrival_s"]) >= 0.0).all()
+    rows = rows_by_policy(result)
+    assert all(row["mean_queue_s"] > 0.0 for row in result.rows)
+    # 6 a second are more than a gateway of 0.2 s each can take; shared among two devices they are not.
+    assert rows["edge"]["mean_queue_s"] > 20 * rows["cnmt"]["mean_queue_s"]
+
+
+def test_a_request_that_finds_everything_idle_waits_for_nothing(make_scenario: MakeScenario) -> None:
+    quiet = simnmt.run(make_scenario(workloads=poisson(0.001), requests=300))
+    for log in quiet.cells[0].logs.values():
+        assert (log["t_queue_s"] == 0.0).mean() > 0.99
+
+
+def test_more_workers_never_lengthen_the_queue(make_scenario: MakeScenario) -> None:
+    def mean_queue_s(workers: int) -> float:
+        scenario = make_scenario(workloads=poisson(18.0), policies={"cloud": {}}, replications=1)
+        scenario["devices"]["cloud"]["workers"] = workers
+        return float(simnmt.run(scenario).rows[0]["mean_queue_s"])
+
+    one, two, many = (mean_queue_s(workers) for workers in (1, 2, 50))
+    assert one > two > many
+    assert many == 0.0
+
+
+@pytest.mark.parametrize("workloads", [None, poisson(6.0)], ids=["back to back", "open loop"])
+def test_rows_say_what_the_requests_of_replication_0_say(make_scenario: MakeScenario, workloads: dict[str, Any] | None) -> None:
+    keys = {} if workloads is None else {"workloads": workloads}
+    result = simnmt.run(make_scenario(replications=1, **keys))
+    for row in result.rows:
+        log = result.cells[0].logs[row["policy"]]
+        assert row["total_latency_s"] == log["latency_s"].sum()
+        assert row["mean_latency_s"] == log["latency_s"].mean()
+        assert row["p95_latency_s"] == np.quantile(log["latency_s"], 0.95)
+        assert row["offloaded_share"] == log["target"].mean()
+        assert row["mean_queue_s"] == log["t_queue_s"].mean()
+        assert row["mean_estimate_age_s"] == log["rtt_estimate_age_s"].mean()
+        truth = [result.cells[0].logs[name] for name in ("edge", "cloud")]
+        best = truth[0]["t_exe_s"] > truth[1]["t_exe_s"] + truth[1]["t_tx_s"]
+        assert row["misrouted_share"] == pytest.approx((log["target"] != best).mean())
+        assert row["p999_latency_s"] is None
+        assert row["total_latency_s_low"] is None
+
+
+def test_summary_json_comparisons_and_verdict_agree(tmp_path: Path, make_scenario: MakeScenario) -> None:
+    result = simnmt.run(make_scenario(replications=3), out=tmp_path / "run")
+    document = json.loads((tmp_path / "run" / "summary.json").read_text(encoding="utf-8"))
+    assert document == json.loads(json.dumps(result.document()))
+    totals = {row["policy"]: row["total_latency_s"] for row in document["rows"]}
+    (verdict,) = document["verdicts"]
+    assert verdict["baseline"] == min(("edge", "cloud"), key=totals.__getitem__)
+    (pair,) = [
+        pair for pair in document["comparisons"] if (pair["policy"], pair["baseline"]) == ("cnmt", verdict["baseline"])
+    ]
+    assert verdict["change_percent"] == pair["change_percent"]
+    assert f"{abs(pair['change_percent']):.2f} %" in verdict["sentence"]
+    assert pair["change_percent"] == pytest.approx(100 * (totals["cnmt"] / totals[verdict["baseline"]] - 1), abs=0.5)
+    table = pd.read_csv(tmp_path / "run" / "summary.csv")
+    assert table["policy"].tolist() == list(totals)
+    np.testing.assert_allclose(table["total_latency_s"], list(totals.values()))
+
+
+def test_the_tables_of_a_notebook_hold_the_same(make_scenario: MakeScenario) -> None:
+    result = simnmt.run(make_scenario(requests=200))
+    assert result.summary["total_latency_s"].tolist() == [row["total_latency_s"] for row in result.rows]
+    assert len(result.differences) == len(result.comparisons) > 0
+    requests = result.requests
+    assert len(requests) == 5 * 200
+    for policy, log in result.cells[0].logs.items():
+        np.testing.assert_array_equal(requests[requests.policy == policy]["latency_s"].to_numpy(), log["latency_s"])
+
+
+def test_an_interrupt_in_the_middle_leaves_nothing(tmp_path: Path, make_scenario: MakeScenario) -> None:
+    def interrupt(done: int, units: int) -> None:
+        raise KeyboardInterrupt
+
+    make_scenario()
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(KeyboardInterrupt):
+        simnmt.run(make_scenario(), out=tmp_path / "deep" / "run", progress=interrupt)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_every_unit_is_reported_once(make_scenario: MakeScenario) -> None:
+    steps: list[tuple[int, int]] = []
+    networks = {"a": {"rtt": {"constant_ms": 50}}, "b": {"rtt": {"constant_ms": 90}}}
+    simnmt.run(make_scenario(networks=networks, requests=50), progress=lambda done, units: steps.append((done, units)))
+    assert steps == [(1, 4), (2, 4), (3, 4), (4, 4)]
