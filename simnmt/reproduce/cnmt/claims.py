@@ -33,7 +33,8 @@ SLIPS = (
 )
 """What does not fit together in the paper, in our words; nothing here changes a verdict."""
 
-_FITTED = "fitted: the profiles were inferred from Table I itself, so this shows consistency, not proof"
+FITTED = "fitted: the profiles were inferred from Table I itself, so this shows consistency, not proof"
+"""Ends the `why` of what rests on inferred profiles."""
 
 
 def evaluate(rows: Iterable[Mapping[str, Any]], profile_kinds: Collection[str] = ()) -> list[dict[str, Any]]:
@@ -59,7 +60,7 @@ def evaluate(rows: Iterable[Mapping[str, Any]], profile_kinds: Collection[str] =
     for record in records:
         record["basis"] = basis
         if basis == "fitted" and record["hardware_dependent"] and record["verdict"] != "not measurable here":
-            record["why"] = f"{record['why']}; {_FITTED}"
+            record["why"] = f"{record['why']}; {FITTED}"
     return records
 
 

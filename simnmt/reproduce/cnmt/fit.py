@@ -51,6 +51,13 @@ WEIGHTS = {("de-en", "cp1", "naive"): 0.2}
 together, the requests that Naive sends away gain more than it believes, so in total it does not lose to either device.
 At full weight this one ratio would spoil the others in vain."""
 
+SEEDS = (1, 2, 3, 4, 5)
+"""Of the requests and the optimiser: as many solutions per data set and level."""
+LEVELS = 5
+"""Of CP2 that are tried."""
+FIT_REQUESTS = 8_000
+"""That a solution is judged by; the replay of the table has its own."""
+
 LEAST_OFFLOADED, MOST_OFFLOADED = 0.2, 0.8
 """An oracle outside this range makes the choice nearly trivial; such solutions are avoided where the ratios allow."""
 _SHARE_WEIGHT = 0.1
@@ -120,9 +127,9 @@ def fit_table_one(
     data_sets: Sequence[DataSet] = DATA_SETS,
     *,
     tables: Mapping[str, LengthTable] | None = None,
-    seeds: Sequence[int] = (1, 2, 3, 4, 5),
-    levels: int = 5,
-    requests: int = 8_000,
+    seeds: Sequence[int] = SEEDS,
+    levels: int = LEVELS,
+    requests: int = FIT_REQUESTS,
     jobs: int = 1,
     progress: Progress | None = None,
 ) -> TableOneFit:

@@ -1,0 +1,73 @@
+"""`simnmt reproduce cnmt`: its JSON, its words, and the whole fit in small."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from simnmt import shipped
+from simnmt.cli.app import app
+from simnmt.costs import read_profile
+from simnmt.network.rtt_csv import read_notes
+from simnmt.reproduce.cnmt import published
+from simnmt.reproduce.cnmt.claims import evaluate
+from simnmt.reproduce.cnmt.data_sets import DATA_SETS
+from simnmt.reproduce.cnmt.replication import claims_as_text, fit_into, replicate
+
+Rows = list[dict[str, Any]]
+
+
+def test_the_command_prints_claims_and_tables_as_json_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
+    app(["reproduce", "cnmt", "--requests", "2000", "--jobs", "1", "--json"], standalone_mode=False)
+    document = json.loads(capsys.readouterr().out)
+    assert [claim["id"] for claim in document["claims"]] == [f"CNMT-17 ({letter})" for letter in "abcde"]
+    assert {claim["basis"] for claim in document["claims"]} == {"fitted"}
+    cells, ratios = document["tables"]
+    assert len(cells["cells"]) == 36 and len(ratios["rows"]) == 24
+    assert set(ratios["mean_absolute_error"]) == {"all", "fitted", "test", *published.WORKLOADS}
+    assert len(document["slips"]) == 7
+
+
+def test_each_claim_is_a_sentence_that_opens_with_its_verdict(published_rows: Rows) -> None:
+    lines = claims_as_text(evaluate(published_rows, ["inferred"])).splitlines()
+    assert lines[0] == (
+        "Holds: CNMT-17 (a). The oracle's total time is at most every other policy's (a theorem back to back on one RTT clock)."
+    )
+    assert len(lines) == 6 and all(
+        line.startswith(f"Holds: CNMT-17 ({letter}). ") for letter, line in zip("abcde", lines, strict=False)
+    )
+    assert lines[5].startswith("The profiles were inferred") and lines[5].endswith("CNMT-17 (b), (c), (d), (e).")
+    measured = claims_as_text(evaluate(published_rows, ["measured"])).splitlines()
+    assert measured == lines[:5]
+    assert claims_as_text(evaluate([])).splitlines()[4].startswith("Not measurable here: CNMT-17 (e). ")
+    text = replicate(published_rows, ["inferred"]).text()
+    assert not any(twice in text for twice in ("..", "))", ".)", ".;", ":.", "((", ". ("))
+
+
+def test_a_whole_fit_writes_six_profiles_and_two_series_and_replays_the_table_on_them(tmp_path: Path) -> None:
+    """With one seed, one level and few requests: seconds in place of minutes, and ratios to match."""
+    fit, found = fit_into(tmp_path, seeds=[1], levels=1, fit_requests=200, requests=300)
+    names = [name for each in DATA_SETS for name in each.profiles]
+    assert {path.name for path in tmp_path.iterdir()} == {"cp1.csv", "cp2.csv", *(f"{name}.json" for name in names)}
+    assert len(found.ratios) == 24 and len(found.cells) == 36
+    assert f"--cp2-mean-ms {1e3 * fit.mean_rtt_s['cp2']:g}" in read_notes(tmp_path / "cp2.csv")["made"]
+    for name in names:
+        execution = read_profile(tmp_path / f"{name}.json").execution
+        assert execution.kind == "inferred"
+        assert len(execution.fit["errors"]) == 8 and execution.fit["seeds"] == [1]
+
+
+def test_the_shipped_table_one_runs_on_what_the_fit_used() -> None:
+    scenario = YAML(typ="safe").load(shipped.find("scenarios", "table1").read_text(encoding="utf-8"))
+    for each in DATA_SETS:
+        assert scenario["workloads"][each.workload] == {"lengths": f"@{each.lengths}"}
+        for device, name in zip(("gateway", "cloud"), each.profiles, strict=True):
+            assert scenario["devices"][device]["profile"][each.workload] == f"@{name}"
+            fit = read_profile(shipped.find("calibration", name)).execution.fit
+            assert fit["lengths"] == f"@{each.lengths} in place of {each.corpus}"
+            cp2 = read_notes(shipped.find("traces/rtt", "cp2"))["made"]
+            assert f"--cp2-mean-ms {1e3 * fit['fitted_cp2_mean_rtt_s']:g}" in cp2
