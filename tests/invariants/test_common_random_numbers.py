@@ -20,6 +20,7 @@ from simnmt.scenario.complaints import validate
 from simnmt.scenario.document import document_of
 from simnmt.scenario.model import Scenario
 from simnmt.scenario.unit import Unit, run_unit
+from simnmt.workload.length_table import LengthTable
 from simnmt.world.requests import Requests
 
 MakeScenario = Callable[..., dict[str, Any]]
@@ -160,6 +161,29 @@ def test_pairs_to_fit_on_and_pairs_to_evaluate_are_disjoint_and_all_there_are(ma
     known = set(counts(case.evaluated_pairs))
     truth = unit_module._draw(unit_of(plan)).truth
     assert set(zip(truth.src_len.tolist(), truth.tgt_len.tolist(), strict=True)) <= known
+
+
+def test_what_policies_learn_they_learn_from_the_pairs_to_fit_on(
+    make_scenario: MakeScenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sampled: dict[str, int] = {}
+    sample = LengthTable.sample
+
+    def watched(table: LengthTable, seed: int, replication: int, stream_name: str, size: int) -> Any:
+        sampled[stream_name] = table.pairs
+        return sample(table, seed, replication, stream_name, size)
+
+    monkeypatch.setattr(LengthTable, "sample", watched)
+    plan = plan_of(make_scenario(fit={"share": 0.2, "inferences": 10}))
+    case = plan.cases["de-en"]
+    assert list(sampled.values()) == [case.fit_pairs.pairs] * 2
+    naive = unit_module._policy(plan.scenario.policies["naive"], case)
+    assert naive is not None
+    assert naive.predicted_tgt_len(np.array([1])).tolist() == [case.fit_pairs.mean_tgt_len]
+    assert case.fit_pairs.mean_tgt_len != case.evaluated_pairs.mean_tgt_len
+    sampled.clear()
+    run_unit(unit_of(plan))
+    assert list(sampled.values()) == [case.evaluated_pairs.pairs]
 
 
 def test_calibration_meets_other_noise_than_the_run(make_scenario: MakeScenario) -> None:

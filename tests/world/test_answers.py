@@ -77,6 +77,17 @@ def test_a_backlog_deeper_than_the_heap_loses_nothing(backlog: int) -> None:
     assert answers.next_s == inf
 
 
+@pytest.mark.parametrize("kind", [Answers, FewNear])
+def test_an_answer_far_ahead_may_start_and_come_in_the_very_moment_it_is_asked_for(kind: type[Answers]) -> None:
+    answers = kind()
+    for request in range(kind.NEAR):
+        answers.add(1.0, 50.0, request, 0.5)
+    answers.add(1.0, 1.0, kind.NEAR, 0.25)
+    assert answers.next_s == 1.0
+    assert answers.collect(1.0) == (1.0, 0.25)
+    assert answers.next_s == 50.0
+
+
 def test_nothing_is_handed_out_twice() -> None:
     answers = Answers()
     assert answers.next_s == inf

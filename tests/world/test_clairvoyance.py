@@ -63,7 +63,14 @@ def test_true_delays_with_two_workers() -> None:
     assert trail.queue_s.tolist() == [0, 0, 5, 0]
 
 
-EIGHTHS = st.integers(0, 24).map(lambda eighths: eighths / 8)
+def test_who_reaches_the_server_in_the_same_moment_waits_for_the_earlier_request() -> None:
+    requests = columns((0, 9, 6, 2, 1), (1, 9, 5, 1, 1), (1, 9, 5, 1, 1))
+    delays, trail = handed(requests, [1, 1, 1])
+    assert delays == [(0, 3), (0, 2 + 6), (0, 2 + 6 + 5)]
+    assert trail.queue_s.tolist() == [0, 6, 11]
+
+
+EIGHTHS = st.integers(0, 12).map(lambda eighths: eighths / 8)
 
 
 @settings(derandomize=True, deadline=None, max_examples=200)
