@@ -172,12 +172,11 @@ def _draw(unit: Unit) -> _Drawn:
     begin_s = _trace_start_s(unit)
     clock = _clock(network, back_to_back=arrival_s is None)
     own = clock == "own" and arrival_s is None
-    if clock == "spread":
+    if arrival_s is None or clock == "spread":
+        # On an own clock each policy finds its moments itself; these stand for the network as such, in a verdict's reason.
         moments = begin_s + (np.arange(size) + 0.5) / size * link.rtt.duration_s
-    elif arrival_s is not None:
-        moments = begin_s + arrival_s
     else:
-        moments = np.full(size, begin_s)
+        moments = begin_s + arrival_s
     rtt_s = link.rtt.at(moments)
     token_bytes = bytes_per_token(case.profiles[GATEWAY].model.vocab)
     truth = Truth(

@@ -48,6 +48,17 @@ def test_so_they_do_on_an_own_clock(make_scenario: MakeScenario) -> None:
         assert row["makespan_s"] == pytest.approx(row["total_latency_s"], rel=1e-9)
 
 
+def test_on_an_own_clock_the_reason_speaks_of_the_whole_trace(tmp_path: Path, make_scenario: MakeScenario) -> None:
+    """Not of the RTT with which it begins: 10 ms here, where the mean is 155."""
+    (tmp_path / "rtt.csv").write_text("time_s,rtt_ms\n0,10\n60,200\n120,220\n180,190\n", encoding="utf-8")
+    networks = {"n": {"rtt": str(tmp_path / "rtt.csv"), "clock": "own"}}
+    policies: dict[str, Any] = {"edge": {}, "cloud": {}, "cnmt": {}}
+    result = simnmt.run(make_scenario(networks=networks, policies=policies, replications=1))
+    (verdict,) = result.verdicts
+    assert "with a transfer of 155 ms" in verdict["sentence"]
+    assert 0.2 < verdict["oracle_offloaded_share"] < 0.8
+
+
 def test_back_to_back_no_policy_beats_the_oracle(paper: simnmt.RunResult) -> None:
     rows = rows_by_policy(paper)
     assert all(row["regret_s"] >= 0.0 for row in paper.rows)
