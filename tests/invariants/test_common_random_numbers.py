@@ -124,7 +124,8 @@ def test_replications_are_other_requests_on_another_stretch_of_the_trace(make_sc
 def test_noise_of_the_two_devices_has_nothing_in_common(make_scenario: MakeScenario) -> None:
     truth = truth_of(make_scenario(requests=20_000))
     lengths = np.column_stack([truth.src_len, truth.tgt_len, np.ones(20_000)])
-    noise = [np.log(time_s / (lengths @ np.linalg.lstsq(lengths, time_s, rcond=None)[0])) for time_s in (truth.gateway_s, truth.cloud_s)]
+    planes = [np.linalg.lstsq(lengths, time_s, rcond=None)[0] for time_s in (truth.gateway_s, truth.cloud_s)]
+    noise = [np.log(time_s / (lengths @ plane)) for time_s, plane in zip((truth.gateway_s, truth.cloud_s), planes, strict=True)]
     assert [part.std() for part in noise] == pytest.approx([0.1, 0.1], rel=0.1)
     assert abs(np.corrcoef(noise)[0, 1]) < 0.03
 
