@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
@@ -46,18 +46,31 @@ def run(
     started = time.time()
     source = open_source(scenario, [*overrides, *given])
     with _directory(source.scenario.name, out, under) as directory:
+        inputs = {} if directory is None else _digests(source)
         plan = build(source.scenario, Path.cwd(), source.document)
+        replay_started = time.time()
         result = run_plan(plan, jobs=jobs, progress=progress)
+        times = Times(started, time.time() - replay_started)
         if source.scenario.published is not None:
             result.tables.append(_beside_published(result))
         if directory is None:
             return result
-        write(result, source, directory, started)
+        write(result, source, directory, inputs, times)
         return replace(result, directory=directory)
 
 
-def write(result: RunResult, source: Source, out: Path, started: float) -> None:
-    """Write the run directory, whole or not at all; `started`: seconds since the epoch. Raises `RunDirectoryError`."""
+@dataclass(frozen=True, slots=True)
+class Times:
+    """When a run took place and how long it took; real time, in seconds."""
+
+    started: float
+    """Since the epoch."""
+    replay_s: float
+    """All requests under all policies, on all processes together; reading and writing left out."""
+
+
+def write(result: RunResult, source: Source, out: Path, inputs: dict[str, str], times: Times) -> None:
+    """Write the run directory, whole or not at all; `inputs`: SHA-256 by name. Raises `RunDirectoryError`."""
     from simnmt.report import render
 
     with files.whole(out) as folder:
@@ -67,9 +80,13 @@ def write(result: RunResult, source: Source, out: Path, started: float) -> None:
         files.write_rows(folder / files.TABLE, result.rows)
         files.write_requests(folder / files.REQUESTS, result.cells)
         (folder / files.PAGE).write_text(render(result, published_tables=result.tables), encoding="utf-8")
-        inputs = {name: files.sha256(path) for name, path in input_files(source.scenario, Path.cwd()).items()}
         outputs = {path.name: files.sha256(path) for path in sorted(folder.iterdir())}
-        files.write_json(folder / files.MANIFEST, _manifest(result, started, inputs, outputs))
+        files.write_json(folder / files.MANIFEST, _manifest(result, times, inputs, outputs))
+
+
+def _digests(source: Source) -> dict[str, str]:
+    """SHA-256 of every input, taken before it is read, so that a file changed meanwhile does not pass for what was read."""
+    return {name: files.sha256(path) for name, path in input_files(source.scenario, Path.cwd()).items() if path.is_file()}
 
 
 @contextmanager
@@ -87,15 +104,17 @@ def _directory(name: str, out: str | os.PathLike[str] | None, under: str | os.Pa
         yield None
 
 
-def _manifest(result: RunResult, started: float, inputs: dict[str, str], outputs: dict[str, str]) -> dict[str, Any]:
+def _manifest(result: RunResult, times: Times, inputs: dict[str, str], outputs: dict[str, str]) -> dict[str, Any]:
     """What was run, on what, and when: the only file of a run directory that differs between repeats."""
     libraries = ("numpy", "pandas", "plotly", "pyarrow", "pydantic", "scipy", "simpy")
+    replayed = sum(row["requests"] * row["replications"] for row in result.rows)
     return {
         "simnmt": __version__,
         "argv": sys.argv[1:],
         "seed": result.seed,
-        "started": datetime.fromtimestamp(started, timezone.utc).isoformat(timespec="seconds"),
-        "duration_s": round(time.time() - started, 3),
+        "started": datetime.fromtimestamp(times.started, timezone.utc).isoformat(timespec="seconds"),
+        "duration_s": round(time.time() - times.started, 3),
+        "replay_s_per_100k_requests": round(times.replay_s / replayed * 100_000, 4),
         "python": platform.python_version(),
         "platform": platform.platform(),
         "processors": os.cpu_count(),
