@@ -94,11 +94,13 @@ def check_free(target: Path) -> None:
         elif place.exists() or target.is_symlink():
             raise RunDirectoryError("the output is no folder", path=target, remedy="give another --out")
         # Tried, not asked: what a file system lets be written shows only so.
-        made, partial = _missing_parents(place), _partial(place)
+        attempt = _partial(place) if place.is_dir() else place
+        made = _missing_parents(place)
         try:
-            partial.mkdir(parents=True)
+            attempt.mkdir(parents=True)
+            attempt.rmdir()
         finally:
-            _discard(made, partial)
+            _discard(made)
     except OSError as error:
         raise _unwritable(target, error) from None
 
