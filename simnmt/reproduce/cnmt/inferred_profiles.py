@@ -53,6 +53,7 @@ def profiles(
         if data_set.workload not in fit.chosen:
             continue
         table = (tables or {}).get(data_set.workload) or shipped_lengths(data_set)
+        stand_in = f"@{data_set.lengths} in place of {data_set.corpus}"
         own = [ratio for ratio in ratios if ratio.workload == data_set.workload]
         for device in (0, 1):
             costs = fit.chosen[data_set.workload].costs[device]
@@ -78,7 +79,7 @@ def profiles(
                             [_rounded(level * fit.mean_rtt_s["cp1"]), _rounded(error)] for level, error in fit.level_objectives
                         ],
                         "assumed_greatest_speedup": GREATEST_SPEEDUP,
-                        "lengths": f"@{data_set.lengths} in place of {data_set.corpus}",
+                        "lengths": "; ".join(filter(None, [stand_in, data_set.remark])),
                         "seeds": [solution.seed for solution in fit.solutions[data_set.workload]],
                         "spread_over_seeds": _spread(fit, data_set.workload, device),
                         "mean_absolute_error_over_table": errors,
