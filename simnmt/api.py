@@ -46,8 +46,8 @@ def run(
     started = time.time()
     source = open_source(scenario, [*overrides, *given])
     with _directory(source.scenario.name, out, under) as directory:
-        inputs = {} if directory is None else _digests(source)
         plan = build(source.scenario, Path.cwd(), source.document)
+        inputs = {} if directory is None else _digests(source)
         replay_started = time.time()
         result = run_plan(plan, jobs=jobs, progress=progress)
         times = Times(started, time.time() - replay_started)
@@ -85,8 +85,8 @@ def write(result: RunResult, source: Source, out: Path, inputs: dict[str, str], 
 
 
 def _digests(source: Source) -> dict[str, str]:
-    """SHA-256 of every input, taken before it is read, so that a file changed meanwhile does not pass for what was read."""
-    return {name: files.sha256(path) for name, path in input_files(source.scenario, Path.cwd()).items() if path.is_file()}
+    """SHA-256 of every input, taken before the replay: a file changed in its minutes does not pass for what was read."""
+    return {name: files.sha256(path) for name, path in input_files(source.scenario, Path.cwd()).items()}
 
 
 @contextmanager
