@@ -68,7 +68,10 @@ def main() -> None:
         # Left alone where our parent wants it ignored: nohup, or a script's background job.
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _stop)
-    sys.exit(_status())
+    status = _status()
+    for number in _STOPPING:  # all is done and said: what comes while Python takes itself down must not change the status
+        signal.signal(number, signal.SIG_IGN)
+    sys.exit(status)
 
 
 def _make_streams_sure() -> None:

@@ -36,18 +36,18 @@ def reserved(folder: Path, stem: str) -> Iterator[Path]:
     """
     path = folder / stem
     made = _missing_parents(path)
-    for number in itertools.count(2):
-        try:
-            path.mkdir(parents=True)
-            break
-        except FileExistsError:
-            path = folder / f"{stem}-{number}"
-        except OSError as error:
-            _discard(made)
-            raise _unwritable(folder, error) from None
     try:
+        for number in itertools.count(2):
+            try:
+                path.mkdir(parents=True)
+                break
+            except FileExistsError:
+                path = folder / f"{stem}-{number}"
+            except OSError as error:
+                raise _unwritable(folder, error) from None
         yield path
     except BaseException:
+        # Not only around the yield: an interrupt may come just after the folder was made.
         _discard([path, *made])
         raise
 
@@ -124,7 +124,8 @@ def _discard(made: Iterable[Path], partial: Path | None = None) -> None:
         shutil.rmtree(partial, ignore_errors=True)
     with suppress(OSError):  # from the innermost outwards, up to the first that others use too
         for folder in made:
-            folder.rmdir()
+            if folder.exists():
+                folder.rmdir()
 
 
 def _unwritable(target: Path, error: OSError) -> RunDirectoryError:

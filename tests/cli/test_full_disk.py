@@ -1,0 +1,81 @@
+"""No space left, wherever it runs out: one line, and nothing half-written."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+resource = pytest.importorskip("resource")
+
+
+@pytest.fixture
+def with_room_for(process: Callable[..., Any]) -> Callable[..., Any]:
+    """Runs a command that may write files of so many bytes and no more."""
+
+    def run(size: int, *arguments: str) -> Any:
+        return process(*arguments, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size)))
+
+    return run
+
+
+@pytest.mark.parametrize("size", [200, 10_000, 1_000_000])
+def test_a_run_that_finds_no_room(folder: Path, with_room_for: Callable[..., Any], tree: Callable[..., Any], size: int) -> None:
+    """The first file, the requests, the page."""
+    before = tree(folder)
+    done = with_room_for(size, "run", "small.yaml", "--jobs", "1", "--out", "deep/run")
+    assert (done.status, done.out) == (2, "")
+    remedy = "free some space, give another --out, or run fewer --requests; nothing was left behind"
+    assert done.err == f"simnmt: deep/run: cannot write the run: {os.strerror(errno.EFBIG)} ({remedy})\n"
+    assert tree(folder) == before
+
+
+def test_a_template_that_finds_no_room(folder: Path, with_room_for: Callable[..., Any], tree: Callable[..., Any]) -> None:
+    """There is room for the scenario, none for the schema."""
+    before = tree(folder)
+    done = with_room_for(4_000, "init", "new.yaml")
+    assert (done.status, done.out) == (2, "")
+    assert done.err == f"simnmt: new.yaml: cannot be written: {os.strerror(errno.EFBIG)} (name another)\n"
+    assert tree(folder) == before
+
+
+def test_a_length_table_that_finds_no_room(folder: Path, with_room_for: Callable[..., Any], tree: Callable[..., Any]) -> None:
+    (folder / "lengths.csv").write_text("precious")
+    before = tree(folder)
+    done = with_room_for(100, "corpus", "table", "news.de", "news.en")
+    assert (done.status, done.out) == (2, "")
+    assert done.err.startswith("simnmt: lengths.csv: cannot be written: ")
+    assert tree(folder) == before
+
+
+def test_a_disk_that_fills_up_while_the_page_is_written(
+    folder: Path, simnmt: Callable[..., Any], tree: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_text = Path.write_text
+
+    def full(path: Path, text: str, **options: Any) -> int:
+        if path.name == "report.html":
+            write_text(path, text[:1000], **options)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        return write_text(path, text, **options)
+
+    before = tree(folder)
+    monkeypatch.setattr(Path, "write_text", full)
+    done = simnmt("run", "small.yaml")
+    assert (done.status, done.out) == (2, "")
+    assert done.err.endswith("fewer --requests; nothing was left behind)\n")
+    assert os.strerror(errno.ENOSPC) in done.err
+    assert tree(folder) == before
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+def test_a_standard_output_that_is_full(folder: Path, process: Callable[..., Any]) -> None:
+    """The run itself is safe by then."""
+    with Path("/dev/full").open("w") as full:
+        done = process("run", "small.yaml", "--jobs", "1", capture_output=False, stdout=full, stderr=-1)
+    assert (done.status, done.err) == (1, f"simnmt: {os.strerror(errno.ENOSPC)}\n")
+    assert len(list(folder.glob("reports/small-*/manifest.json"))) == 1

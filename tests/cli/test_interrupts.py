@@ -1,0 +1,129 @@
+"""Whatever ends a run early: no traceback, nothing half-written, no process left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
+
+LONG = ("--requests", "400000", "--replications", "40")
+
+
+def living(group: int) -> list[int]:
+    """Processes of a group that still run."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(fields[2]) == group and fields[0] != "Z":
+            found.append(int(stat.parent.name))
+    return sorted(found)
+
+
+def eventually(met: Callable[[], Any], seconds: float = 20.0) -> Any:
+    end = time.monotonic() + seconds
+    while not (value := met()):
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.01)
+    return value
+
+
+@pytest.fixture
+def long_run(folder: Path, start: Callable[..., Any]) -> Iterator[Callable[[int], subprocess.Popen[str]]]:
+    """A run that has begun: its folder is reserved, its processes are starting."""
+    started = []
+
+    def begin(jobs: int) -> subprocess.Popen[str]:
+        process = start("run", "small.yaml", *LONG, "--jobs", str(jobs))
+        started.append(process)
+        eventually(lambda: list(folder.glob("reports/small-*")))
+        return process
+
+    yield begin
+    for process in started:
+        if living(process.pid):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+@pytest.mark.parametrize(
+    ("jobs", "number", "delay_s"),
+    [
+        (1, signal.SIGINT, 1.0),
+        (2, signal.SIGINT, 0.0),
+        (2, signal.SIGINT, 0.1),
+        (2, signal.SIGINT, 0.4),
+        (2, signal.SIGINT, 2.0),
+        (2, signal.SIGTERM, 0.7),
+        (2, signal.SIGHUP, 0.3),
+    ],
+)
+def test_a_signal_to_all_processes_at_once(
+    folder: Path, long_run: Callable[..., Any], tree: Callable[..., Any], jobs: int, number: int, delay_s: float
+) -> None:
+    """As a terminal sends it; also while the processes start, when Python in them has no handler yet."""
+    before = tree(folder)
+    process = long_run(jobs)
+    time.sleep(delay_s)
+    os.killpg(process.pid, number)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (128 + number, "", "simnmt: interrupted; nothing is left half-written\n")
+    assert tree(folder) == before
+    eventually(lambda: not living(process.pid))
+
+
+def test_impatience_changes_nothing(folder: Path, long_run: Callable[..., Any], tree: Callable[..., Any]) -> None:
+    before = tree(folder)
+    process = long_run(2)
+    eventually(lambda: len(living(process.pid)) > 2)
+    for _ in range(3):
+        os.killpg(process.pid, signal.SIGINT)
+        time.sleep(0.02)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (130, "", "simnmt: interrupted; nothing is left half-written\n")
+    assert tree(folder) == before
+
+
+def test_its_processes_follow_a_run_that_was_killed(long_run: Callable[..., Any]) -> None:
+    process = long_run(2)
+    eventually(lambda: len(living(process.pid)) > 3)  # two at work, and multiprocessing's resource tracker
+    time.sleep(1.0)
+    process.kill()
+    eventually(lambda: not living(process.pid))
+
+
+def test_a_process_of_the_run_that_was_killed_is_told(
+    folder: Path, long_run: Callable[..., Any], tree: Callable[..., Any]
+) -> None:
+    before = tree(folder)
+    process = long_run(2)
+    newest = eventually(lambda: living(process.pid)[3:])[-1]
+    os.kill(newest, signal.SIGKILL)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (1, "")
+    assert err == "simnmt: a process of the run died, perhaps for lack of memory (give fewer --jobs or --requests)\n"
+    assert tree(folder) == before
+    eventually(lambda: not living(process.pid))
+
+
+def test_an_interrupt_while_the_files_are_written(
+    folder: Path, simnmt: Callable[..., Any], tree: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        assert list(folder.glob("reports/.simnmt-partial-*/requests.parquet"))
+        raise KeyboardInterrupt
+
+    before = tree(folder)
+    monkeypatch.setattr("simnmt.report.render", interrupted)
+    assert simnmt("run", "small.yaml").status == 130
+    assert tree(folder) == before
