@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 from simnmt import shipped
+from simnmt.policies.configuration import KINDS
 from simnmt.scenario.errors import ScenarioError
 from simnmt.scenario.model import Scenario
 
@@ -17,7 +19,20 @@ SCHEMA_FILE = "scenario.schema.json"
 def schema_text() -> str:
     """The JSON Schema of scenario files."""
     schema = {"$schema": "https://json-schema.org/draft/2020-12/schema"} | Scenario.model_json_schema()
+    schema["properties"]["policies"] |= _policies_by_name(schema)
     return json.dumps(schema, indent=1) + "\n"
+
+
+def _policies_by_name(schema: dict[str, Any]) -> dict[str, Any]:
+    """A policy named after its kind need not say it, nor anything else: what the reader does before pydantic sees it."""
+    policies, kinds = schema["properties"]["policies"], schema["$defs"]
+    ((pattern, union),) = policies.pop("patternProperties").items()
+    named = {}
+    for name in KINDS:
+        kind = kinds[union["discriminator"]["mapping"][name].rpartition("/")[2]]
+        unsaid = kind | {"required": [key for key in kind["required"] if key != "kind"]}
+        named[name] = {"anyOf": [unsaid, union, {"type": "null"}]}
+    return {"propertyNames": {"pattern": pattern}, "properties": named, "additionalProperties": union}
 
 
 def write_template(name: str, path: Path) -> list[Path]:

@@ -18,7 +18,8 @@ def with_room_for(process: Callable[..., Any]) -> Callable[..., Any]:
     """Runs a command that may write files of so many bytes and no more."""
 
     def run(size: int, *arguments: str) -> Any:
-        return process(*arguments, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size)))
+        env = {"PYTHONDONTWRITEBYTECODE": "1"}  # Python would keep the half of a compiled module that fits
+        return process(*arguments, env=env, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size)))
 
     return run
 

@@ -1,0 +1,106 @@
+"""Every shipped scenario is a template that runs, and the schema judges as the reader does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from simnmt import shipped
+from simnmt.scenario.document import read_document
+
+TEMPLATES = shipped.names("scenarios")
+
+
+@pytest.fixture(scope="module")
+def schema() -> Any:
+    from simnmt.scenario.template import schema_text
+
+    return json.loads(schema_text())
+
+
+def test_four_are_shipped() -> None:
+    assert TEMPLATES == ["open-loop", "own-data", "quickstart", "table1"]
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_a_template_runs_and_so_does_its_name(folder: Path, simnmt: Callable[..., Any], name: str) -> None:
+    done = simnmt("init", "deep.yaml", "--template", name)
+    assert (done.status, done.err) == (0, "")
+    assert done.out == "wrote deep.yaml\nwrote scenario.schema.json\nrun it: simnmt run deep.yaml\n"
+    first = Path("deep.yaml").read_text().splitlines()[0]
+    assert first == "# yaml-language-server: $schema=scenario.schema.json"
+    few = ("--requests", "40", "--replications", "1", "--set", "fit.inferences=50")
+    for scenario, out in (("deep.yaml", "one"), (f"@{name}", "two")):
+        done = simnmt("run", scenario, *few, "--out", out)
+        assert (done.status, done.err) == (0, "")
+        assert done.out.startswith(f"{name}: 40 requests each, one replication\n")
+    assert Path("one/requests.parquet").read_bytes() == Path("two/requests.parquet").read_bytes()
+
+
+def test_quickstart_is_what_comes_unasked(folder: Path, simnmt: Callable[..., Any]) -> None:
+    assert simnmt("init").status == 0
+    assert Path("scenario.yaml").read_bytes() == shipped.find("scenarios", "quickstart").read_bytes()
+
+
+def test_a_schema_that_lies_there_is_kept(folder: Path, simnmt: Callable[..., Any]) -> None:
+    Path("scenario.schema.json").write_text("precious")
+    done = simnmt("init", "new.yaml")
+    assert done.out == "wrote new.yaml\nrun it: simnmt run new.yaml\n"
+    assert Path("scenario.schema.json").read_text() == "precious"
+
+
+def test_the_schema_that_is_printed_is_the_one_that_is_written(folder: Path, simnmt: Callable[..., Any]) -> None:
+    assert simnmt("init", "new.yaml").status == 0
+    done = simnmt("schema")
+    assert (done.status, done.err) == (0, "")
+    assert done.out == Path("scenario.schema.json").read_text()
+
+
+def test_the_schema_is_one(schema: Any) -> None:
+    jsonschema.Draft202012Validator.check_schema(schema)
+    assert schema["$schema"] == jsonschema.Draft202012Validator.META_SCHEMA["$id"]
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_the_schema_accepts_what_is_shipped(schema: Any, name: str) -> None:
+    jsonschema.validate(read_document(shipped.find("scenarios", name)).data, schema)
+
+
+def test_the_schema_accepts_every_form_that_the_reader_does(schema: Any, folder: Path, simnmt: Callable[..., Any]) -> None:
+    data = read_document("small.yaml").data
+    data["networks"] = {"a": {"rtt": {"constant_ms": 50}}, "b": {"rtt": {"csv": "office.csv"}, "clock": "own"}}
+    data["policies"] = {"edge": None, "cloud": {}, "oracle": {"kind": "oracle"}, "mine": {"kind": "cnmt", "len_slope": 0.8}}
+    jsonschema.validate(data, schema)
+    Path("forms.yaml").write_text(json.dumps(data))
+    assert simnmt("run", "forms.yaml").status == 0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda data: data.update(sed=1),
+        lambda data: data["networks"]["office"].update(uplink=1),
+        lambda data: data["policies"]["cnmt"].update(len_slop=1),
+        lambda data: data["policies"].update(mine={"kind": "cnmt", "len_slop": 1}),
+        lambda data: data["policies"].update(mine={"kind": "cmnt"}),
+        lambda data: data.update(requests="200"),
+        lambda data: data.update(requests=0),
+        lambda data: data["workloads"]["news"].update(arrivals={"kind": "poisson"}),
+        lambda data: data["workloads"]["news"]["lengths"].update(src_unit="words"),
+        lambda data: data["devices"].pop("cloud"),
+    ],
+)
+def test_the_schema_rejects_what_the_reader_rejects(
+    schema: Any, folder: Path, simnmt: Callable[..., Any], change: Callable[[Any], None]
+) -> None:
+    data = read_document("small.yaml").data
+    change(data)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(data, schema)
+    Path("wrong.yaml").write_text(json.dumps(data))
+    assert simnmt("run", "wrong.yaml").status == 2

@@ -1,0 +1,57 @@
+"""The least that a scenario can hold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+def run(folder: Path, simnmt: Callable[..., Any]) -> Callable[..., Any]:
+    def check(*arguments: str) -> Any:
+        done = simnmt("run", "small.yaml", "--json", *arguments)
+        assert (done.status, done.err) == (0, "")
+        return json.loads(done.out)
+
+    return check
+
+
+@pytest.mark.parametrize(
+    "policies", ["{oracle: {}}", "{edge: {}}", "{cloud: {}}", "{cnmt: {}}", "{naive: {}}", "{cnmt: {}, oracle: {}}"]
+)
+def test_few_policies(run: Callable[..., Any], policies: str) -> None:
+    said = run("--set", f"policies={policies}", "--replications", "1")
+    assert len(said["rows"]) == policies.count("{}")
+    assert said["verdicts"][0]["sentence"].startswith("news on office: ")
+
+
+@pytest.mark.parametrize("replications", ["1", "2"])
+def test_one_request(run: Callable[..., Any], replications: str) -> None:
+    said = run("--requests", "1", "--replications", replications)
+    for row in said["rows"]:
+        assert row["requests"] == 1
+        assert row["total_latency_s"] == pytest.approx(row["mean_latency_s"])
+
+
+def test_two_pairs_are_a_corpus_and_one_is_none(run: Callable[..., Any], folder: Path, simnmt: Callable[..., Any]) -> None:
+    for name in ("news.de", "news.en"):
+        Path(name).write_text("a b c\na b c\n")
+    said = run("--requests", "5")
+    assert [row["offloaded_share"] for row in said["rows"][:2]] == [0.0, 1.0]
+    for name in ("news.de", "news.en"):
+        Path(name).write_text("a b c\n")
+    done = simnmt("run", "small.yaml")
+    assert done.status == 2
+    assert done.err.startswith("simnmt: small.yaml:8:14: workloads.news.lengths: ")
+    assert "one pair cannot be split" in done.err
+
+
+def test_a_series_of_one_sample(run: Callable[..., Any]) -> None:
+    Path("office.csv").write_text("time_s,rtt_ms\n0,80\n")
+    edge, cloud = run()["rows"][:2]
+    assert cloud["mean_transfer_s"] > 0.08
+    assert edge["mean_transfer_s"] == 0.0

@@ -1,0 +1,148 @@
+"""How a command starts, and what it says on which stream."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import simnmt as package
+
+ROOT = Path(__file__).parents[2]
+
+
+def imported(arguments: list[str], folder: Path) -> set[str]:
+    """Top-level modules that a command has imported when it ends."""
+    code = """if True:
+        import sys
+        from simnmt.cli import main
+        try:
+            main()
+        except SystemExit as leaving:
+            assert not leaving.code, leaving.code
+        print(*sorted({name.partition(".")[0] for name in sys.modules}), file=sys.stderr)
+    """
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], env=env, cwd=folder, capture_output=True, text=True, check=True
+    )
+    return set(done.stderr.split())
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["corpus", "fit", "-h"], ["--version"]], ids=" ".join)
+def test_help_waits_for_no_library(tmp_path: Path, arguments: list[str]) -> None:
+    found = imported(arguments, tmp_path)
+    assert "typer" in found
+    assert not found & {"numpy", "pandas", "simpy", "plotly", "scipy", "pyarrow", "torch"}
+
+
+def test_a_run_imports_no_torch_in_any_of_its_processes(folder: Path, process: Callable[..., Any]) -> None:
+    """A torch that leaves a trace stands in for the real one, which need not be installed."""
+    (folder / "decoy").mkdir()
+    (folder / "decoy" / "torch.py").write_text(f"open({str(folder / 'trace')!r}, 'w')\n")
+    paths = os.pathsep.join([str(folder / "decoy"), str(ROOT)])
+    done = process("run", "small.yaml", "--jobs", "2", env={"PYTHONPATH": paths, "PYTHONWARNINGS": ""})
+    assert (done.status, done.err) == (0, "")
+    assert not (folder / "trace").exists()
+    subprocess.run([sys.executable, "-c", "import torch"], env=os.environ | {"PYTHONPATH": paths}, check=True)
+    assert (folder / "trace").exists()
+
+
+def test_version(simnmt: Callable[..., Any]) -> None:
+    done = simnmt("--version")
+    assert (done.status, done.out, done.err) == (0, f"simnmt {package.__version__}\n", "")
+
+
+def test_json_stands_alone_on_standard_output_and_is_the_summary(folder: Path, process: Callable[..., Any]) -> None:
+    """In any encoding, however the scenario is called."""
+    env = {"PYTHONIOENCODING": "ascii"}
+    done = process("run", "small.yaml", "--set", "name=größe", "--json", "--jobs", "1", env=env)
+    assert (done.status, done.err) == (0, "")
+    said = json.loads(done.out)
+    directory = Path(said.pop("directory"))
+    assert directory.parent == Path("reports")
+    assert said == json.loads((folder / directory / "summary.json").read_text(encoding="utf-8"))
+    assert said["name"] == "größe"
+    assert [row["policy"] for row in said["rows"]] == ["edge", "cloud", "oracle", "naive", "cnmt"]
+
+
+def test_a_table_in_an_encoding_that_lacks_a_character(folder: Path, process: Callable[..., Any]) -> None:
+    done = process("run", "small.yaml", "--set", "name=größe", "--jobs", "1", env={"PYTHONIOENCODING": "ascii"})
+    assert (done.status, done.err) == (0, "")
+    assert done.out.startswith("gr\\xf6\\xdfe: 200 requests each, means of 2 replications\n")
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_a_bar_moves_on_a_terminal_and_leaves_standard_output_alone(folder: Path, start: Callable[..., Any], jobs: str) -> None:
+    ours, theirs = pty.openpty()
+    process = start("run", "small.yaml", "--json", "--replications", "3", "--jobs", jobs, stderr=theirs)
+    os.close(theirs)
+    shown = b""
+    while True:
+        try:
+            piece = os.read(ours, 4096)
+        except OSError:  # the other side is closed
+            break
+        if not piece:
+            break
+        shown += piece
+    os.close(ours)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert b"runs" in shown
+    assert b"3/3" in shown
+    assert len(json.loads(out)["rows"]) == 5
+
+
+def test_a_reader_that_has_enough_is_no_failure(folder: Path, start: Callable[..., Any]) -> None:
+    """The schema is longer than what a buffer keeps back; the table of a run is not."""
+    for arguments in (["schema"], ["run", "small.yaml", "--jobs", "1"]):
+        process = start(*arguments)
+        process.stdout.close()
+        assert process.wait(timeout=60) == 0
+        assert process.stderr.read() == ""
+        process.stderr.close()
+
+
+@pytest.mark.parametrize("stream", [1, 2])
+def test_a_stream_that_was_never_open(folder: Path, process: Callable[..., Any], stream: int) -> None:
+    done = process("run", "small.yaml", "--jobs", "2", "--out", "run", preexec_fn=lambda: os.close(stream))
+    assert done.status == 0
+    assert done.err == ""
+    assert Path("run/manifest.json").exists()
+
+
+def test_an_argument_that_is_no_text(folder: Path, process: Callable[..., Any], tree: Callable[..., Any]) -> None:
+    before = tree(folder)
+    done = process("run", b"caf\xe9.yaml")
+    assert (done.status, done.out) == (2, "")
+    assert done.err == "simnmt: the argument caf\\udce9.yaml is not UTF-8 (rename the file, or go to its folder first)\n"
+    assert tree(folder) == before
+
+
+def test_a_fault_of_ours_keeps_its_traceback(folder: Path, simnmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise ZeroDivisionError("ours")
+
+    monkeypatch.setattr("simnmt.api.run_plan", broken)
+    with pytest.raises(ZeroDivisionError):
+        simnmt("run", "small.yaml")
+    assert not Path("reports").exists()
+
+
+def test_no_memory_is_one_line(folder: Path, simnmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    def greedy(*_: Any, **__: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("simnmt.api.run_plan", greedy)
+    done = simnmt("run", "small.yaml")
+    assert (done.status, done.out) == (1, "")
+    assert done.err == "simnmt: out of memory (run fewer --requests or --jobs)\n"
+    assert not Path("reports").exists()
