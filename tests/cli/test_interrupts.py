@@ -14,8 +14,6 @@ import pytest
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
 
-LONG = ("--requests", "400000", "--replications", "40")
-
 
 def living(group: int) -> list[int]:
     """Processes of a group that still run."""
@@ -39,12 +37,12 @@ def eventually(met: Callable[[], Any], seconds: float = 20.0) -> Any:
 
 
 @pytest.fixture
-def long_run(folder: Path, start: Callable[..., Any]) -> Iterator[Callable[[int], subprocess.Popen[str]]]:
+def long_run(folder: Path, start: Callable[..., Any]) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """A run that has begun: its folder is reserved, its processes are starting."""
     started = []
 
-    def begin(jobs: int) -> subprocess.Popen[str]:
-        process = start("run", "small.yaml", *LONG, "--jobs", str(jobs))
+    def begin(jobs: int, *more: str) -> subprocess.Popen[str]:
+        process = start("run", "small.yaml", "--requests", "200000", "--replications", "40", "--jobs", str(jobs), *more)
         started.append(process)
         eventually(lambda: list(folder.glob("reports/small-*")))
         return process
@@ -95,11 +93,13 @@ def test_impatience_changes_nothing(folder: Path, long_run: Callable[..., Any], 
 
 
 def test_its_processes_follow_a_run_that_was_killed(long_run: Callable[..., Any]) -> None:
-    process = long_run(2)
+    """At once, not when they have done what they were at."""
+    many = ", ".join(f"p{number}: {{kind: cnmt}}" for number in range(40))  # makes a task of many seconds
+    process = long_run(2, "--set", f"policies={{{many}}}")
     eventually(lambda: len(living(process.pid)) > 3)  # two at work, and multiprocessing's resource tracker
-    time.sleep(1.0)
+    time.sleep(1.5)
     process.kill()
-    eventually(lambda: not living(process.pid))
+    eventually(lambda: not living(process.pid), seconds=3.0)
 
 
 def test_a_process_of_the_run_that_was_killed_is_told(
