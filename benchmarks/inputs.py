@@ -70,9 +70,7 @@ def cnmt_inputs(requests: int, load: float = 0.6, seed: int = 1) -> WorldInputs:
     gateway_work_s = np.where(local, pilot["gateway_s"], 0.0).mean()
     cloud_work_s = np.where(local, 0.0, pilot["cloud_s"]).mean()
     mean_gap_s = max(gateway_work_s, cloud_work_s) / load
-    gap_s = mean_gap_s * draw(
-        seed, 0, "benchmark arrivals", requests, np.random.Generator.standard_exponential
-    )
+    gap_s = mean_gap_s * draw(seed, 0, "benchmark arrivals", requests, np.random.Generator.standard_exponential)
     return WorldInputs(arrival_s=np.cumsum(gap_s), **_columns(requests, seed, replication=0))
 
 

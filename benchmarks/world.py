@@ -118,7 +118,7 @@ def bytes_per_request(inputs: WorldInputs) -> float:
 
 
 def measure_table1(rounds: int = 3) -> dict[str, float]:
-    """`simnmt run @table1` on two jobs against the idiomatic model at 100,000 requests: wall time of whole processes, in turn."""
+    """`simnmt run @table1` on two jobs over the idiomatic model at 100,000 requests: wall time of whole processes, in turn."""
     table1, yardstick = [], []
     command = shutil.which("simnmt", path=str(Path(sys.executable).parent)) or "simnmt"
     for _ in range(rounds):

@@ -1,8 +1,8 @@
 """Run the documentation's examples: `python docs/run_examples.py FILE.md ...`.
 
-A fenced block `python` is executed; in a block `console`, each line that begins with `$ ` is run by a shell and what follows must
-be what it prints, where `...` stands for any text, also over several lines. A block marked `console not-run` is for reading alone.
-The blocks of a file share one empty folder, and its Python blocks one namespace.
+A fenced block `python` is executed; in a block `console`, each line that begins with `$ ` is run by a shell and what
+follows must be what it prints, where `...` stands for any text, also over several lines. A block marked `console not-run` is
+for reading alone. The blocks of a file share one empty folder, and its Python blocks one namespace.
 """
 
 from __future__ import annotations
@@ -67,6 +67,7 @@ def run(path: Path) -> tuple[int, int]:
 
 
 def main() -> None:
+    """Run the documents named on the command line; exit status 1 if an example fails or there is none."""
     totals = [run(Path(name)) for name in sys.argv[1:]]
     passed, failed = (sum(column) for column in zip(*totals, strict=True))
     print(f"documentation: {passed} passed, {failed} failed")

@@ -11,6 +11,4 @@ from pydantic import BaseModel, ConfigDict
 class Configuration(BaseModel):
     """What a part of a scenario file may say. A unit stands in the key's name; numbers carry none."""
 
-    model_config = ConfigDict(
-        extra="forbid", strict=True, frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)

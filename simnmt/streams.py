@@ -18,9 +18,7 @@ BLOCK = 65_536
 
 def stream(seed: int, replication: int, name: str, block: int = 0) -> np.random.Generator:
     """The generator of one stream's block; the same key gives the same generator on every machine."""
-    return np.random.Generator(
-        np.random.PCG64(np.random.SeedSequence([seed, replication, zlib.crc32(name.encode()), block]))
-    )
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, replication, zlib.crc32(name.encode()), block])))
 
 
 def draw(

@@ -158,7 +158,7 @@ def test_help_loads_nothing_heavy(tmp_path: Path, arguments: list[str]) -> None:
 
 
 def test_importing_simnmt_loads_nothing_heavy(tmp_path: Path) -> None:
-    code = 'import json, sys, simnmt\nprint(json.dumps(sorted(sys.modules)), file=sys.stderr)'
+    code = "import json, sys, simnmt\nprint(json.dumps(sorted(sys.modules)), file=sys.stderr)"
     loaded = loaded_by([], tmp_path, code)
     assert "simnmt" in loaded
     assert loaded & HEAVY == set()

@@ -45,9 +45,7 @@ def fit_plane(src_len: ArrayLike, tgt_len: ArrayLike, time_s: ArrayLike) -> Plan
     """
     src, tgt, time = (np.asarray(column, np.float64) for column in (src_len, tgt_len, time_s))
     if src.ndim != 1 or not src.shape == tgt.shape == time.shape or src.size == 0:
-        raise ValueError(
-            f"three columns of one length are needed, got shapes {src.shape}, {tgt.shape}, {time.shape}"
-        )
+        raise ValueError(f"three columns of one length are needed, got shapes {src.shape}, {tgt.shape}, {time.shape}")
     design = np.column_stack([src, tgt, np.ones_like(src)])
     scale = np.sqrt((design**2).sum(axis=0))
     scale[scale == 0.0] = 1.0
@@ -60,8 +58,6 @@ def fit_plane(src_len: ArrayLike, tgt_len: ArrayLike, time_s: ArrayLike) -> Plan
         inferences=int(src.size),
         r2=1.0 - float((residual**2).sum()) / spread if spread > 0.0 else None,
         mse_ms2=float((residual**2).mean()) * 1e6,
-        condition_number=float(singular[0] / singular[-1])
-        if singular.size == 3 and singular[-1] > 0
-        else float("inf"),
+        condition_number=float(singular[0] / singular[-1]) if singular.size == 3 and singular[-1] > 0 else float("inf"),
         collinear=int(rank) < 3,
     )

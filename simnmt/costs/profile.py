@@ -85,7 +85,7 @@ class Execution(Configuration):
     plane: Plane
     residual_relative_sd: NonNegative
     """Standard deviation of the mean-one lognormal factor on the plane's time."""
-    fit: dict[str, Any] = {}
+    fit: dict[str, Any] = Field(default_factory=dict)
     """How good the plane is: R2, errors, samples; and for an inferred one the assumptions and the spread over seeds."""
 
 
@@ -140,15 +140,11 @@ def read_profile(path: str | os.PathLike[str]) -> DeviceProfile:
     except OSError as error:
         raise ProfileError(f"cannot read the profile: {error.strerror}", path=path) from None
     except UnicodeDecodeError as error:
-        raise ProfileError(
-            f"no UTF-8 text at byte {error.start}", path=path, remedy="a profile is a JSON file"
-        ) from None
+        raise ProfileError(f"no UTF-8 text at byte {error.start}", path=path, remedy="a profile is a JSON file") from None
     try:
         content = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_refuse_repeated_keys)
     except json.JSONDecodeError as error:
-        raise ProfileError(
-            f"no JSON: {error.msg}", path=path, line=error.lineno, column=error.colno
-        ) from None
+        raise ProfileError(f"no JSON: {error.msg}", path=path, line=error.lineno, column=error.colno) from None
     except ValueError as error:
         raise ProfileError(str(error), path=path) from None
     except RecursionError:

@@ -1,4 +1,4 @@
-"""C-NMT: send a request wherever its predicted latency is least; and Naive, the same with one length for all (CNMT-07, 09, 10)."""
+"""C-NMT: send a request wherever its predicted latency is least; Naive: the same with one length for all (CNMT-07, 09, 10)."""
 
 from __future__ import annotations
 

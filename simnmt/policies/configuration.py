@@ -52,9 +52,7 @@ class CNmtPolicy(_Estimating):
     """Target tokens of an empty source; left out: fitted on the fit pairs."""
 
 
-PolicyConfiguration = Annotated[
-    EdgePolicy | CloudPolicy | OraclePolicy | NaivePolicy | CNmtPolicy, Field(discriminator="kind")
-]
+PolicyConfiguration = Annotated[EdgePolicy | CloudPolicy | OraclePolicy | NaivePolicy | CNmtPolicy, Field(discriminator="kind")]
 """What a scenario may say of a policy."""
 
 KINDS = ("edge", "cloud", "oracle", "naive", "cnmt")

@@ -29,7 +29,7 @@ class Reason:
     transfer_s: float
     """Mean transfer time on this network."""
     kept: str
-    """Which lengths the rule keeps at the gateway at that transfer time, such as `up to 17 words`; empty if it always chooses alike."""
+    """Lengths that the rule keeps at the gateway at that transfer time, such as `up to 17 words`; empty if it always chooses alike."""
     best_offloaded_share: float
     """Share of requests whose execution plus transfer is truly least in the cloud."""
     queues: bool
@@ -61,7 +61,8 @@ def verdict(workload: str, network: str, rows: Sequence[Row], comparisons: Seque
     baseline = min(rivals, key=totals.__getitem__)
     pair = next(row for row in comparisons if row["policy"] == roles.subject and row["baseline"] == baseline)
     record |= {key: pair[key] for key in ("baseline", "change_percent", "low_percent", "high_percent")}
-    return {**record, "sentence": f"{place}: {_outcome(roles.subject, baseline, pair)}, because {_because(reason, share if trivial else None)}."}
+    because = _because(reason, share if trivial else None)
+    return {**record, "sentence": f"{place}: {_outcome(roles.subject, baseline, pair)}, because {because}."}
 
 
 def _outcome(subject: str, baseline: str, pair: Row) -> str:
@@ -80,7 +81,7 @@ def _outcome(subject: str, baseline: str, pair: Row) -> str:
 
 
 def _because(reason: Reason, trivial_share: float | None) -> str:
-    """`trivial_share`: what the oracle offloads where that makes the choice nearly trivial; with queues not what is fastest alone."""
+    """`trivial_share`: the oracle's, where the choice is nearly trivial; with queues it differs from what is fastest alone."""
     share = 100.0 * reason.best_offloaded_share
     link = f"a transfer of {reason.transfer_s * 1e3:.0f} ms"
     fastest = f"the cloud is truly faster for {share:.0f} % of the requests"

@@ -46,7 +46,7 @@ class FitConfiguration(Configuration):
     share: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.1
     """Share of the corpus's pairs that is set apart for fitting the length regression and the planes."""
     inferences: Annotated[int, Field(ge=0)] = 10_000
-    """Simulated calibration inferences per device from which policies fit their planes (CNMT-05); 0: they take the profile's."""
+    """Simulated calibration inferences per device, from which policies fit their planes (CNMT-05); 0: the profile's planes."""
 
 
 class Scenario(Configuration):
@@ -126,8 +126,6 @@ def resolved(scenario: Scenario, base: Path) -> Scenario:
                 for name, part in scenario.workloads.items()
             },
             "networks": {name: network.configuration.resolved(part, base) for name, part in scenario.networks.items()},
-            "devices": DevicesConfiguration(
-                gateway=device(scenario.devices.gateway), cloud=device(scenario.devices.cloud)
-            ),
+            "devices": DevicesConfiguration(gateway=device(scenario.devices.gateway), cloud=device(scenario.devices.cloud)),
         }
     )

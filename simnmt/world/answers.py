@@ -15,7 +15,8 @@ class Answers:
 
     Behind a backlogged server most answers lie far ahead. No answer comes before its execution starts, and executions of a
     first-in first-out server start in order: so those far ahead wait in flat columns, in that order, and only the nearest
-    stand in a heap. One heap as deep as the backlog made a request 1.2 times as dear at 100,000 requests as at 10,000 (load 1.9).
+    stand in a heap. One heap as deep as the backlog made a request 1.2 times as dear at 100,000 requests as at 10,000, at
+    load 1.9.
     """
 
     __slots__ = (

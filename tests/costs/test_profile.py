@@ -117,7 +117,7 @@ def test_a_truncated_file_says_where_it_ends(tmp_path: Path, make_profile: MakeP
     path = tmp_path / "profile.json"
     write_profile(path, make_profile())
     lines = path.read_text(encoding="utf-8").splitlines()
-    path.write_text("\n".join([*lines[:5], '  "model'] ), encoding="utf-8")
+    path.write_text("\n".join([*lines[:5], '  "model']), encoding="utf-8")
     error = complaint(path)
     assert (error.line, error.column) == (6, 3)
     assert str(error).startswith(f"{path}:6:3: no JSON: ")

@@ -190,9 +190,7 @@ def test_summary_json_comparisons_and_verdict_agree(tmp_path: Path, make_scenari
     totals = {row["policy"]: row["total_latency_s"] for row in document["rows"]}
     (verdict,) = document["verdicts"]
     assert verdict["baseline"] == min(("edge", "cloud"), key=totals.__getitem__)
-    (pair,) = [
-        pair for pair in document["comparisons"] if (pair["policy"], pair["baseline"]) == ("cnmt", verdict["baseline"])
-    ]
+    (pair,) = [pair for pair in document["comparisons"] if (pair["policy"], pair["baseline"]) == ("cnmt", verdict["baseline"])]
     assert verdict["change_percent"] == pair["change_percent"]
     assert f"{abs(pair['change_percent']):.2f} %" in verdict["sentence"]
     assert pair["change_percent"] == pytest.approx(100 * (totals["cnmt"] / totals[verdict["baseline"]] - 1), abs=0.5)

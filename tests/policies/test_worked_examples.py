@@ -79,6 +79,7 @@ class TestCnmt10:
         uplink_s=RTT_S / 2,
         downlink_s=RTT_S / 2,
     )
+
     def run(self, name: str) -> tuple[str, float]:
         """(choices, total in ms)"""
         planes = (GATEWAY_PLANE, CLOUD_PLANE)
@@ -102,9 +103,7 @@ class TestCnmt10:
         assert choices == EXPECTED[name][0]
         assert total_ms == pytest.approx(EXPECTED[name][1], abs=1e-9)
 
-    @pytest.mark.parametrize(
-        ("name", "percent"), [("naive", (-8.99, 4.62, 13.38)), ("cnmt", (-14.56, -1.79, 6.44))]
-    )
+    @pytest.mark.parametrize(("name", "percent"), [("naive", (-8.99, 4.62, 13.38)), ("cnmt", (-14.56, -1.79, 6.44))])
     def test_percentages_against_gateway_server_and_oracle(self, name: str, percent: tuple[float, ...]) -> None:
         _, total_ms = self.run(name)
         found = [100 * (total_ms / self.run(baseline)[1] - 1) for baseline in ("edge", "cloud", "oracle")]

@@ -38,9 +38,7 @@ class Plain:
     st.sampled_from([Answers, FewNear]),
     st.lists(st.tuples(st.booleans(), GRID, GRID, st.integers(0, 9)), min_size=1, max_size=60),
 )
-def test_it_hands_out_what_a_sorted_list_would(
-    kind: type[Answers], steps: list[tuple[bool, float, float, int]]
-) -> None:
+def test_it_hands_out_what_a_sorted_list_would(kind: type[Answers], steps: list[tuple[bool, float, float, int]]) -> None:
     """Starts come in order, none before the present; downlinks are of any length, so answers overtake each other."""
     answers, plain = kind(), Plain()
     now_s = start_s = 0.0

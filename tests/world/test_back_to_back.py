@@ -147,7 +147,11 @@ class TestOwnClock:
 
         def total_s(decide_for: object, clairvoyant: bool) -> float:
             trail = simulate(
-                requests, decide_for, initial_transfer_s=0.1, clairvoyant=clairvoyant, present_rtt_s=series.at_one  # type: ignore[arg-type]
+                requests,
+                decide_for,
+                initial_transfer_s=0.1,
+                clairvoyant=clairvoyant,
+                present_rtt_s=series.at_one,  # type: ignore[arg-type]
             )
             last_s = requests.cloud_s[1] + series.at_one(trail.arrival_s[1])
             return float(trail.arrival_s[1] + (last_s if trail.target[1] == CLOUD else requests.gateway_s[1]))
@@ -162,9 +166,7 @@ class TestOwnClock:
         random = np.random.default_rng(4)
         series = RttSeries("walk", "synthetic", "made up", np.arange(50) * 2.0, random.uniform(0.05, 0.3, 50))
         requests = world(rtt_s=0.0)
-        trail = simulate(
-            requests, believes, initial_transfer_s=0.1, present_rtt_s=lambda now_s: series.at_one(begin_s + now_s)
-        )
+        trail = simulate(requests, believes, initial_transfer_s=0.1, present_rtt_s=lambda now_s: series.at_one(begin_s + now_s))
         rtt_s = np.where(trail.target == CLOUD, series.at(begin_s + trail.arrival_s), 0.0)
         np.testing.assert_allclose(np.diff(trail.arrival_s), (latency_s(requests, trail) + rtt_s)[:-1], rtol=0, atol=1e-9)
         assert 0.1 < trail.target.mean() < 0.9

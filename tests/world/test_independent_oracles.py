@@ -36,9 +36,7 @@ def ours(inputs: WorldInputs, workers: int = 1, back_to_back: bool = False) -> t
     return trail.arrival_s + trail.queue_s + np.where(trail.target == CLOUD, away_s, inputs.gateway_s), trail.target
 
 
-def agree(
-    found: tuple[NDArray[np.float64], NDArray[np.int8]], expected: tuple[NDArray[np.float64], NDArray[np.int8]]
-) -> None:
+def agree(found: tuple[NDArray[np.float64], NDArray[np.int8]], expected: tuple[NDArray[np.float64], NDArray[np.int8]]) -> None:
     np.testing.assert_array_equal(found[1], expected[1])
     np.testing.assert_allclose(found[0], expected[0], rtol=0.0, atol=1e-9)
 
