@@ -29,7 +29,7 @@ class Reason:
     transfer_s: float
     """Mean transfer time on this network."""
     kept: str
-    """Lengths that the rule keeps at the gateway at that transfer time, such as `up to 17 words`; empty if it always chooses alike."""
+    """Lengths that the rule keeps at the gateway at that transfer time, such as `up to 17 words`; empty if it never changes."""
     best_offloaded_share: float
     """Share of requests whose execution plus transfer is truly least in the cloud."""
     queues: bool
