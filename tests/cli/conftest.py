@@ -100,11 +100,16 @@ def process() -> Callable[..., Outcome]:
 
 @pytest.fixture
 def start() -> Callable[..., subprocess.Popen[str]]:
-    """Starts a command in a process group of its own."""
+    """Starts a command in a process group of its own.
+
+    With Python's usual warnings: an interrupt amid an import may leave a file open, which nobody would be told.
+    """
 
     def run(*arguments: str, **options: Any) -> subprocess.Popen[str]:
         options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
-        return subprocess.Popen([*COMMAND, *arguments], text=True, env=environment(), start_new_session=True, **options)
+        return subprocess.Popen(
+            [*COMMAND, *arguments], text=True, env=environment(PYTHONWARNINGS=""), start_new_session=True, **options
+        )
 
     return run
 
