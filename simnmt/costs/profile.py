@@ -6,6 +6,7 @@ published figures, or synthetic.
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import reprlib
@@ -25,7 +26,8 @@ SCHEMA_VERSION = 1
 """Of the file's form; a reader refuses any other."""
 
 Kind = Literal["measured", "inferred", "synthetic"]
-NonNegative = Annotated[float, Field(ge=0.0)]
+Seconds = Annotated[float, Field(ge=0.0, le=10_000.0)]
+"""Of a token or of a request; three hours would be no translation any more."""
 
 
 class ProfileError(InputError):
@@ -73,9 +75,15 @@ class ValidRange(Configuration):
 class Plane(Configuration):
     """The execution plane's coefficients."""
 
-    s_per_src_token: NonNegative
-    s_per_tgt_token: NonNegative
-    s_fixed: float
+    s_per_src_token: Seconds
+    s_per_tgt_token: Seconds
+    s_fixed: Annotated[float, Field(ge=-10_000.0, le=10_000.0)]
+
+    @model_validator(mode="after")
+    def _takes_time(self) -> Plane:
+        if self.s_per_src_token + self.s_per_tgt_token + max(self.s_fixed, 0.0) <= 0.0:
+            raise ValueError("no request would take any time")
+        return self
 
 
 class Execution(Configuration):
@@ -83,7 +91,7 @@ class Execution(Configuration):
 
     kind: Kind
     plane: Plane
-    residual_relative_sd: NonNegative
+    residual_relative_sd: Annotated[float, Field(ge=0.0, le=10.0)]
     """Standard deviation of the mean-one lognormal factor on the plane's time."""
     fit: dict[str, Any] = Field(default_factory=dict)
     """How good the plane is: R2, errors, samples; and for an inferred one the assumptions and the spread over seeds."""
@@ -133,24 +141,31 @@ class DeviceProfile(Configuration):
         return (src_len < src_low) | (src_len > src_high) | (tgt_len < tgt_low) | (tgt_len > tgt_high)
 
 
+_KEYS = sorted({key for part in Configuration.__subclasses__() if part.__module__ == __name__ for key in part.model_fields})
+"""Every key that a profile may hold anywhere."""
+_MEND = "mend the file, or make the profile again"
+
+
 def read_profile(path: str | os.PathLike[str]) -> DeviceProfile:
     """Read and check a profile; raises `ProfileError` naming the place and the key."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
-        raise ProfileError(f"cannot read the profile: {error.strerror}", path=path) from None
+        raise ProfileError(
+            f"cannot read the profile: {error.strerror}", path=path, remedy="name a readable file, or a shipped one as @name"
+        ) from None
     except UnicodeDecodeError as error:
         raise ProfileError(f"no UTF-8 text at byte {error.start}", path=path, remedy="a profile is a JSON file") from None
     try:
         content = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_refuse_repeated_keys)
     except json.JSONDecodeError as error:
-        raise ProfileError(f"no JSON: {error.msg}", path=path, line=error.lineno, column=error.colno) from None
+        raise ProfileError(f"no JSON: {error.msg}", path=path, line=error.lineno, column=error.colno, remedy=_MEND) from None
     except ValueError as error:
-        raise ProfileError(str(error), path=path) from None
+        raise ProfileError(str(error), path=path, remedy=_MEND) from None
     except RecursionError:
-        raise ProfileError("nested too deeply to be a profile", path=path) from None
+        raise ProfileError("nested too deeply to be a profile", path=path, remedy=_MEND) from None
     if not isinstance(content, dict):
-        raise ProfileError("a profile is a JSON object", path=path)
+        raise ProfileError("a profile is a JSON object", path=path, remedy=_MEND)
     if content.get("schema_version") != SCHEMA_VERSION:
         raise ProfileError(
             f"schema_version: {reprlib.repr(content.get('schema_version'))} where this simnmt reads {SCHEMA_VERSION}",
@@ -162,8 +177,12 @@ def read_profile(path: str | os.PathLike[str]) -> DeviceProfile:
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         key = ".".join(str(part) for part in first["loc"])
-        said = first["msg"].removeprefix("Value error, ")
-        raise ProfileError(f"{key}: {said}" if key else said, path=path) from None
+        said, remedy = first["msg"].removeprefix("Value error, "), _MEND
+        if first["type"] == "extra_forbidden":
+            name = str(first["loc"][-1])
+            near = [] if name in _KEYS else difflib.get_close_matches(name, _KEYS, n=1)
+            said, remedy = "unknown key here", f"did you mean {near[0]}?" if near else "remove it"
+        raise ProfileError(f"{key}: {said}" if key else said, path=path, remedy=remedy) from None
 
 
 def write_profile(path: str | os.PathLike[str], profile: DeviceProfile) -> None:

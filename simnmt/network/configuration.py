@@ -62,9 +62,9 @@ class NetworkConfiguration(Configuration):
     """Round-trip time: `@name`, a CSV path, `{csv: path, ...}` or `{constant_ms: number}`."""
     rtt_mean_ms: float | None = Field(default=None, gt=0, le=10_000)
     """Multiply the series so that its mean over time is this, ms; as it is when left out."""
-    uplink_mbps: float = Field(default=100.0, gt=0)
+    uplink_mbps: float = Field(default=100.0, ge=1e-6, le=1e9)
     """Bandwidth towards the cloud, Mbit/s."""
-    downlink_mbps: float = Field(default=100.0, gt=0)
+    downlink_mbps: float = Field(default=100.0, ge=1e-6, le=1e9)
     """Bandwidth from the cloud, Mbit/s."""
     clock: Literal["spread", "arrival", "own"] | None = None
     """When request i meets the series: `spread` evenly over one lap, whatever the policy; at its `arrival`;

@@ -30,7 +30,7 @@ class OraclePolicy(Configuration):
 class _Estimating(Configuration):
     """A policy that needs an estimate of the transfer time."""
 
-    initial_transfer_ms: Annotated[float, Field(ge=0.0)] | None = None
+    initial_transfer_ms: Annotated[float, Field(ge=0.0, le=1e7)] | None = None
     """The estimate before the first request was offloaded; left out: the RTT when the run begins, as if measured once."""
 
 
@@ -38,7 +38,7 @@ class NaivePolicy(_Estimating):
     """C-NMT's rule with one target length for all: the mean over the fit pairs."""
 
     kind: Literal["naive"]
-    tgt_len: Annotated[float, Field(gt=0.0)] | None = None
+    tgt_len: Annotated[float, Field(gt=0.0, le=1e6)] | None = None
     """Target tokens assumed for every request; left out: the mean of the fit pairs."""
 
 
@@ -46,9 +46,9 @@ class CNmtPolicy(_Estimating):
     """C-NMT: the rule with target lengths predicted from source lengths."""
 
     kind: Literal["cnmt"]
-    len_slope: float | None = None
+    len_slope: Annotated[float, Field(ge=-1e3, le=1e3)] | None = None
     """Target tokens per source token; left out: fitted on the fit pairs."""
-    len_offset: float | None = None
+    len_offset: Annotated[float, Field(ge=-1e6, le=1e6)] | None = None
     """Target tokens of an empty source; left out: fitted on the fit pairs."""
 
 

@@ -91,17 +91,6 @@ class Scenario(Configuration):
             policies[name] = policy
         return {**content, "policies": policies}
 
-    @model_validator(mode="after")
-    def _profiles_name_workloads(self) -> Scenario:
-        for device in ("gateway", "cloud"):
-            profile = getattr(self.devices, device).profile
-            if isinstance(profile, dict) and set(profile) != set(self.workloads):
-                raise ValueError(
-                    f"devices.{device}.profile names {', '.join(sorted(profile))} where the workloads are "
-                    f"{', '.join(sorted(self.workloads))}: give one profile for each"
-                )
-        return self
-
     def profile_of(self, device: Literal["gateway", "cloud"], workload_name: str) -> str:
         """The profile that a device uses for a workload, as the file names it."""
         profile: str | dict[str, str] = getattr(self.devices, device).profile

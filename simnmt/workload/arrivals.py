@@ -23,7 +23,7 @@ class Poisson(Configuration):
     """Requests arrive independently of each other at a constant mean rate."""
 
     kind: Literal["poisson"]
-    rate_rps: float = Field(gt=0)
+    rate_rps: float = Field(ge=1e-6, le=1e9)
     """Mean requests per second, over all end nodes."""
 
 

@@ -119,7 +119,7 @@ class WorkloadConfiguration(Configuration):
     """`@name` of a shipped table of lengths, or files of yours."""
     arrivals: Arrivals = BackToBack()
     """When requests arrive."""
-    end_nodes: int = Field(default=1, ge=1)
+    end_nodes: int = Field(default=1, ge=1, le=1_000_000)
     """End nodes that share the gateway; their requests together make up the arrivals."""
 
 

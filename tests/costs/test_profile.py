@@ -77,6 +77,13 @@ BAD_VALUES = [
     (("execution", "plane", "s_fixed"), None, "execution.plane.s_fixed: "),
     (("execution", "plane", "ms_fixed"), 5.0, "execution.plane.ms_fixed: "),
     (("execution", "residual_relative_sd"), -0.1, "execution.residual_relative_sd: "),
+    (("execution", "residual_relative_sd"), 1e200, "execution.residual_relative_sd: "),
+    (("execution", "plane", "s_per_tgt_token"), 1e300, "execution.plane.s_per_tgt_token: "),
+    (
+        ("execution", "plane"),
+        {"s_per_src_token": 0.0, "s_per_tgt_token": 0.0, "s_fixed": -1.0},
+        "execution.plane: no request would take any time",
+    ),
     (("valid_range", "src_len"), [9, 3], "valid_range: src_len: [9, 3] is no range"),
     (("valid_range", "tgt_len"), [-1, 3], "valid_range: tgt_len: [-1, 3] is no range"),
     (("valid_range", "tgt_len"), [1], "valid_range.tgt_len"),

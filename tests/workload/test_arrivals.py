@@ -54,8 +54,8 @@ def test_replications_and_seeds_differ() -> None:
     ("value", "message"),
     [
         ({"kind": "poisson"}, "Field required"),
-        ({"kind": "poisson", "rate_rps": 0}, "greater than 0"),
-        ({"kind": "poisson", "rate_rps": -2.0}, "greater than 0"),
+        ({"kind": "poisson", "rate_rps": 0}, "greater than or equal to"),
+        ({"kind": "poisson", "rate_rps": -2.0}, "greater than or equal to"),
         ({"kind": "poisson", "rate_rps": float("nan")}, "finite number"),
         ({"kind": "poisson", "rate_rps": "4"}, "valid number"),
         ({"kind": "poisson", "rate_rps": 4, "burst": 2}, "Extra inputs are not permitted"),
