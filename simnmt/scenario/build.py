@@ -140,6 +140,8 @@ def _profile(
                 path=path,
                 remedy=f"count the workload by {expected}, or take a profile measured by {unit}",
             )
+    if not profile.plane.seconds(table.src_len, table.tgt_len).any():
+        raise ProfileError(f"no request of workload {name} would take any time", path=path, remedy="mend the plane's fixed part")
     allowed = getattr(scenario.devices, device).outside_range_share
     share = outside_share(profile, table)
     if share > allowed:
