@@ -11,6 +11,7 @@ import json
 import os
 import secrets
 import shutil
+import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -22,6 +23,8 @@ from simnmt.results.summary import Row
 
 MANIFEST, RESOLVED, INPUT = "manifest.json", "scenario.resolved.yaml", "scenario.input.yaml"
 SUMMARY, TABLE, REQUESTS, PAGE = "summary.json", "summary.csv", "requests.parquet", "report.html"
+OUTPUTS = frozenset({RESOLVED, INPUT, SUMMARY, TABLE, REQUESTS, PAGE})
+"""What a manifest may list; another name could lead anywhere."""
 
 
 class RunDirectoryError(InputError):
@@ -206,7 +209,8 @@ def read_manifest(directory: Path) -> dict[str, Any]:
         raise RunDirectoryError(what, path=directory, remedy="name a scenario, or a folder that simnmt run wrote")
     try:
         manifest = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
-        known = isinstance(manifest["inputs"], dict) and set(manifest["outputs"]) >= {INPUT, RESOLVED}
+        known = _digests_by_name(manifest["inputs"]) and _digests_by_name(manifest["outputs"])
+        known = known and {INPUT, RESOLVED} <= set(manifest["outputs"]) <= OUTPUTS
     except (ValueError, KeyError, TypeError, RecursionError, OSError):
         known = False
     if not known:
@@ -215,13 +219,21 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     return manifest  # type: ignore[no-any-return]
 
 
+def _digests_by_name(value: object) -> bool:
+    return isinstance(value, dict) and all(isinstance(digest, str) for digest in value.values())
+
+
 def check_unchanged(recorded: Mapping[str, str], label: str, locate: Callable[[str], Path], remedy: str) -> None:
     """Refuse files that differ from what a run recorded of them; raises `RunDirectoryError` naming the first."""
     for name, digest in recorded.items():
         path = locate(name)
         try:
-            found = sha256(path)
-        except OSError as error:
-            raise RunDirectoryError(f"{label} of that run cannot be read: {error.strerror}", path=path, remedy=remedy) from None
+            # A pipe may never begin, a device never end.
+            found = sha256(path) if stat.S_ISREG(path.stat().st_mode) else None
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) else "no such name can exist"
+            raise RunDirectoryError(f"{label} of that run cannot be read: {why}", path=path, remedy=remedy) from None
+        if found is None:
+            raise RunDirectoryError(f"{label} of that run is no regular file", path=path, remedy=remedy)
         if found != digest:
             raise RunDirectoryError(f"{label} of that run has changed since", path=path, remedy=remedy)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -151,6 +152,26 @@ class TestNotWhole:
     def test_a_manifest_that_is_none(self, run: Path, refused: Callable[..., None], content: bytes) -> None:
         (run / "manifest.json").write_bytes(content)
         refused("run/manifest.json: no manifest of a run (run run/scenario.resolved.yaml anew)")
+
+    @pytest.mark.parametrize("name", ["../../dev/zero", "a\0b", "pipe"])
+    def test_a_manifest_that_leads_elsewhere(self, run: Path, refused: Callable[..., None], name: str) -> None:
+        os.mkfifo(run / "pipe")
+        manifest = json.loads((run / "manifest.json").read_text())
+        manifest["outputs"][name] = "0" * 64
+        (run / "manifest.json").write_text(json.dumps(manifest))
+        refused("run/manifest.json: no manifest of a run (run run/scenario.resolved.yaml anew)")
+
+    def test_outputs_that_are_a_list(self, run: Path, refused: Callable[..., None]) -> None:
+        manifest = json.loads((run / "manifest.json").read_text())
+        manifest["outputs"] = list(manifest["outputs"])
+        (run / "manifest.json").write_text(json.dumps(manifest))
+        refused("run/manifest.json: no manifest of a run (run run/scenario.resolved.yaml anew)")
+
+    @pytest.mark.parametrize("name", SAME)
+    def test_an_output_that_became_a_pipe(self, run: Path, refused: Callable[..., None], name: str) -> None:
+        (run / name).unlink()
+        os.mkfifo(run / name)
+        refused(f"run/{name}: a file of that run is no regular file (restore it, or run run/scenario.resolved.yaml)")
 
     def test_an_input_that_is_gone(self, folder: Path, refused: Callable[..., None]) -> None:
         (folder / "news.en").unlink()

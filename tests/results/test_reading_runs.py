@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,13 @@ BAD_MANIFESTS = [
     b'{"inputs": 1, "outputs": {}}',
     b'{"inputs": {}, "outputs": []}',
     b'{"inputs": {}, "outputs": 3}',
+    b'{"inputs": {}, "outputs": ["scenario.input.yaml", "scenario.resolved.yaml"]}',
+    *(
+        json.dumps({"inputs": {}, "outputs": {INPUT: "", RESOLVED: "", name: ""}}).encode()
+        for name in ("../../dev/zero", "/etc/passwd", "a\0b", "\ud800", "other.txt", "", ".")
+    ),
+    json.dumps({"inputs": {}, "outputs": {INPUT: "", RESOLVED: None}}).encode(),
+    json.dumps({"inputs": {"a": ["b"]}, "outputs": {INPUT: "", RESOLVED: ""}}).encode(),
     b"\xff\xfe",
     b"[" * 100_000,
 ]
@@ -66,3 +74,20 @@ def test_files_that_changed_since_are_named(directory: Path) -> None:
     with pytest.raises(RunDirectoryError, match=r"a file .*No such file") as caught:
         check_unchanged(recorded, "a file", directory.joinpath, "restore it")
     assert caught.value.path == str(directory / RESOLVED)
+
+
+def test_what_is_no_regular_file_is_not_waited_for(directory: Path) -> None:
+    """Opening the pipe would wait for a writer, and /dev/zero never ends."""
+    recorded = read_manifest(directory)["outputs"]
+    (directory / RESOLVED).unlink()
+    for make in (os.mkfifo, Path.mkdir, lambda path: path.symlink_to("/dev/zero")):
+        make(directory / RESOLVED)
+        with pytest.raises(RunDirectoryError, match=r"a file of that run is no regular file \(restore it\)") as caught:
+            check_unchanged(recorded, "a file", directory.joinpath, "restore it")
+        assert caught.value.path == str(directory / RESOLVED)
+        (directory / RESOLVED).rename(directory / f"old {make}")
+
+
+def test_a_name_that_cannot_exist_is_refused(directory: Path) -> None:
+    with pytest.raises(RunDirectoryError, match=r"an input of that run cannot be read: no such name can exist"):
+        check_unchanged({"a\0b": ""}, "an input", directory.joinpath, "restore it")
