@@ -10,10 +10,9 @@ the one weight below were settled while trials that also printed those nine rati
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from multiprocessing import get_context
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +24,7 @@ from simnmt.network.connection_profiles import connection_profile
 from simnmt.reproduce.cnmt import published
 from simnmt.reproduce.cnmt.data_sets import DATA_SETS, DataSet
 from simnmt.reproduce.cnmt.experiment import Costs, DeviceCosts, Experiment, draw_experiment
+from simnmt.scenario.processes import answers
 from simnmt.workload.length_table import LengthTable, read_table
 
 Progress = Callable[[int, int], None]
@@ -142,11 +142,13 @@ def fit_table_one(
     lengths = {each.workload: given.get(each.workload) or shipped_lengths(each) for each in data_sets}
     tried = admissible_levels(levels, [each.workload for each in data_sets])
     work = [(each, lengths[each.workload], level, seed, requests) for level in tried for each in data_sets for seed in seeds]
-    solutions: list[Solution] = []
-    for solution in _in_order(work, jobs):
-        solutions.append(solution)
-        if progress is not None:
-            progress(len(solutions), len(work))
+    found: dict[int, Solution] = {}
+    with closing(_solved(work, min(jobs, len(work)))) as solved:
+        for index, solution in solved:
+            found[index] = solution
+            if progress is not None:
+                progress(len(found), len(work))
+    solutions = [found[index] for index in range(len(work))]
     mean = {level: float(np.mean([s.objective for s in solutions if s.level == level])) for level in tried}
     best = min(tried, key=lambda level: mean[level])
     at_best = {
@@ -201,6 +203,7 @@ def fit_data_set(data_set: DataSet, experiment: Experiment, level: float, seed: 
 
     low, high = data_set.src_over_tgt
     bounds = Bounds(*np.array([(math.log(low), math.log(high)), FIXED_SHARE, (0.0, 1.0), RELATIVE_SD]).T)
+    # `rng` in place of `seed` would draw otherwise: the shipped profiles could not be found again.
     found = differential_evolution(at, bounds, maxiter=40, popsize=10, tol=1e-8, polish=False, seed=seed)
     best = shape(found.x)
     costs = best.costs(experiment, gateway_s, cloud_s)
@@ -233,12 +236,10 @@ def _server_ratios(workload: str) -> tuple[float, float]:
 _Work = tuple[DataSet, LengthTable, float, int, int]
 
 
-def _in_order(work: Sequence[_Work], jobs: int) -> Iterator[Solution]:
-    if jobs <= 1:
-        yield from map(_fit_one, work)
-        return
-    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
-        yield from pool.map(_fit_one, work)
+def _solved(work: Sequence[_Work], jobs: int) -> Generator[tuple[int, Solution], None, None]:
+    if jobs > 1:
+        return answers(_fit_one, work, jobs)
+    return ((index, _fit_one(each)) for index, each in enumerate(work))
 
 
 def _fit_one(work: _Work) -> Solution:
