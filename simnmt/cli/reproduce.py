@@ -32,12 +32,15 @@ def cnmt(
     """C-NMT (ISCAS 2022): Table I, its ratios and its claims, published and ours."""
     import simnmt.api
     from simnmt.reproduce.cnmt import replication
-    from simnmt.results.run_directory import whole
+    from simnmt.results.run_directory import check_free, whole
 
     jobs = jobs or os.cpu_count() or 1
     if fit:
-        with progress_bar() as progress, whole(out) as folder:
-            fitted, found = replication.fit_into(folder, jobs=jobs, progress=progress)
+        check_free(out)
+        with progress_bar() as progress:
+            fitted, found = replication.fit_and_replay(jobs=jobs, progress=progress)
+        with whole(out) as folder:
+            replication.write_fit(folder, fitted, found)
         text = f"{replication.as_text(fitted, found)}\n\nprofiles and RTT series: {out}"
     else:
         with progress_bar() as progress:

@@ -105,11 +105,10 @@ def start() -> Callable[..., subprocess.Popen[str]]:
     With Python's usual warnings: an interrupt amid an import may leave a file open, which nobody would be told.
     """
 
-    def run(*arguments: str, **options: Any) -> subprocess.Popen[str]:
+    def run(*arguments: str, env: dict[str, str] | None = None, **options: Any) -> subprocess.Popen[str]:
         options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
-        return subprocess.Popen(
-            [*COMMAND, *arguments], text=True, env=environment(PYTHONWARNINGS=""), start_new_session=True, **options
-        )
+        variables = environment(PYTHONWARNINGS="", **(env or {}))
+        return subprocess.Popen([*COMMAND, *arguments], text=True, env=variables, start_new_session=True, **options)
 
     return run
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -127,3 +129,40 @@ def test_an_interrupt_while_the_files_are_written(
     monkeypatch.setattr("simnmt.report.render", interrupted)
     assert simnmt("run", "small.yaml").status == 130
     assert tree(folder) == before
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 0.2, 3.0])
+def test_an_interrupt_of_a_fit(folder: Path, start: Callable[..., Any], tree: Callable[..., Any], delay_s: float) -> None:
+    """While its processes start, and while they are at work."""
+    before = tree(folder)
+    process = start("reproduce", "cnmt", "--fit", "--out", "deep/fit", "--jobs", "2", env={"TMPDIR": str(folder)})
+    try:
+        eventually(lambda: len(living(process.pid)) > 1)
+        time.sleep(delay_s)
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    finally:
+        if living(process.pid):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    assert (process.returncode, out, err) == (130, "", "simnmt: interrupted; nothing is left half-written\n")
+    assert tree(folder) == before
+
+
+def test_an_interrupt_while_a_fit_is_replayed_or_written(
+    folder: Path, simnmt: Callable[..., Any], tree: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from simnmt.reproduce.cnmt import replication
+
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = tree(folder)
+    small = functools.partial(replication.fit_table_one, seeds=[1], levels=1, requests=50)
+    monkeypatch.setattr(replication, "fit_table_one", lambda **given: small(jobs=given["jobs"]))
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    for step in ("confirm", "write_levels"):
+        with monkeypatch.context() as stopped:
+            stopped.setattr(replication, step, interrupted)
+            assert simnmt("reproduce", "cnmt", "--fit", "--out", "deep/fit", "--jobs", "1").status == 130
+        assert tree(folder) == before

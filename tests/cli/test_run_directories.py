@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -199,3 +200,19 @@ def test_a_scenario_from_a_pipe_is_recorded_in_its_own_words(folder: Path, proce
     done = process("run", "/dev/stdin", "--out", "run", "--jobs", "1", stdin=None, input=text)
     assert (done.status, done.err) == (0, "")
     assert read_document("run/scenario.input.yaml").data == read_document("small.yaml").data
+
+
+def test_a_fit_tells_its_own_troubles_from_those_of_the_folder(
+    folder: Path, simnmt: Callable[..., Any], tree: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def short_of_processes(**_: Any) -> None:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    before = tree(folder)
+    monkeypatch.setattr("simnmt.reproduce.cnmt.replication.fit_table_one", short_of_processes)
+    fit = ("reproduce", "cnmt", "--fit", "--jobs", "1")
+    done = simnmt(*fit, "--out", "deep/fit")
+    assert (done.status, done.out, done.err) == (1, "", f"simnmt: {os.strerror(errno.EAGAIN)}\n")
+    taken = simnmt(*fit, "--out", "small.yaml")
+    assert (taken.status, taken.err) == (2, "simnmt: small.yaml: the output is no folder (give another --out)\n")
+    assert tree(folder) == before

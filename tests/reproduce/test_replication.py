@@ -16,7 +16,7 @@ from simnmt.network.rtt_csv import read_notes
 from simnmt.reproduce.cnmt import published
 from simnmt.reproduce.cnmt.claims import evaluate
 from simnmt.reproduce.cnmt.data_sets import DATA_SETS
-from simnmt.reproduce.cnmt.replication import claims_as_text, fit_into, replicate
+from simnmt.reproduce.cnmt.replication import claims_as_text, fit_and_replay, replicate, write_fit
 
 Rows = list[dict[str, Any]]
 
@@ -50,7 +50,8 @@ def test_each_claim_is_a_sentence_that_opens_with_its_verdict(published_rows: Ro
 
 def test_a_whole_fit_writes_six_profiles_and_two_series_and_replays_the_table_on_them(tmp_path: Path) -> None:
     """With one seed, one level and few requests: seconds in place of minutes, and ratios to match."""
-    fit, found = fit_into(tmp_path, seeds=[1], levels=1, fit_requests=200, requests=300)
+    fit, found = fit_and_replay(seeds=[1], levels=1, fit_requests=200, requests=300)
+    write_fit(tmp_path, fit, found)
     names = [name for each in DATA_SETS for name in each.profiles]
     assert {path.name for path in tmp_path.iterdir()} == {"cp1.csv", "cp2.csv", *(f"{name}.json" for name in names)}
     assert len(found.ratios) == 24 and len(found.cells) == 36

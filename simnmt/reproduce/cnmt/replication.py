@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from simnmt.reproduce.cnmt import claims, table_one
@@ -61,8 +62,7 @@ def replicate(rows: Sequence[Mapping[str, Any]], profile_kinds: Sequence[str]) -
     return Replication(table_one.compare(rows), compare_ratios(rows), claims.evaluate(rows, profile_kinds))
 
 
-def fit_into(
-    folder: Path,
+def fit_and_replay(
     *,
     seeds: Sequence[int] = SEEDS,
     levels: int = LEVELS,
@@ -71,17 +71,22 @@ def fit_into(
     jobs: int = 1,
     progress: Progress | None = None,
 ) -> tuple[TableOneFit, Replication]:
-    """Infer the six profiles and the level of CP2 from Table I, write them into `folder`, and replay the table on them.
+    """Infer the six profiles and the level of CP2 from Table I, and replay the table on them.
 
-    `seeds`, `levels`, `fit_requests`: see `fit_table_one`; `requests`: per run of the replay, whose errors the profiles
-    then carry. Takes some four minutes on two processors with what it is given by default, as the shipped profiles were.
+    `seeds`, `levels`, `fit_requests`: see `fit_table_one`; `requests`: per run of the replay. Takes some four minutes on
+    two processors with what it is given by default, as the shipped profiles were.
     """
     fit = fit_table_one(seeds=seeds, levels=levels, requests=fit_requests, jobs=jobs, progress=progress)
-    write_inferred(profiles(fit), folder)
-    write_levels(fit, folder)
-    found = replicate(confirm(folder, requests=requests, jobs=jobs).rows, ["inferred"])
-    write_inferred(profiles(fit, ratios=found.ratios), folder)
+    with TemporaryDirectory(prefix="simnmt-") as folder:  # replayed as users will: from the files
+        write_fit(Path(folder), fit)
+        found = replicate(confirm(Path(folder), requests=requests, jobs=jobs).rows, ["inferred"])
     return fit, found
+
+
+def write_fit(folder: Path, fit: TableOneFit, found: Replication | None = None) -> None:
+    """Write the profiles and both RTT series into `folder`; with a replay the profiles carry its errors."""
+    write_inferred(profiles(fit, ratios=found.ratios if found else ()), folder)
+    write_levels(fit, folder)
 
 
 def as_text(fit: TableOneFit, found: Replication) -> str:
