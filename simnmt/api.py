@@ -18,6 +18,7 @@ from simnmt import __version__
 from simnmt.results import run_directory as files
 from simnmt.results.result import RunResult
 from simnmt.scenario.build import build, input_files
+from simnmt.scenario.model import Scenario
 from simnmt.scenario.overrides import Override
 from simnmt.scenario.run import Progress, run_plan
 from simnmt.scenario.source import Source, open_source
@@ -52,7 +53,7 @@ def run(
         result = run_plan(plan, jobs=jobs, progress=progress)
         times = Times(started, time.time() - replay_started)
         if source.scenario.published is not None:
-            result.tables.append(_beside_published(result))
+            _set_beside_published(result, source.scenario)
         if directory is None:
             return result
         write(result, source, directory, inputs, times)
@@ -124,16 +125,26 @@ def _manifest(result: RunResult, times: Times, inputs: dict[str, str], outputs: 
     }
 
 
-def _beside_published(result: RunResult) -> Any:
-    """The C-NMT paper's Table I beside ours, for the page."""
+def _set_beside_published(result: RunResult, scenario: Scenario) -> None:
+    """Add the C-NMT paper's Table I beside ours, or a note that this run is not the paper's protocol."""
     from simnmt.report import PublishedTable
     from simnmt.reproduce.cnmt import claims, table_one
 
     cells = table_one.compare(result.rows)
+    back_to_back = all(part.arrivals.kind == "back_to_back" for part in scenario.workloads.values())
+    spread = all(part.clock in (None, "spread") for part in scenario.networks.values())
+    if not cells or not back_to_back or not spread:
+        result.notes.append(
+            "The paper's Table I is not set beside this run: that takes its workloads, networks and policies by name, requests "
+            "back to back, and the RTT clock spread over the trace."
+        )
+        return
     table = table_one.wide(cells)
-    return PublishedTable(
-        title="C-NMT, Table I: change of total time, %",
-        columns=list(table[0]) if table else [],
-        rows=[list(row.values()) for row in table],
-        notes=claims.SLIPS,
+    result.tables.append(
+        PublishedTable(
+            title="C-NMT, Table I: change of total time, %",
+            columns=list(table[0]),
+            rows=[list(row.values()) for row in table],
+            notes=claims.SLIPS,
+        )
     )

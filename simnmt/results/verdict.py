@@ -61,8 +61,10 @@ def verdict(workload: str, network: str, rows: Sequence[Row], comparisons: Seque
     baseline = min(rivals, key=totals.__getitem__)
     pair = next(row for row in comparisons if row["policy"] == roles.subject and row["baseline"] == baseline)
     record |= {key: pair[key] for key in ("baseline", "change_percent", "low_percent", "high_percent")}
-    because = _because(reason, share if trivial else None)
-    return {**record, "sentence": f"{place}: {_outcome(roles.subject, baseline, pair)}, because {because}."}
+    # A reason why it wins; where it does not, the same facts explain nothing and only describe.
+    link = ", because" if pair["change_percent"] < 0.0 and pair["verdict"] != "not distinguishable" else ";"
+    described = _described(reason, share if trivial else None)
+    return {**record, "sentence": f"{place}: {_outcome(roles.subject, baseline, pair)}{link} {described}."}
 
 
 def _outcome(subject: str, baseline: str, pair: Row) -> str:
@@ -80,7 +82,7 @@ def _outcome(subject: str, baseline: str, pair: Row) -> str:
     return f"{subject} {beats} {better} by {abs(change):.2f} % [{smaller:.2f}, {larger:.2f}]"
 
 
-def _because(reason: Reason, trivial_share: float | None) -> str:
+def _described(reason: Reason, trivial_share: float | None) -> str:
     """`trivial_share`: the oracle's, where the choice is nearly trivial; with queues it differs from what is fastest alone."""
     share = 100.0 * reason.best_offloaded_share
     link = f"a transfer of {reason.transfer_s * 1e3:.0f} ms"

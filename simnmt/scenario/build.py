@@ -1,4 +1,4 @@
-"""From a scenario to what its runs need: lengths split and fitted, profiles read and checked, links loaded."""
+"""From a scenario to what its runs need: length tables and profiles read and checked, links loaded."""
 
 from __future__ import annotations
 
@@ -8,11 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
-from simnmt import shipped, streams
-from simnmt.costs import DeviceProfile, ExecutionPlane, PlaneFit, ProfileError, fit_plane, read_profile
+from simnmt import shipped
+from simnmt.costs import DeviceProfile, ProfileError, read_profile
 from simnmt.errors import InputError
 from simnmt.network.configuration import input_paths as network_paths
 from simnmt.network.configuration import load_link
@@ -21,7 +18,6 @@ from simnmt.scenario.document import Document
 from simnmt.scenario.model import Scenario
 from simnmt.workload.configuration import input_paths as length_paths
 from simnmt.workload.configuration import load_lengths
-from simnmt.workload.length_regression import LengthFit, fit_lengths
 from simnmt.workload.length_table import LengthTable
 
 DEVICES: tuple[Literal["gateway", "cloud"], ...] = ("gateway", "cloud")
@@ -30,23 +26,13 @@ DEVICES: tuple[Literal["gateway", "cloud"], ...] = ("gateway", "cloud")
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One workload with all that does not depend on the network or the replication."""
+    """One workload as it was read: what depends neither on the network nor on the replication."""
 
     name: str
-    fit_pairs: LengthTable
-    evaluated_pairs: LengthTable
-    lengths: LengthFit
+    table: LengthTable
+    """All pairs; each replication deals them out into those to fit on and those to evaluate."""
     profiles: tuple[DeviceProfile, ...]
     """Per target."""
-    plane_fits: tuple[PlaneFit | None, ...]
-    """Per target; None where the policies take the profile's plane."""
-
-    @property
-    def believed_planes(self) -> tuple[ExecutionPlane, ...]:
-        """What the policies reckon with, per target."""
-        return tuple(
-            profile.plane if fit is None else fit.plane for profile, fit in zip(self.profiles, self.plane_fits, strict=True)
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,20 +93,13 @@ def input_files(scenario: Scenario, base: Path) -> dict[str, Path]:
 def _case(scenario: Scenario, name: str, base: Path, document: Document | None) -> Case:
     with _named_by(document, "workloads", name, "lengths"):
         table = load_lengths(scenario.workloads[name].lengths, base)
-        fit_pairs, evaluated = table.split(scenario.fit.share, scenario.seed)
+        table.split(scenario.fit.share, scenario.seed)  # refuses a corpus too small to split, here where its key is known
     profiles = []
     for device in DEVICES:
         per_workload = (name,) if isinstance(getattr(scenario.devices, device).profile, dict) else ()
         with _named_by(document, "devices", device, "profile", *per_workload):
             profiles.append(_profile(scenario, device, name, table, base))
-    return Case(
-        name=name,
-        fit_pairs=fit_pairs,
-        evaluated_pairs=evaluated,
-        lengths=fit_lengths(fit_pairs),
-        profiles=tuple(profiles),
-        plane_fits=_plane_fits(scenario, name, fit_pairs, tuple(profiles)),
-    )
+    return Case(name, table, tuple(profiles))
 
 
 def _profile_path(profile: str, base: Path) -> Path:
@@ -141,7 +120,9 @@ def _profile(
                 remedy=f"count the workload by {expected}, or take a profile measured by {unit}",
             )
     if not profile.plane.seconds(table.src_len, table.tgt_len).any():
-        raise ProfileError(f"no request of workload {name} would take any time", path=path, remedy="mend the plane's fixed part")
+        raise ProfileError(
+            f"no request of workload {name} would take any time", path=path, remedy="mend the plane's fixed part"
+        )
     allowed = getattr(scenario.devices, device).outside_range_share
     share = outside_share(profile, table)
     if share > allowed:
@@ -158,23 +139,3 @@ def _profile(
 def outside_share(profile: DeviceProfile, table: LengthTable) -> float:
     """Share of the pairs that lie outside the profile's range."""
     return float(table.count[profile.outside(table.src_len, table.tgt_len)].sum() / table.pairs)
-
-
-def _plane_fits(
-    scenario: Scenario, name: str, fit_pairs: LengthTable, profiles: tuple[DeviceProfile, ...]
-) -> tuple[PlaneFit | None, ...]:
-    """The planes that calibration would find: simulated inferences on the fit pairs, least squares (CNMT-05)."""
-    inferences = scenario.fit.inferences
-    if inferences == 0:
-        return (None,) * len(profiles)
-    fits = []
-    for device, profile in zip(DEVICES, profiles, strict=True):
-        src_len, tgt_len = fit_pairs.sample(scenario.seed, 0, f"{name}/calibration {device} lengths", inferences)
-        noise = standard_normal(scenario.seed, 0, f"{name}/calibration {device}", inferences)
-        fits.append(fit_plane(src_len, tgt_len, profile.execution_s(src_len, tgt_len, noise)))
-    return tuple(fits)
-
-
-def standard_normal(seed: int, replication: int, name: str, size: int) -> NDArray[np.float64]:
-    """Standard normal numbers of one stream."""
-    return streams.draw(seed, replication, name, size, lambda generator, count: generator.standard_normal(count))

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from contextlib import closing
-from typing import Any
 
 from simnmt.policies import threshold
 from simnmt.policies.configuration import CloudPolicy, CNmtPolicy, EdgePolicy, OraclePolicy
 from simnmt.results.request_log import Logs
 from simnmt.results.result import Cell, RunResult
-from simnmt.results.summary import Row, RunKey, comparisons, rows, with_regret
+from simnmt.results.summary import RunKey, comparisons, rows, with_regret
 from simnmt.results.verdict import Reason, Roles, verdict
-from simnmt.scenario.build import DEVICES, Case, Plan, outside_share
+from simnmt.scenario.account import fits, notes
+from simnmt.scenario.build import Plan
+from simnmt.scenario.learning import Learnt
 from simnmt.scenario.model import Scenario
 from simnmt.scenario.processes import answers
 from simnmt.scenario.unit import Unit, UnitResult, length_regression, run_unit
 from simnmt.workload.arrivals import BackToBack
+from simnmt.workload.length_regression import LengthRegression
 
 Progress = Callable[[int, int], None]
 """Called with units done and units in all."""
@@ -53,6 +55,7 @@ def _result(plan: Plan, units: list[Unit], results: list[UnitResult]) -> RunResu
     numbers = with_regret(_in_order(scenario, results), roles.oracle)
     baselines = [name for name, policy in scenario.policies.items() if not isinstance(policy, CNmtPolicy)]
     table, compared = rows(numbers, scenario.requests), comparisons(numbers, baselines)
+    learnt = {unit.case.name: result.learnt for unit, result in zip(units, results, strict=True) if unit.replication == 0}
     verdicts = []
     for case in plan.cases.values():
         for network in plan.links:
@@ -61,7 +64,7 @@ def _result(plan: Plan, units: list[Unit], results: list[UnitResult]) -> RunResu
                 for unit, result in zip(units, results, strict=True)
                 if (unit.case.name, unit.network) == (case.name, network)
             ]
-            reason = _reason(scenario, case, own)
+            reason = _reason(scenario, case.name, learnt[case.name], own)
             here = [row for row in table if (row["workload"], row["network"]) == (case.name, network)]
             pairs = [row for row in compared if (row["workload"], row["network"]) == (case.name, network)]
             verdicts.append(verdict(case.name, network, here, pairs, roles, reason))
@@ -71,9 +74,9 @@ def _result(plan: Plan, units: list[Unit], results: list[UnitResult]) -> RunResu
         rows=table,
         comparisons=compared,
         verdicts=verdicts,
-        fits=[row for case in plan.cases.values() for row in _fits(case)],
+        fits=[row for case in plan.cases.values() for row in fits(case, learnt[case.name])],
         cells=[_cell(plan, unit, result) for unit, result in zip(units, results, strict=True) if unit.replication == 0],
-        notes=_notes(plan),
+        notes=notes(plan, learnt),
         scenario=scenario.model_dump(mode="json"),
     )
 
@@ -104,13 +107,16 @@ def _roles(scenario: Scenario) -> Roles:
     )
 
 
-def _reason(scenario: Scenario, case: Case, results: list[UnitResult]) -> Reason:
+def _line(scenario: Scenario, learnt: Learnt) -> LengthRegression:
+    """The length regression of the scenario's first C-NMT policy; the fitted one where it has none."""
+    cnmt = next((policy for policy in scenario.policies.values() if isinstance(policy, CNmtPolicy)), CNmtPolicy(kind="cnmt"))
+    return length_regression(cnmt, learnt)
+
+
+def _reason(scenario: Scenario, workload: str, learnt: Learnt, results: list[UnitResult]) -> Reason:
     transfer_s = sum(result.mean_transfer_s for result in results) / len(results)
-    configuration = next(
-        (policy for policy in scenario.policies.values() if isinstance(policy, CNmtPolicy)), CNmtPolicy(kind="cnmt")
-    )
-    line = length_regression(configuration, case)
-    gateway, cloud = case.believed_planes
+    line = _line(scenario, learnt)
+    gateway, cloud = learnt.planes
     border = threshold(gateway, cloud, line.slope, line.offset, transfer_s)
     kept = ""
     if border.kept in ("up to", "from") and border.src_len > 0:
@@ -119,83 +125,23 @@ def _reason(scenario: Scenario, case: Case, results: list[UnitResult]) -> Reason
         transfer_s=transfer_s,
         kept=kept,
         best_offloaded_share=sum(result.best_offloaded_share for result in results) / len(results),
-        queues=not isinstance(scenario.workloads[case.name].arrivals, BackToBack),
+        queues=not isinstance(scenario.workloads[workload].arrivals, BackToBack),
     )
-
-
-def _fits(case: Case) -> Iterator[Row]:
-    lengths = case.lengths
-    yield {
-        "workload": case.name,
-        "of": "target length over source length",
-        "kind": "measured",
-        "samples": lengths.pairs,
-        "len_slope": lengths.len_slope,
-        "len_offset": lengths.len_offset,
-        "pairs_r2": lengths.pairs_r2,
-        "pairs_mse": lengths.pairs_mse,
-        "means_r2": lengths.means_r2,
-        "means_mse": lengths.means_mse,
-    }
-    for device, profile, fit in zip(DEVICES, case.profiles, case.plane_fits, strict=True):
-        plane = profile.plane if fit is None else fit.plane
-        row: dict[str, Any] = {
-            "workload": case.name,
-            "of": f"execution time on the {device}",
-            "profile": profile.name,
-            "kind": profile.execution.kind,
-            "samples": 0 if fit is None else fit.inferences,
-            "s_per_src_token": plane.s_per_src_token,
-            "s_per_tgt_token": plane.s_per_tgt_token,
-            "s_fixed": plane.s_fixed,
-        }
-        if fit is not None:
-            row |= {
-                "r2": fit.r2,
-                "mse_ms2": fit.mse_ms2,
-                "condition_number": None if fit.collinear else fit.condition_number,
-                "collinear": fit.collinear,
-            }
-        yield row
 
 
 def _cell(plan: Plan, unit: Unit, result: UnitResult) -> Cell:
     assert result.truth is not None
     case = unit.case
-    configuration = next((p for p in plan.scenario.policies.values() if isinstance(p, CNmtPolicy)), CNmtPolicy(kind="cnmt"))
-    line = length_regression(configuration, case)
+    line = _line(plan.scenario, result.learnt)
     return Cell(
         workload=case.name,
         network=unit.network,
-        lengths=case.evaluated_pairs,
+        lengths=case.table,
         series=unit.link.rtt,
         regression_slope=line.slope,
         regression_offset=line.offset,
-        planes=tuple((p.s_per_src_token, p.s_per_tgt_token, p.s_fixed) for p in case.believed_planes),
+        planes=tuple((p.s_per_src_token, p.s_per_tgt_token, p.s_fixed) for p in result.learnt.planes),
         profile_kinds=tuple(profile.execution.kind for profile in case.profiles),
         profile_names=tuple(f"{profile.device.name}, {profile.model.name}" for profile in case.profiles),
         logs=Logs(result.truth, result.passages),
     )
-
-
-def _notes(plan: Plan) -> list[str]:
-    scenario = plan.scenario
-    notes = []
-    for case in plan.cases.values():
-        fit, evaluated = case.fit_pairs.pairs, case.evaluated_pairs.pairs
-        notes.append(
-            f"{case.name}: {fit + evaluated:,} length pairs of {case.evaluated_pairs.source}, counted by "
-            f"{case.evaluated_pairs.src_unit} and {case.evaluated_pairs.tgt_unit}; {fit:,} of them set apart for fitting, the "
-            f"{scenario.requests:,} requests of each replication drawn with replacement from the other {evaluated:,}. "
-            "The target length is the reference translation's, standing in for a model's own output."
-        )
-        for device, profile in zip(DEVICES, case.profiles, strict=True):
-            outside = outside_share(profile, case.evaluated_pairs)
-            beyond = f"; {100 * outside:.2f} % of the pairs lie outside its range" if outside else ""
-            notes.append(f"{case.name}, {device}: profile {profile.name} ({profile.execution.kind}){beyond}.")
-    for link in plan.links.values():
-        lost = f"; {link.rtt.lost} lost samples held at the value before" if link.rtt.lost else ""
-        notes.append(f"{link.rtt.name}: {link.rtt.kind} RTT series, mean {link.rtt.mean_s * 1e3:.1f} ms{lost}.")
-    if scenario.replications == 1:
-        notes.append("One replication: no intervals, no word on whether a difference is chance.")
-    return notes

@@ -25,7 +25,8 @@ from simnmt.policies.configuration import (
 )
 from simnmt.results.request_log import Passage, Truth, request_log
 from simnmt.results.summary import RunKey, measure
-from simnmt.scenario.build import Case, standard_normal
+from simnmt.scenario.build import DEVICES, Case
+from simnmt.scenario.learning import Learnt, learn, standard_normal
 from simnmt.scenario.model import Scenario
 from simnmt.workload.arrivals import times
 from simnmt.workload.length_regression import LengthRegression
@@ -54,6 +55,7 @@ class UnitResult:
     best_offloaded_share: float
     """Share of requests whose execution plus transfer is truly least in the cloud."""
     mean_transfer_s: float
+    learnt: Learnt
     truth: Truth | None
     """Replication 0 alone brings its requests back."""
     passages: dict[str, Passage]
@@ -72,12 +74,13 @@ class _Drawn:
 
 def run_unit(unit: Unit) -> UnitResult:
     """Draw the requests of a unit and run them under every policy of the scenario."""
-    drawn = _draw(unit)
+    learnt = learn(unit.case, unit.scenario.fit, unit.scenario.seed, unit.replication)
+    drawn = _draw(unit, learnt)
     truth = drawn.truth
     numbers: dict[RunKey, dict[str, float | None]] = {}
     passages: dict[str, Passage] = {}
     for name, configuration in unit.scenario.policies.items():
-        passage = _run_policy(unit, drawn, configuration)
+        passage = _run_policy(unit, learnt, drawn, configuration)
         transfer_s = truth.transfer_s if passage.own_clock is None else passage.own_clock[0]
         best = np.where(truth.gateway_s <= truth.cloud_s + transfer_s, GATEWAY, CLOUD)
         key = RunKey(unit.case.name, unit.network, name, unit.replication)
@@ -89,13 +92,14 @@ def run_unit(unit: Unit) -> UnitResult:
         numbers=numbers,
         best_offloaded_share=float(offloading.mean()),
         mean_transfer_s=float(truth.transfer_s.mean()),
+        learnt=learnt,
         truth=truth if unit.replication == 0 else None,
         passages=passages,
     )
 
 
-def _run_policy(unit: Unit, drawn: _Drawn, configuration: PolicyConfiguration) -> Passage:
-    policy = _policy(configuration, unit.case)
+def _run_policy(unit: Unit, learnt: Learnt, drawn: _Drawn, configuration: PolicyConfiguration) -> Passage:
+    policy = _policy(configuration, learnt)
     decide_for: DecideFor
     if policy is None:
         decide_for = lambda block: Oracle((block.gateway_s, block.cloud_s)).prepare(block.src_len)  # noqa: E731
@@ -128,7 +132,7 @@ def _run_policy(unit: Unit, drawn: _Drawn, configuration: PolicyConfiguration) -
     )
 
 
-def _policy(configuration: PolicyConfiguration, case: Case) -> Policy | None:
+def _policy(configuration: PolicyConfiguration, learnt: Learnt) -> Policy | None:
     """The policy that a configuration describes; None for the oracle, which is made anew for each block's truth."""
     if isinstance(configuration, EdgePolicy):
         return Fixed(GATEWAY)
@@ -137,16 +141,16 @@ def _policy(configuration: PolicyConfiguration, case: Case) -> Policy | None:
     if isinstance(configuration, OraclePolicy):
         return None
     if isinstance(configuration, NaivePolicy):
-        mean = case.fit_pairs.mean_tgt_len if configuration.tgt_len is None else configuration.tgt_len
-        return CNmt(case.believed_planes, constant_length(mean))
-    return CNmt(case.believed_planes, length_regression(configuration, case).predict)
+        mean = learnt.fit_pairs.mean_tgt_len if configuration.tgt_len is None else configuration.tgt_len
+        return CNmt(learnt.planes, constant_length(mean))
+    return CNmt(learnt.planes, length_regression(configuration, learnt).predict)
 
 
-def length_regression(configuration: CNmtPolicy, case: Case) -> LengthRegression:
+def length_regression(configuration: CNmtPolicy, learnt: Learnt) -> LengthRegression:
     """The line that C-NMT uses: the configured coefficients, the fitted ones where there are none."""
     slope, offset = configuration.len_slope, configuration.len_offset
     return LengthRegression(
-        case.lengths.len_slope if slope is None else slope, case.lengths.len_offset if offset is None else offset
+        learnt.lengths.len_slope if slope is None else slope, learnt.lengths.len_offset if offset is None else offset
     )
 
 
@@ -158,15 +162,15 @@ def _trace_start_s(unit: Unit) -> float:
     return float(streams.stream(unit.scenario.seed, unit.replication, name).random()) * unit.link.rtt.duration_s
 
 
-def _draw(unit: Unit) -> _Drawn:
+def _draw(unit: Unit, learnt: Learnt) -> _Drawn:
     scenario, case, link, replication = unit.scenario, unit.case, unit.link, unit.replication
     seed, size = scenario.seed, scenario.requests
     workload, network = scenario.workloads[case.name], scenario.networks[unit.network]
-    src_len, tgt_len = case.evaluated_pairs.sample(seed, replication, f"{case.name}/lengths", size)
-    arrival_s = times(workload.arrivals, size, seed, replication)
+    src_len, tgt_len = learnt.evaluated_pairs.sample(seed, replication, f"{case.name}/lengths", size)
+    arrival_s = times(workload.arrivals, size, seed, replication, f"{case.name}/arrivals")
     gateway_s, cloud_s = (
         profile.execution_s(src_len, tgt_len, standard_normal(seed, replication, f"{case.name}/execution {device}", size))
-        for device, profile in zip(("gateway", "cloud"), case.profiles, strict=True)
+        for device, profile in zip(DEVICES, case.profiles, strict=True)
     )
     node = streams.draw(seed, replication, f"{case.name}/nodes", size, lambda generator, count: generator.random(count))
     begin_s = _trace_start_s(unit)
@@ -178,7 +182,7 @@ def _draw(unit: Unit) -> _Drawn:
     else:
         moments = begin_s + arrival_s
     rtt_s = link.rtt.at(moments)
-    token_bytes = bytes_per_token(case.profiles[GATEWAY].model.vocab)
+    token_bytes = bytes_per_token(case.profiles[CLOUD].model.vocab)  # what crosses the link is what the server reads and writes
     truth = Truth(
         node=(node * workload.end_nodes).astype(np.int32),
         src_len=src_len,

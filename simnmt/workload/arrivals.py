@@ -41,13 +41,16 @@ _GAPS: dict[type[Configuration], Callable[..., Gaps] | None] = {BackToBack: None
 """The registry of kinds: a configuration -> how its gaps are drawn; None where the world sets the pace."""
 
 
-def times(config: BackToBack | Poisson, size: int, seed: int, replication: int) -> NDArray[np.float64] | None:
+def times(
+    config: BackToBack | Poisson, size: int, seed: int, replication: int, stream_name: str = "arrivals"
+) -> NDArray[np.float64] | None:
     """Arrival times in seconds, shape (size,), sorted, the first one gap after zero; None for back to back.
 
-    A longer run with the same seed and replication begins with exactly the shorter one.
+    `stream_name`: one for each workload, else two workloads would meet the same gaps. A longer run with the same key
+    begins with exactly the shorter one.
     """
     gaps = _GAPS[type(config)]
     if gaps is None:
         return None
     # cumsum adds one after another, so that the times of a prefix are the prefix of the times, to the bit.
-    return np.cumsum(streams.draw(seed, replication, "arrivals", size, gaps(config)))
+    return np.cumsum(streams.draw(seed, replication, stream_name, size, gaps(config)))

@@ -109,11 +109,11 @@ class LengthTable:
         """Target tokens of a mean pair."""
         return float(self.tgt_len @ self.count / self.pairs)
 
-    def split(self, fit_share: float, seed: int) -> tuple[LengthTable, LengthTable]:
+    def split(self, fit_share: float, seed: int, replication: int = 0) -> tuple[LengthTable, LengthTable]:
         """Deal the pairs out, none of them twice, into (those to fit on, those to evaluate on).
 
         The first gets `fit_share` (strictly between 0 and 1) of the pairs, rounded, and each table gets at
-        least one. Which ones is drawn without replacement (multivariate hypergeometric) from `seed` alone.
+        least one. Which ones is drawn without replacement (multivariate hypergeometric) from `seed` and `replication`.
         Disjoint are the sentence pairs; two of them may well have the same lengths and lie on either side.
 
         Raises `CorpusError` for a share outside (0, 1) and a table of a single pair.
@@ -126,7 +126,7 @@ class LengthTable:
                 remedy="give a corpus of two or more pairs",
             )
         wanted = min(max(round(fit_share * self.pairs), 1), self.pairs - 1)
-        fit = streams.stream(seed, 0, "fit_split").multivariate_hypergeometric(self.count, wanted, method="marginals")
+        fit = streams.stream(seed, replication, "fit_split").multivariate_hypergeometric(self.count, wanted, method="marginals")
         return self._with_count(fit), self._with_count(self.count - fit)
 
     def sample(self, seed: int, replication: int, stream_name: str, size: int) -> tuple[IntArray, IntArray]:

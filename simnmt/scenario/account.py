@@ -1,0 +1,102 @@
+"""The account of a run: what its numbers rest on, as rows of fits and as notes for a reader."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from simnmt.results.summary import Row
+from simnmt.scenario.build import DEVICES, Case, Plan, outside_share
+from simnmt.scenario.learning import Learnt
+
+ILL_CONDITIONED = 30.0
+"""Condition number from which single coefficients mean little, though their sum predicts (Belsley's rule of thumb)."""
+
+
+def fits(case: Case, learnt: Learnt) -> Iterator[Row]:
+    """What the policies of one replication believe about a workload, and how good it is."""
+    lengths = learnt.lengths
+    yield {
+        "workload": case.name,
+        "of": "target length over source length",
+        "kind": "fitted on the corpus's fit pairs",
+        "samples": lengths.pairs,
+        "len_slope": lengths.len_slope,
+        "len_offset": lengths.len_offset,
+        "pairs_r2": lengths.pairs_r2,
+        "pairs_mse": lengths.pairs_mse,
+        "means_r2": lengths.means_r2,
+        "means_mse": lengths.means_mse,
+    }
+    devices = zip(DEVICES, case.profiles, learnt.planes, learnt.plane_fits, strict=True)
+    for device, profile, plane, fit in devices:
+        kind = profile.execution.kind
+        row: dict[str, Any] = {
+            "workload": case.name,
+            "of": f"execution time on the {device}",
+            "profile": profile.name,
+            "kind": f"{kind} profile" if fit is None else f"simulated calibration of the {kind} profile",
+            "samples": 0 if fit is None else fit.inferences,
+            "s_per_src_token": plane.s_per_src_token,
+            "s_per_tgt_token": plane.s_per_tgt_token,
+            "s_fixed": plane.s_fixed,
+        }
+        if fit is not None:
+            row |= {
+                "r2": fit.r2,
+                "mse_ms2": fit.mse_ms2,
+                "condition_number": None if fit.collinear else fit.condition_number,
+                "collinear": fit.collinear,
+            }
+        yield row
+
+
+def notes(plan: Plan, learnt: dict[str, Learnt]) -> list[str]:
+    """What a reader must know to judge the numbers; `learnt`: by workload, replication 0's."""
+    said: list[str] = []
+    for case in plan.cases.values():
+        said += _of_lengths(plan, case, learnt[case.name])
+        said += _of_devices(case, learnt[case.name])
+    for link in plan.links.values():
+        lost = f"; {link.rtt.lost} lost samples held at the value before" if link.rtt.lost else ""
+        said.append(f"{link.rtt.name}: {link.rtt.kind} RTT series, mean {link.rtt.mean_s * 1e3:.1f} ms{lost}.")
+    if plan.scenario.replications == 1:
+        said.append("One replication: no intervals, no word on whether a difference is chance.")
+    return said
+
+
+def _of_lengths(plan: Plan, case: Case, learnt: Learnt) -> Iterator[str]:
+    table, fit, evaluated = case.table, learnt.fit_pairs.pairs, learnt.evaluated_pairs.pairs
+    yield (
+        f"{case.name}: {table.pairs:,} length pairs of {table.source}, counted by {table.src_unit} and {table.tgt_unit}; in "
+        f"each replication {fit:,} of them are set apart for fitting and the {plan.scenario.requests:,} requests drawn with "
+        f"replacement from the other {evaluated:,}. "
+        "The target length is the reference translation's, standing in for a model's own output."
+    )
+    if learnt.lengths.remark:
+        yield f"{case.name}: {learnt.lengths.remark}."
+    if table.tgt_unit == "mixed" and learnt.lengths.len_slope > 1.0:
+        yield (
+            f"{case.name}: counted by Han character, a target is longer than its source ({learnt.lengths.len_slope:.2f} tokens "
+            "a source token); the C-NMT paper counts subwords, of which Chinese needs fewer than English."
+        )
+
+
+def _of_devices(case: Case, learnt: Learnt) -> Iterator[str]:
+    for device, profile, fit in zip(DEVICES, case.profiles, learnt.plane_fits, strict=True):
+        outside = outside_share(profile, case.table)
+        beyond = f"; {100 * outside:.2f} % of the pairs lie outside its range" if outside else ""
+        yield f"{case.name}, {device}: profile {profile.name} ({profile.execution.kind}){beyond}."
+        if fit is not None and fit.collinear:
+            yield (
+                f"{case.name}, {device}: target lengths follow from source lengths, so these do not determine the plane's "
+                "coefficients; the smallest that fit were taken."
+            )
+        elif fit is not None and fit.condition_number > ILL_CONDITIONED:
+            yield (
+                f"{case.name}, {device}: source and target lengths move together (condition number "
+                f"{fit.condition_number:.0f}), so the fitted plane's single coefficients mean little; its predictions hold."
+            )
+    models = list(dict.fromkeys(profile.model.name for profile in case.profiles))
+    if len(models) > 1:
+        yield f"{case.name}: the devices run different models ({', '.join(models)}); only latency is compared, not quality."

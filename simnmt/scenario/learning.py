@@ -1,0 +1,61 @@
+"""What the policies learn before a run: the length regression and the planes, each replication anew (CNMT-05, CNMT-07).
+
+Every replication deals the corpus's pairs out again and calibrates again, so that an interval over replications also holds what
+a policy owes to the luck of its fit. (With one fit for all, Naive's intervals came out several times too narrow.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simnmt import streams
+from simnmt.costs import ExecutionPlane, PlaneFit, fit_plane
+from simnmt.scenario.build import DEVICES, Case
+from simnmt.scenario.model import FitConfiguration
+from simnmt.workload.length_regression import LengthFit, fit_lengths
+from simnmt.workload.length_table import LengthTable
+
+
+@dataclass(frozen=True, slots=True)
+class Learnt:
+    """What one replication's policies know of a workload, and the pairs that they do not know."""
+
+    fit_pairs: LengthTable
+    evaluated_pairs: LengthTable
+    """The other pairs: the run's requests are drawn from these."""
+    lengths: LengthFit
+    plane_fits: tuple[PlaneFit | None, ...]
+    """Per target; None where the policies take the profile's plane."""
+    planes: tuple[ExecutionPlane, ...]
+    """What the policies reckon with, per target."""
+
+
+def learn(case: Case, fit: FitConfiguration, seed: int, replication: int) -> Learnt:
+    """Split the pairs, fit the regression on one part, and the planes on simulated inferences over the same part."""
+    fit_pairs, evaluated_pairs = case.table.split(fit.share, seed, replication)
+    plane_fits: list[PlaneFit | None] = []
+    for device, profile in zip(DEVICES, case.profiles, strict=True):
+        if fit.inferences == 0:
+            plane_fits.append(None)
+            continue
+        name = f"{case.name}/calibration {device}"
+        src_len, tgt_len = fit_pairs.sample(seed, replication, f"{name} lengths", fit.inferences)
+        noise = standard_normal(seed, replication, name, fit.inferences)
+        plane_fits.append(fit_plane(src_len, tgt_len, profile.execution_s(src_len, tgt_len, noise)))
+    return Learnt(
+        fit_pairs=fit_pairs,
+        evaluated_pairs=evaluated_pairs,
+        lengths=fit_lengths(fit_pairs),
+        plane_fits=tuple(plane_fits),
+        planes=tuple(
+            profile.plane if fitted is None else fitted.plane for profile, fitted in zip(case.profiles, plane_fits, strict=True)
+        ),
+    )
+
+
+def standard_normal(seed: int, replication: int, name: str, size: int) -> NDArray[np.float64]:
+    """Standard normal numbers of one stream."""
+    return streams.draw(seed, replication, name, size, lambda generator, count: generator.standard_normal(count))
