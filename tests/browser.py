@@ -1,11 +1,14 @@
 """A real headless Chromium with no network, as fixtures for tests of pages.
 
 A conftest takes them by path (see tests/report/conftest.py): some packages install a top-level `tests`, which hides ours.
+Run as a program, it ends with 0 if there is a browser (see .ci/find-chromium).
 """
 
 from __future__ import annotations
 
+import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -14,7 +17,7 @@ from typing import Any
 
 import pytest
 
-NAMES = ("chromium", "chromium-browser", "google-chrome")
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -34,14 +37,24 @@ class Opened:
     problems: list[str] = field(default_factory=list)
 
 
+def find(started: Any) -> str | None:
+    """The system's browser, else the one that playwright installed for itself."""
+    own = started.chromium.executable_path
+    return next(filter(None, map(shutil.which, NAMES)), None) or (own if Path(own).exists() else None)
+
+
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Any]:
-    """The system's Chromium, started once; a test that needs it is skipped where there is none."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    path = next(filter(None, map(shutil.which, NAMES)), None)
-    if path is None:
-        pytest.skip(f"no {', '.join(NAMES)} on this machine")
-    with playwright.sync_playwright() as started:
+    """Chromium, started once; a test that needs it is skipped where there is none, or fails if SIMNMT_BROWSER is `required`."""
+    missing = pytest.fail if os.environ.get("SIMNMT_BROWSER") == "required" else pytest.skip
+    try:
+        from playwright import sync_api
+    except ImportError:
+        missing("playwright is not installed")
+    with sync_api.sync_playwright() as started:
+        path = find(started)
+        if path is None:
+            missing(f"no {', '.join(NAMES)} on this machine, and none of playwright's own")
         browser = started.chromium.launch(executable_path=path, headless=True, args=FLAGS)
         yield browser
         browser.close()
@@ -72,3 +85,10 @@ def open_file(browser: Any, path: Path, **context: Any) -> Iterator[Opened]:
 
 def _leaves(url: str) -> bool:
     return not url.startswith(("file:", "data:", "blob:"))
+
+
+if __name__ == "__main__":
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        sys.exit(find(playwright) is None)
