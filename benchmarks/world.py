@@ -27,6 +27,8 @@ from simnmt.world.requests import Requests
 from simnmt.world.simulate import Trail, simulate
 
 LOAD, OVERLOAD = 0.6, 1.9
+SIZES = (10_000, 100_000, 1_000_000)
+"""Requests of the small world, of the common one that all models run, and of the large one; figures are named after these."""
 BARS = {
     "vs_idiomatic": (">=", 5.0),
     "vs_ciw": (">=", 20.0),
@@ -68,12 +70,13 @@ def cpu_s(work: Callable[[], Any], at_least_s: float = 0.1) -> float:
             return spent / calls
 
 
-def measure(rounds: int, whole_processes: bool, ciw: bool = True) -> dict[str, Any]:
-    """All figures; each round runs every contestant once, and the minimum of each counts."""
-    world = {(n, load): cnmt_inputs(n, load) for n, load in [(10_000, LOAD), (100_000, LOAD), (1_000_000, LOAD)]}
-    over = {(n, load): cnmt_inputs(n, load) for n, load in [(10_000, OVERLOAD), (100_000, OVERLOAD)]}
+def measure(rounds: int, whole_processes: bool, ciw: bool = True, sizes: tuple[int, int, int] = SIZES) -> dict[str, Any]:
+    """All figures; each round runs every contestant once, and the minimum of each counts. `sizes`: see `SIZES`."""
+    small, middle, large = sizes
+    world = {(n, LOAD): cnmt_inputs(n, LOAD) for n in sizes}
+    over = {(n, OVERLOAD): cnmt_inputs(n, OVERLOAD) for n in (small, middle)}
     contestants: dict[Any, Callable[[], Any]] = {key: (lambda x=inputs: run_world(x)) for key, inputs in (world | over).items()}
-    common = world[100_000, LOAD]
+    common = world[middle, LOAD]
     contestants["idiomatic"] = lambda: idiomatic.simulate(common)
     if ciw:
         contestants["ciw"] = lambda: ciw_model.simulate(common)
@@ -83,16 +86,17 @@ def measure(rounds: int, whole_processes: bool, ciw: bool = True) -> dict[str, A
             if key == "ciw" and number % 2:
                 continue  # 40 times as long as ours: every other round
             least[key] = min(least[key], cpu_s(work))
-    ours = least[100_000, LOAD]
+    ours = least[middle, LOAD]
     figures: dict[str, Any] = {
         "vs_idiomatic": least["idiomatic"] / ours,
         "vs_ciw": least["ciw"] / ours if ciw else None,
-        "scale_1m_over_10k": least[1_000_000, LOAD] / 1e6 / (least[10_000, LOAD] / 1e4),
-        "overload_100k_over_10k": least[100_000, OVERLOAD] / 1e5 / (least[10_000, OVERLOAD] / 1e4),
+        "scale_1m_over_10k": least[large, LOAD] / large / (least[small, LOAD] / small),
+        "overload_100k_over_10k": least[middle, OVERLOAD] / middle / (least[small, OVERLOAD] / small),
         "bytes_per_request": bytes_per_request(common),
         "identical_to_ciw": None,
         "largest_difference_to_ciw_s": None,
-        "us_per_request": ours / 1e5 * 1e6,
+        "us_per_request": ours / middle * 1e6,
+        "sizes": list(sizes),
         "rounds": rounds,
         "python": sys.version.split()[0],
     }
@@ -103,7 +107,7 @@ def measure(rounds: int, whole_processes: bool, ciw: bool = True) -> dict[str, A
         figures["largest_difference_to_ciw_s"] = difference
         figures["identical_to_ciw"] = difference <= 1e-9 and bool((trail.target == np.asarray(target)).all())
     if whole_processes:
-        figures |= measure_table1()
+        figures |= measure_table1(requests=middle)
     return figures
 
 
@@ -117,14 +121,15 @@ def bytes_per_request(inputs: WorldInputs) -> float:
         tracemalloc.stop()
 
 
-def measure_table1(rounds: int = 3) -> dict[str, float]:
-    """`simnmt run @table1` on two jobs over the idiomatic model at 100,000 requests: wall time of whole processes, in turn."""
+def measure_table1(rounds: int = 3, requests: int = SIZES[1]) -> dict[str, float]:
+    """`simnmt run @table1` on two jobs over the idiomatic model, both at `requests`: wall time of whole processes, in turn."""
     table1, yardstick = [], []
     command = shutil.which("simnmt", path=str(Path(sys.executable).parent)) or "simnmt"
+    size = ["--requests", str(requests)]
     for _ in range(rounds):
         with tempfile.TemporaryDirectory() as folder:
-            table1.append(_wall_s([command, "run", "@table1", "--jobs", "2", "--out", f"{folder}/run"]))
-        yardstick.append(_wall_s([sys.executable, "-m", "benchmarks.idiomatic", "--requests", "100000"]))
+            table1.append(_wall_s([command, "run", "@table1", "--jobs", "2", *size, "--out", f"{folder}/run"]))
+        yardstick.append(_wall_s([sys.executable, "-m", "benchmarks.idiomatic", *size]))
     return {
         "table1_over_idiomatic_process": float(np.median(table1) / np.median(yardstick)),
         "table1_wall_s": float(np.median(table1)),
@@ -144,8 +149,10 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
     parser.add_argument("--rounds", type=int, default=5, help="interleaved rounds (default 5)")
     parser.add_argument("--skip-table1", action="store_true", help="leave out the whole-process comparison")
+    help_sizes = "requests of the small, the common and the large world, for a quick look; the bars hold for the default"
+    parser.add_argument("--sizes", type=int, nargs=3, default=SIZES, metavar=("SMALL", "COMMON", "LARGE"), help=help_sizes)
     arguments = parser.parse_args()
-    figures = measure(arguments.rounds, whole_processes=not arguments.skip_table1)
+    figures = measure(arguments.rounds, whole_processes=not arguments.skip_table1, sizes=tuple(arguments.sizes))
     if arguments.json:
         print(json.dumps(figures, indent=1))
         return

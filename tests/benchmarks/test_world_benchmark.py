@@ -1,0 +1,115 @@
+"""The benchmark itself still runs, on worlds too small to time anything: which figures there are, and that they are numbers."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import world
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+SIZES = (100, 500, 1_000)
+RATIOS = ("vs_idiomatic", "vs_ciw", "scale_1m_over_10k", "overload_100k_over_10k")
+OF_TABLE1 = ("table1_over_idiomatic_process", "table1_wall_s", "idiomatic_process_wall_s", "table1_peak_mib")
+
+
+@pytest.fixture(scope="module")
+def figures() -> dict[str, Any]:
+    return world.measure(1, whole_processes=False, sizes=SIZES)
+
+
+@pytest.fixture
+def untimed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every contestant runs once and takes a second."""
+    monkeypatch.setattr(world, "cpu_s", lambda work: (work(), 1.0)[1])
+
+
+def are_positive_numbers(values: list[Any]) -> bool:
+    return all(isinstance(value, float) and math.isfinite(value) and value > 0 for value in values)
+
+
+def test_every_figure_is_there_and_is_a_number(figures: dict[str, Any]) -> None:
+    assert are_positive_numbers([figures[name] for name in (*RATIOS, "bytes_per_request", "us_per_request")])
+    assert (figures["sizes"], figures["rounds"]) == (list(SIZES), 1)
+
+
+def test_the_world_and_ciw_complete_every_request_at_the_same_moment(figures: dict[str, Any]) -> None:
+    assert figures["identical_to_ciw"] is True
+    assert 0.0 <= figures["largest_difference_to_ciw_s"] <= 1e-9
+
+
+def test_figures_survive_json(figures: dict[str, Any]) -> None:
+    assert json.loads(json.dumps(figures, allow_nan=False)) == figures
+
+
+def test_every_bar_is_about_a_figure(figures: dict[str, Any]) -> None:
+    assert set(world.BARS) <= {*figures, *OF_TABLE1}
+
+
+@pytest.mark.usefixtures("untimed")
+def test_a_difference_to_ciw_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    late_s, simulate = 1e-6, world.ciw_model.simulate
+
+    def late(inputs: Any) -> Any:
+        completion_s, target = simulate(inputs)
+        return completion_s + late_s, target
+
+    monkeypatch.setattr(world.ciw_model, "simulate", late)
+    figures = world.measure(1, whole_processes=False, sizes=(10, 20, 30))
+    assert figures["identical_to_ciw"] is False
+    assert figures["largest_difference_to_ciw_s"] == pytest.approx(late_s, rel=1e-3)
+
+
+@pytest.mark.usefixtures("untimed")
+def test_ratios_are_those_of_times_per_request() -> None:
+    figures = world.measure(1, whole_processes=False, sizes=(10, 20, 80))
+    assert figures["vs_idiomatic"] == figures["vs_ciw"] == 1.0
+    assert figures["scale_1m_over_10k"] == 1 / 8
+    assert figures["overload_100k_over_10k"] == 1 / 2
+    assert figures["us_per_request"] == 50_000
+
+
+@pytest.mark.usefixtures("untimed")
+def test_without_ciw_its_figures_are_empty() -> None:
+    figures = world.measure(1, whole_processes=False, ciw=False, sizes=(10, 20, 30))
+    assert figures["vs_ciw"] is figures["identical_to_ciw"] is figures["largest_difference_to_ciw_s"] is None
+    assert figures["vs_idiomatic"] > 0
+
+
+def test_asked_for_json_the_command_prints_nothing_else() -> None:
+    sizes = [str(size) for size in SIZES]
+    command = [sys.executable, "-m", "benchmarks.world", "--json", "--rounds", "1", "--skip-table1", "--sizes", *sizes]
+    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    assert json.loads(done.stdout)["identical_to_ciw"] is True
+
+
+def test_people_get_a_table_with_what_is_asked_of_each_figure(
+    figures: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: dict[str, Any] = {}
+
+    def measured(rounds: int, **options: Any) -> dict[str, Any]:
+        asked.update(options, rounds=rounds)
+        return figures
+
+    monkeypatch.setattr(world, "measure", measured)
+    monkeypatch.setattr(sys, "argv", ["benchmarks.world"])
+    world.main()
+    assert asked == {"rounds": 5, "whole_processes": True, "sizes": (10_000, 100_000, 1_000_000)}
+    lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert list(lines) == list(figures)
+    assert lines["vs_ciw"].endswith("asked: >= 20.0")
+    assert lines["identical_to_ciw"] == "True   asked: == True"
+
+
+def test_whole_processes_are_timed_too() -> None:
+    figures = world.measure_table1(rounds=1, requests=100)
+    assert tuple(figures) == OF_TABLE1
+    assert are_positive_numbers(list(figures.values()))
