@@ -1,0 +1,72 @@
+"""What the documentation points to is there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *(path for room in ("docs", "traces") for path in (ROOT / room).rglob("*.md"))])
+FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(\s*<?([^)\s>]+)[^)]*\)")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+ELSEWHERE = ("http://", "https://", "mailto:")
+
+
+def links(text: str) -> list[str]:
+    """Where a page's links and pictures go, code aside."""
+    return LINK.findall(re.sub(r"`[^`\n]*`", "", FENCE.sub("", text)))
+
+
+def anchors(text: str) -> set[str]:
+    """What a `#` can name in a page: its headings in small letters, blanks as hyphens, other signs left out."""
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in HEADING.findall(FENCE.sub("", text))}
+
+
+def broken(page: Path) -> list[str]:
+    """The links of a page that lead to no file of the checkout, or to no heading of it."""
+    found = []
+    for link in links(page.read_text(encoding="utf-8")):
+        if link.startswith(ELSEWHERE):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        there = target.exists() and target.is_relative_to(ROOT)
+        if not there or (anchor and anchor not in anchors(target.read_text(encoding="utf-8"))):
+            found.append(link)
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_relative_links_lead_to_files_that_exist(page: Path) -> None:
+    assert broken(page) == []
+
+
+def test_links_that_lead_nowhere_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "ROOT", tmp_path.resolve() / "root")
+    page = tmp_path / "root" / "page.md"
+    page.parent.mkdir()
+    (tmp_path / "outside.md").touch()
+    page.write_text(
+        "# What it is, then\n[good](page.md) [good](#what-it-is-then) ![good](https://example.org/x.png) `[code](none)`\n"
+        "```text\n[code](none)\n```\n[a](none.md) ![b](none.png 'title') [c](#nothing) [d](../outside.md)\n"
+    )
+    assert broken(page) == ["none.md", "none.png", "#nothing", "../outside.md"]
+
+
+def test_there_is_something_to_check() -> None:
+    assert {"README.md", "invariants.md", "scenario.md"} <= {page.name for page in PAGES}
+    assert {"docs/page.png", "docs/scenario.md"} <= set(links((ROOT / "README.md").read_text(encoding="utf-8")))
+
+
+def test_every_invariant_names_tests_that_exist() -> None:
+    text = (ROOT / "docs" / "invariants.md").read_text(encoding="utf-8")
+    table = [line for line in text.splitlines() if line.startswith("|")][2:]
+    assert len(table) > 10
+    for line in table:
+        _, _, where, _ = line.split("|")
+        named = re.findall(r"`([^`]+)`", where)
+        assert named, f"no test named in: {line}"
+        assert [name for name in named if not (ROOT / "tests" / name).is_file()] == []
