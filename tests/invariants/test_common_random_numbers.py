@@ -145,15 +145,19 @@ def test_each_replication_learns_anew(make_scenario: MakeScenario) -> None:
 
 
 def test_naives_intervals_hold_what_its_fit_adds(make_scenario: MakeScenario) -> None:
-    """Repeats of the whole experiment: their intervals must overlap nearly always."""
-    apart, intervals = 0, []
-    for seed in range(1, 13):
-        scenario = make_scenario(seed=seed, replications=5, policies={"edge": {}, "naive": {}}, fit={"share": 0.05})
+    """Repeats of the whole experiment: their intervals overlap. With one fit for all replications half of the pairs did not."""
+    networks = {"cp2": {"rtt": "@cp2"}}
+    devices = {"gateway": {"profile": "@tx2-bilstm"}, "cloud": {"profile": "@titan-xp-bilstm"}}
+    intervals = []
+    for seed in range(1, 7):
+        scenario = make_scenario(
+            seed=seed, requests=20_000, replications=5, networks=networks, devices=devices, policies={"edge": {}, "naive": {}}
+        )
         (row,) = [row for row in simnmt.run(scenario).comparisons if row["policy"] == "naive"]
         intervals.append((row["low_percent"], row["high_percent"]))
-    for (low, high), (other_low, other_high) in itertools.pairwise(intervals):
-        apart += low > other_high or high < other_low
-    assert apart <= 1
+    pairs = list(itertools.combinations(intervals, 2))
+    apart = sum(one[0] > other[1] or other[0] > one[1] for one, other in pairs)
+    assert apart <= len(pairs) / 10
 
 
 def truth_of(scenario: dict[str, Any], replication: int = 0) -> Truth:
