@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 from typing import Literal
 
 from simnmt.errors import InputError
+from simnmt.names import nearest
 
 Kind = Literal["traces/lengths", "traces/rtt", "calibration", "scenarios"]
 
@@ -39,7 +39,7 @@ def find(kind: Kind, name: str) -> Path:
     bare = name.removeprefix("@")
     known = names(kind)
     if bare not in known:
-        near = difflib.get_close_matches(bare, known, n=1)
-        hint = f"did you mean @{near[0]}?" if near else "known: " + ", ".join(f"@{other}" for other in known)
+        near = nearest(bare, known)
+        hint = f"did you mean @{near}?" if near else "known: " + ", ".join(f"@{other}" for other in known)
         raise InputError(f"@{bare}: nothing of that name is shipped under {kind}", remedy=hint)
     return folder(kind) / f"{bare}{_SUFFIX[kind]}"

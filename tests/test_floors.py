@@ -16,6 +16,8 @@ PACKAGE = Path(__file__).parents[1] / "simnmt"
 
 FLOORS = {
     "errors": -2,
+    "names": -2,
+    "files": -1,
     "streams": -1,
     "shipped": -1,
     "configuration": -1,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -84,8 +85,9 @@ def table(
 
     src_unit, tgt_unit = _units(unit)
     counts, dropped = read_corpus(src, tgt, src_unit=src_unit, tgt_unit=tgt_unit, filter=filter_name, name=name, origin=origin)
+    verb = "replaced" if os.path.lexists(out) else "wrote"
     write_table(out, counts)
-    print(f"wrote {out}: {len(counts.count):,} distinct pairs of lengths\npairs: {dropped}")
+    print(f"{verb} {out}: {len(counts.count):,} distinct pairs of lengths\npairs: {dropped}")
 
 
 def _units(unit: str) -> tuple[str, str]:

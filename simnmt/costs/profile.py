@@ -6,7 +6,6 @@ published figures, or synthetic.
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import reprlib
@@ -21,6 +20,8 @@ from simnmt.configuration import Configuration
 from simnmt.costs.plane import ExecutionPlane
 from simnmt.costs.residual import LognormalResidual
 from simnmt.errors import InputError
+from simnmt.files import written_whole
+from simnmt.names import nearest
 
 SCHEMA_VERSION = 1
 """Of the file's form; a reader refuses any other."""
@@ -141,7 +142,8 @@ class DeviceProfile(Configuration):
         return (src_len < src_low) | (src_len > src_high) | (tgt_len < tgt_low) | (tgt_len > tgt_high)
 
 
-_KEYS = sorted({key for part in Configuration.__subclasses__() if part.__module__ == __name__ for key in part.model_fields})
+_PARTS = (DeviceProfile, Device, Model, LengthUnit, ValidRange, Execution, Plane, Provenance)
+_KEYS = sorted({key for part in _PARTS for key in part.model_fields})
 """Every key that a profile may hold anywhere."""
 _MEND = "mend the file, or make the profile again"
 
@@ -180,17 +182,18 @@ def read_profile(path: str | os.PathLike[str]) -> DeviceProfile:
         said, remedy = first["msg"].removeprefix("Value error, "), _MEND
         if first["type"] == "extra_forbidden":
             name = str(first["loc"][-1])
-            near = [] if name in _KEYS else difflib.get_close_matches(name, _KEYS, n=1)
-            said, remedy = "unknown key here", f"did you mean {near[0]}?" if near else "remove it"
+            near = None if name in _KEYS else nearest(name, _KEYS)
+            said, remedy = "unknown key here", f"did you mean {near}?" if near else "remove it"
         raise ProfileError(f"{key}: {said}" if key else said, path=path, remedy=remedy) from None
 
 
 def write_profile(path: str | os.PathLike[str], profile: DeviceProfile) -> None:
-    """Write a profile whole, then rename it into place."""
-    target = Path(path)
-    partial = target.with_name(f".{target.name}.partial")
-    partial.write_text(profile.model_dump_json(indent=2) + "\n", encoding="utf-8")
-    partial.replace(target)
+    """Write a profile whole or not at all; raises `ProfileError` where the file cannot be written."""
+    try:
+        with written_whole(path) as partial:
+            partial.write_text(profile.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise ProfileError(f"cannot be written: {error.strerror}", path=path, remedy="choose another folder") from None
 
 
 def _refuse_constant(name: str) -> float:

@@ -7,18 +7,18 @@ understood, other comments are kept as notes; the writer adds `# simnmt rtt seri
 from __future__ import annotations
 
 import csv
-import difflib
 import math
 import os
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simnmt.files import written_whole
+from simnmt.names import nearest
 from simnmt.network.errors import TraceError
 from simnmt.network.rtt_series import Kind, RttSeries
 
@@ -108,18 +108,12 @@ def write_rtt_csv(
     rtt_ms = series.rtt_s * 1e3 if decimals is None else np.round(series.rtt_s * 1e3, decimals)
     columns = zip(series.time_s.tolist(), rtt_ms.tolist(), strict=True)
     rows = [f"{time_s!r},{rtt!r}" for time_s, rtt in columns]
-    target = Path(path)
-    # Beside the target, so that the rename stays within one file system.
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
-        part.write_text("\n".join([*header, "time_s,rtt_ms", *rows]) + "\n", encoding="utf-8", newline="\n")
-        part.replace(target)
+        with written_whole(path) as partial:
+            partial.write_text("\n".join([*header, "time_s,rtt_ms", *rows]) + "\n", encoding="utf-8", newline="\n")
     except OSError as error:
         what = f"cannot be written: {error.strerror}"
         raise TraceError(what, path=path, remedy="choose another folder") from None
-    finally:
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
 
 
 def _check_unit(rtt_s: NDArray[np.float64], column: str, unit: str, path: str | os.PathLike[str]) -> None:
@@ -187,8 +181,8 @@ class _Rows:
         if all(_is_number(name) for name in self.names):
             what = "the first row holds numbers, not column names"
             raise self.wrong(what, here, 0, f"name the columns above it: {column}, ...")
-        near = difflib.get_close_matches(column, self.names, n=1)
-        hint = f"did you mean {near[0]}?" if near else "columns: " + ", ".join(self.names[:8])
+        near = nearest(column, self.names)
+        hint = f"did you mean {near}?" if near else "columns: " + ", ".join(self.names[:8])
         raise self.wrong(f"no column {column}", here, 0, hint)
 
     def __iter__(self) -> Iterator[tuple[int, list[str]]]:

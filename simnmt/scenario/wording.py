@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping
+
+from simnmt.names import nearest
 
 Location = tuple[str | int, ...]
 """Where a value lies in the data: keys of mappings and indices of lists, from the top."""
@@ -65,8 +66,8 @@ def near(word: object, known: Iterable[str]) -> str | None:
     if not isinstance(word, str):
         return None
     folded = {_folded(name): name for name in known}
-    matches = difflib.get_close_matches(_folded(word), folded, n=1)
-    return folded[matches[0]] if matches else None
+    match = nearest(_folded(word), folded)
+    return None if match is None else folded[match]
 
 
 def _folded(name: str) -> str:

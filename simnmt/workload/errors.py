@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
+from simnmt import names
 from simnmt.errors import InputError
 
 
@@ -15,5 +15,5 @@ class CorpusError(InputError):
 def nearest(name: str, known: Iterable[str]) -> str:
     """A remedy for a name that is not among the `known` ones."""
     listed = list(known)
-    near = difflib.get_close_matches(name, listed, n=1)
-    return f"did you mean {near[0]}?" if near else "known: " + ", ".join(listed)
+    near = names.nearest(name, listed)
+    return f"did you mean {near}?" if near else "known: " + ", ".join(listed)

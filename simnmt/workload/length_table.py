@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simnmt import streams
+from simnmt.files import written_whole
 from simnmt.workload.counting import counter
 from simnmt.workload.errors import CorpusError
 from simnmt.workload.text_lines import TextLines
@@ -161,15 +160,12 @@ def write_table(path: str | os.PathLike[str], table: LengthTable) -> None:
             "",
         ]
     )
-    target = Path(path)
     try:
-        with tempfile.TemporaryDirectory(prefix=".simnmt-", dir=target.parent) as folder:
-            whole = Path(folder) / target.name
-            whole.write_bytes(text.encode())
-            whole.replace(target)
+        with written_whole(path) as partial:
+            partial.write_bytes(text.encode())
     except OSError as error:
         remedy = "name a file in a folder that exists and that you may write to"
-        raise CorpusError(f"cannot be written: {error.strerror or error}", path=target, remedy=remedy) from None
+        raise CorpusError(f"cannot be written: {error.strerror or error}", path=path, remedy=remedy) from None
 
 
 def read_table(path: str | os.PathLike[str]) -> LengthTable:

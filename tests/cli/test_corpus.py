@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -91,3 +92,32 @@ def test_a_table_stands_in_for_its_corpus(folder: Path, simnmt: Callable[..., An
     assert simnmt("run", "small.yaml", "--out", "one").status == 0
     assert simnmt("run", "small.yaml", *table, "--out", "two").status == 0
     assert Path("one/requests.parquet").read_bytes() == Path("two/requests.parquet").read_bytes()
+
+
+def test_a_table_says_what_it_replaced(folder: Path, simnmt: Callable[..., Any]) -> None:
+    for verb in ("wrote", "replaced"):
+        done = simnmt("corpus", "table", "news.de", "news.en", "--out", "t.csv")
+        assert (done.status, done.err) == (0, "")
+        assert done.out.startswith(f"{verb} t.csv: ")
+
+
+@pytest.mark.parametrize(
+    ("out", "why"),
+    [
+        ("/proc/x", "No such file or directory"),
+        (".", "Is a directory"),
+        ("none/t.csv", "No such file or directory"),
+        ("news.de/t.csv", "Not a directory"),
+        ("x" * 300, "File name too long"),
+        ("pipe", "not a regular file"),
+    ],
+)
+def test_a_table_that_cannot_be_written_is_told_in_one_line(
+    folder: Path, simnmt: Callable[..., Any], tree: Callable[..., Any], out: str, why: str
+) -> None:
+    os.mkfifo("pipe")
+    before = tree(folder)
+    done = simnmt("corpus", "table", "news.de", "news.en", "--out", out)
+    remedy = "name a file in a folder that exists and that you may write to"
+    assert (done.status, done.out, done.err) == (2, "", f"simnmt: {out}: cannot be written: {why} ({remedy})\n")
+    assert tree(folder) == before
