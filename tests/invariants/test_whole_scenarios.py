@@ -12,6 +12,8 @@ import pandas as pd
 import pytest
 
 import simnmt
+from simnmt.costs import write_profile
+from simnmt.scenario import unit as unit_module
 
 MakeScenario = Callable[..., dict[str, Any]]
 
@@ -225,3 +227,70 @@ def test_every_unit_is_reported_once(make_scenario: MakeScenario) -> None:
     networks = {"a": {"rtt": {"constant_ms": 50}}, "b": {"rtt": {"constant_ms": 90}}}
     simnmt.run(make_scenario(networks=networks, requests=50), progress=lambda done, units: steps.append((done, units)))
     assert steps == [(1, 4), (2, 4), (3, 4), (4, 4)]
+
+
+def test_what_crosses_the_link_is_counted_by_the_servers_vocabulary(
+    tmp_path: Path, make_scenario: MakeScenario, make_profile: Callable[..., Any]
+) -> None:
+    """CNMT-03: three bytes a token for 250,000 words, two for 50,000."""
+    networks = {"slow": {"rtt": {"constant_ms": 50}, "uplink_mbps": 0.1, "downlink_mbps": 0.1}}
+    transfer_s, notes = {}, {}
+    for vocab in (50_000, 250_000):
+        scenario = make_scenario(networks=networks, requests=50)
+        cloud = make_profile((0.0002, 0.002, 0.005), name="cloud", model={"name": f"of {vocab} words", "vocab": vocab})
+        write_profile(tmp_path / "cloud.json", cloud)
+        result = simnmt.run(scenario)
+        log = result.cells[0].logs["cloud"]
+        transfer_s[vocab] = log["t_tx_s"]
+        tokens = log["src_len"] + log["tgt_len"]
+        notes[vocab] = [note for note in result.notes if "different models" in note]
+    np.testing.assert_allclose(transfer_s[50_000], 0.05 + 8 * 2 * tokens / 1e5)
+    np.testing.assert_allclose(transfer_s[250_000], 0.05 + 8 * 3 * tokens / 1e5)
+    assert len(notes[250_000]) == 1
+
+
+def test_the_first_estimate_is_the_rtt_where_the_replication_begins(
+    tmp_path: Path, make_scenario: MakeScenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not where the trace begins: the other replications begin elsewhere on it."""
+    (tmp_path / "rtt.csv").write_text("time_s,rtt_ms\n" + "".join(f"{second},{10 + second}\n" for second in range(100)))
+    begun: list[float] = []
+    simulate = unit_module.simulate
+
+    def watched(*arguments: Any, initial_transfer_s: float, **keywords: Any) -> Any:
+        begun.append(initial_transfer_s)
+        return simulate(*arguments, initial_transfer_s=initial_transfer_s, **keywords)
+
+    monkeypatch.setattr(unit_module, "simulate", watched)
+    networks = {"ramp": {"rtt": str(tmp_path / "rtt.csv")}}
+    simnmt.run(make_scenario(networks=networks, requests=20, replications=4, policies={"cnmt": {}}))
+    assert begun[0] == 0.010
+    assert len(set(begun)) == 4
+    set_by_hand = {"cnmt": {"initial_transfer_ms": 33}}
+    simnmt.run(make_scenario(networks=networks, requests=20, replications=2, policies=set_by_hand))
+    assert begun[4:] == [0.033, 0.033]
+
+
+def test_lengths_that_do_not_determine_a_plane_are_told(tmp_path: Path, make_scenario: MakeScenario) -> None:
+    """CNMT-05: target lengths that follow from source lengths warn, and the run goes on."""
+    (tmp_path / "src.txt").write_text("".join("w " * n + "\n" for n in range(1, 31)) * 10)
+    (tmp_path / "tgt.txt").write_text("".join("w " * 2 * n + "\n" for n in range(1, 31)) * 10)
+    files = {"source": str(tmp_path / "src.txt"), "target": str(tmp_path / "tgt.txt"), "src_unit": "word", "tgt_unit": "word"}
+    result = simnmt.run(make_scenario(workloads={"twice": {"lengths": files}}, requests=50))
+    assert [note for note in result.notes if "do not determine" in note] != []
+    assert {fit["collinear"] for fit in result.fits if "collinear" in fit} == {True}
+
+
+def test_a_paper_s_table_is_set_beside_its_own_protocol_alone(make_scenario: MakeScenario) -> None:
+    networks = {"cp1": {"rtt": "@cp1"}}
+    beside = simnmt.run(make_scenario(networks=networks, requests=50, published="cnmt-table-1"))
+    assert [table.title for table in beside.tables] == ["C-NMT, Table I: change of total time, %"]
+    for other in (
+        {"workloads": poisson(5.0), "networks": networks},
+        {"networks": {"cp1": {"rtt": "@cp1", "clock": "own"}}},
+        {"networks": {"office": {"rtt": "@cp1"}}},
+        {"networks": networks, "policies": {"naive": {}}},
+    ):
+        result = simnmt.run(make_scenario(requests=50, published="cnmt-table-1", **other))
+        assert result.tables == []
+        assert [note for note in result.notes if "Table I is not set beside" in note] != []
