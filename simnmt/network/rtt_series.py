@@ -101,21 +101,3 @@ def lag_1_autocorrelation(values: NDArray[np.float64]) -> float | None:
     power = float(np.dot(centred, centred))
     alike = power <= len(values) * (1e-12 * float(np.abs(values).max())) ** 2
     return None if len(values) < 3 or alike else float(np.dot(centred[:-1], centred[1:])) / power
-
-
-def describe(series: RttSeries) -> dict[str, float | int | str | None]:
-    """What a person wants to know of a series first, in milliseconds where it is an RTT."""
-    spacing_s = float(np.median(np.diff(series.time_s))) if len(series.time_s) > 1 else None
-    shares = {"p5": 0.05, "p50": 0.5, "p95": 0.95, "p99": 0.99, "max": 1.0}
-    quantiles = np.quantile(series.rtt_s, list(shares.values())) * 1e3
-    return {
-        "name": series.name,
-        "kind": series.kind,
-        "samples": len(series.rtt_s),
-        "lost": series.lost,
-        "duration_s": series.duration_s,
-        "median_spacing_s": spacing_s,
-        "mean_ms": series.mean_s * 1e3,
-        **{f"{share}_ms": float(value) for share, value in zip(shares, quantiles, strict=True)},
-        "lag_1_autocorrelation": lag_1_autocorrelation(series.rtt_s),
-    }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +32,6 @@ class PublishedTable:
     """As many texts in each as there are columns."""
     notes: Sequence[str] = ()
     """Slips of the paper, how ours came about: one sentence each."""
-    spans: Sequence[tuple[str, int]] = ()
-    """An upper header (text, columns spanned) that keeps published and ours apart; the columns' count, or nothing."""
 
 
 def render(result: RunResult, *, published_tables: Sequence[PublishedTable] = ()) -> str:
@@ -62,7 +59,6 @@ def render(result: RunResult, *, published_tables: Sequence[PublishedTable] = ()
         series=_once((cell.network, cell) for cell in result.cells),
         devices=_once((cell.workload, cell) for cell in result.cells),
         published_tables=published_tables,
-        span_starts=_span_starts,
         grouped=lambda count: number(count, 0),
         fixed=lambda value: number(value, 3) if is_number(value) else DASH,
         style=_asset("page.css"),
@@ -107,12 +103,6 @@ def _once(named: Any) -> dict[str, Cell]:
     for name, cell in named:
         found.setdefault(name, cell)
     return found
-
-
-def _span_starts(spans: Sequence[tuple[str, int]]) -> list[int]:
-    """Columns at which a new span of the upper header begins, the first span's aside."""
-    ends = list(accumulate(columns for _, columns in spans))
-    return ends[:-1]
 
 
 def _asset(name: str) -> Markup:

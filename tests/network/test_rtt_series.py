@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simnmt.network.errors import TraceError
-from simnmt.network.rtt_series import RttSeries, constant, describe
+from simnmt.network.rtt_series import RttSeries, constant
 
 
 def series(times: list[float], rtts: list[float]) -> RttSeries:
@@ -132,11 +132,3 @@ def test_columns_that_make_no_function_of_time_are_refused(times, rtts) -> None:
 def test_a_lookup_at_no_time_is_refused(when: float) -> None:
     with pytest.raises(TraceError, match="not finite"):
         THREE.at(np.array([0.0, when]))
-
-
-def test_the_description_says_what_the_series_holds() -> None:
-    said = describe(series([0, 1, 2, 3], [0.1, 0.2, 0.1, 0.2]))
-    assert said["p50_ms"] == pytest.approx(150)
-    assert said["mean_ms"] == pytest.approx(150)
-    assert said["lag_1_autocorrelation"] == pytest.approx(-0.75)
-    assert describe(constant(0.05))["lag_1_autocorrelation"] is None

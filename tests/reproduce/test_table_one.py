@@ -62,8 +62,3 @@ def test_the_wide_table_shows_both_origins_under_the_papers_names(published_rows
         "CP2 Oracle": "+13.25",
     }
     assert rows[1]["CP1 GW"] == "+11.74"
-
-
-def test_the_largest_reductions_are_the_26_44_and_36_per_cent_of_the_abstract(published_rows: Rows) -> None:
-    reductions = table_one.largest_reductions(table_one.compare(published_rows))
-    assert [r["published_percent"] for r in reductions] == [26.15, 44.32, 35.66]

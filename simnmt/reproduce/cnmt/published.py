@@ -11,9 +11,6 @@ REFERENCE = (
     "doi 10.1109/ISCAS48785.2022.9937603, Table I"
 )
 
-KIND = "published"
-"""The label under which these numbers are shown, beside `measured`, `inferred` and `synthetic` ones."""
-
 WORKLOADS = ("de-en", "fr-en", "en-zh")
 NETWORKS = ("cp1", "cp2")
 POLICIES = ("naive", "cnmt")

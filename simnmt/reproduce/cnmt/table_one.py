@@ -99,20 +99,3 @@ def as_text(cells: Iterable[Mapping[str, Any]]) -> str:
             f"mean absolute difference over {len(cells)} cells: {mean:.2f} points",
         ]
     )
-
-
-def largest_reductions(cells: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Per data set, the most C-NMT saves against a single device: the paper's 26, 44 and 36 %, and ours."""
-    cells = [c for c in cells if c["policy"] == "cnmt" and c["baseline"] in ("edge", "cloud")]
-    reductions = []
-    for workload in published.WORKLOADS:
-        of_workload = [c for c in cells if c["workload"] == workload]
-        if of_workload:
-            reductions.append(
-                {
-                    "workload": workload,
-                    "published_percent": max(-c["published_percent"] for c in of_workload),
-                    "ours_percent": max(-c["ours_percent"] for c in of_workload),
-                }
-            )
-    return reductions
