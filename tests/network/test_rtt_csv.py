@@ -184,7 +184,9 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
 
 def test_twelve_thousand_rows_are_read_in_a_blink(file: Path) -> None:
     file.write_text(HEAD + "".join(f"{240 * i},{50 + i % 7}.125\n" for i in range(12_000)))
-    read_rtt_csv(file)
-    start = time.process_time()
-    assert len(read_rtt_csv(file).rtt_s) == 12_000
-    assert time.process_time() - start < 0.2
+    took = []
+    for _ in range(5):
+        began = time.process_time()
+        assert len(read_rtt_csv(file).rtt_s) == 12_000
+        took.append(time.process_time() - began)
+    assert min(took) < 0.2  # 0.012 on an idle machine

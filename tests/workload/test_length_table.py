@@ -171,7 +171,7 @@ def test_a_hundred_thousand_requests_are_drawn_in_milliseconds() -> None:
         began = time.process_time()
         table.sample(1, 0, "lengths", 100_000)
         took.append(time.process_time() - began)
-    assert min(took) < 0.030  # 0.006 on an idle machine
+    assert min(took) < 0.080  # 0.007 on an idle machine
 
 
 # --- the file ---
