@@ -24,9 +24,19 @@ class RunKey:
     replication: int
 
 
-def measure(log: Log, best_target: np.ndarray) -> dict[str, float | None]:
-    """The numbers of one run. `best_target`: where each request's execution plus transfer is truly least, queues left out."""
+def measure(log: Log, best_target: np.ndarray, workers: int | None = None) -> dict[str, float | None]:
+    """The numbers of one run.
+
+    `best_target`: where each request's execution plus transfer is truly least, queues left out. `workers`: of the cloud server;
+    None back to back, where nothing ever waits. A load is the work that a device gets over the work that it could do until the
+    last request arrives; from 1 on its queue grows as long as the run lasts.
+    """
     latency_s = np.asarray(log["latency_s"], np.float64)
+    loads: dict[str, float | None] = {"gateway_load": None, "cloud_load": None}
+    if workers is not None:
+        until_s = float(log["arrival_s"].max())
+        for target, (name, parallel) in enumerate(zip(loads, (1, workers), strict=True)):
+            loads[name] = float(log["t_exe_s"][log["target"] == target].sum()) / (parallel * until_s)
     return {
         "total_latency_s": float(latency_s.sum()),
         "mean_latency_s": float(latency_s.mean()),
@@ -37,6 +47,7 @@ def measure(log: Log, best_target: np.ndarray) -> dict[str, float | None]:
         "mean_execution_s": float(log["t_exe_s"].mean()),
         "mean_transfer_s": float(log["t_tx_s"].mean()),
         "mean_estimate_age_s": float(log["rtt_estimate_age_s"].mean()),
+        **loads,
         "makespan_s": float((log["arrival_s"] + latency_s).max()),
     }
 

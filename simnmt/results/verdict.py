@@ -29,7 +29,8 @@ class Reason:
     transfer_s: float
     """Mean transfer time on this network."""
     kept: str
-    """Lengths that the rule keeps at the gateway at that transfer time, such as `up to 17 words`; empty if it never changes."""
+    """Lengths that C-NMT's rule keeps at the gateway at that transfer time, such as `up to 17 tokens`; empty if it never
+    changes its mind, or if the sentence is about another rule."""
     best_offloaded_share: float
     """Share of requests whose execution plus transfer is truly least in the cloud."""
     queues: bool
@@ -61,10 +62,12 @@ def verdict(workload: str, network: str, rows: Sequence[Row], comparisons: Seque
     baseline = min(rivals, key=totals.__getitem__)
     pair = next(row for row in comparisons if row["policy"] == roles.subject and row["baseline"] == baseline)
     record |= {key: pair[key] for key in ("baseline", "change_percent", "low_percent", "high_percent")}
+    subject = next(row for row in rows if row["policy"] == roles.subject)
     # A reason why it wins; where it does not, the same facts explain nothing and only describe.
     link = ", because" if pair["change_percent"] < 0.0 and pair["verdict"] != "not distinguishable" else ";"
-    described = _described(reason, share if trivial else None)
-    return {**record, "sentence": f"{place}: {_outcome(roles.subject, baseline, pair)}{link} {described}."}
+    described = f"with a transfer of {reason.transfer_s * 1e3:.0f} ms {_deed(subject, reason)}, {_best(oracle_share, reason)}"
+    overload = _overload([row for row in rows if row["policy"] in (roles.subject, baseline)])
+    return {**record, "sentence": f"{place}: {_outcome(roles.subject, baseline, pair)}{link} {described}.{overload}"}
 
 
 def _outcome(subject: str, baseline: str, pair: Row) -> str:
@@ -82,16 +85,28 @@ def _outcome(subject: str, baseline: str, pair: Row) -> str:
     return f"{subject} {beats} {better} by {abs(change):.2f} % [{smaller:.2f}, {larger:.2f}]"
 
 
-def _described(reason: Reason, trivial_share: float | None) -> str:
-    """`trivial_share`: the oracle's, where the choice is nearly trivial; with queues it differs from what is fastest alone."""
-    share = 100.0 * reason.best_offloaded_share
-    link = f"a transfer of {reason.transfer_s * 1e3:.0f} ms"
-    fastest = f"the cloud is truly faster for {share:.0f} % of the requests"
-    if reason.queues:
-        fastest += ", queues left out"
-    if trivial_share is not None:
-        where = "the gateway" if trivial_share < TRIVIAL_BELOW else "the cloud"
-        return f"with {link} {fastest}, and {where} is almost always right"
-    if not reason.kept:
-        return f"with {link} the rule never changes its mind, though {fastest}"
-    return f"with {link} sentences of {reason.kept} are better kept at the gateway and {fastest}"
+def _deed(subject: Row, reason: Reason) -> str:
+    """What the policy did with the requests."""
+    away = subject["offloaded_share"]
+    if away in (0.0, 1.0):
+        return f"it sends {'everything' if away else 'nothing'} away"
+    mostly = f"mostly keeps sentences of {reason.kept} at the gateway and " if reason.kept else ""
+    return f"it {mostly}sends {100.0 * away:.0f} % away"
+
+
+def _best(oracle_share: float | None, reason: Reason) -> str:
+    """What would have been best."""
+    if oracle_share is not None:
+        return f"where the oracle sends {100.0 * oracle_share:.0f} %"
+    left_out = ", queues left out," if reason.queues else ""
+    return f"where the cloud{left_out} is truly faster for {100.0 * reason.best_offloaded_share:.0f} %"
+
+
+def _overload(rows: Sequence[Row]) -> str:
+    """A sentence per device that is asked for more than it can do."""
+    return "".join(
+        f" Under {row['policy']} the {device} is overloaded (load {load:.2f}): its queue grows as long as the run lasts."
+        for row in rows
+        for device in ("gateway", "cloud")
+        if (load := row.get(f"{device}_load")) is not None and load >= 1.0
+    )

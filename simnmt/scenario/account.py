@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from simnmt.results.summary import Row
@@ -51,15 +51,16 @@ def fits(case: Case, learnt: Learnt) -> Iterator[Row]:
         yield row
 
 
-def notes(plan: Plan, learnt: dict[str, Learnt]) -> list[str]:
-    """What a reader must know to judge the numbers; `learnt`: by workload, replication 0's."""
+def notes(plan: Plan, learnt: dict[str, Learnt], rows: Sequence[Row]) -> list[str]:
+    """What a reader must know to judge the numbers; `learnt`: by workload, replication 0's; `rows`: the summary's."""
     said: list[str] = []
     for case in plan.cases.values():
         said += _of_lengths(plan, case, learnt[case.name])
         said += _of_devices(case, learnt[case.name])
     for link in plan.links.values():
-        lost = f"; {link.rtt.lost} lost samples held at the value before" if link.rtt.lost else ""
+        lost = f"; lost samples: {link.rtt.lost}, held at the value before" if link.rtt.lost else ""
         said.append(f"{link.rtt.name}: {link.rtt.kind} RTT series, mean {link.rtt.mean_s * 1e3:.1f} ms{lost}.")
+    said += _of_overload(rows)
     if plan.scenario.replications == 1:
         said.append("One replication: no intervals, no word on whether a difference is chance.")
     return said
@@ -100,3 +101,19 @@ def _of_devices(case: Case, learnt: Learnt) -> Iterator[str]:
     models = list(dict.fromkeys(profile.model.name for profile in case.profiles))
     if len(models) > 1:
         yield f"{case.name}: the devices run different models ({', '.join(models)}); only latency is compared, not quality."
+
+
+def _of_overload(rows: Sequence[Row]) -> Iterator[str]:
+    """Where a queue grows without bound there is no mean to be known, only what happened until the run ended."""
+    for device in DEVICES:
+        for workload, network in dict.fromkeys((row["workload"], row["network"]) for row in rows):
+            overloaded = [
+                f"{row['policy']} ({row[f'{device}_load']:.2f})"
+                for row in rows
+                if (row["workload"], row["network"]) == (workload, network) and (row[f"{device}_load"] or 0.0) >= 1.0
+            ]
+            if overloaded:
+                yield (
+                    f"{workload} on {network}: no steady state, for the {device}'s load is 1 or more under "
+                    f"{', '.join(overloaded)}; latencies there depend on how long the run lasts."
+                )

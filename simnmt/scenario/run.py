@@ -76,7 +76,7 @@ def _result(plan: Plan, units: list[Unit], results: list[UnitResult]) -> RunResu
         verdicts=verdicts,
         fits=[row for case in plan.cases.values() for row in fits(case, learnt[case.name])],
         cells=[_cell(plan, unit, result) for unit, result in zip(units, results, strict=True) if unit.replication == 0],
-        notes=notes(plan, learnt),
+        notes=notes(plan, learnt, table),
         scenario=scenario.model_dump(mode="json"),
     )
 
@@ -119,7 +119,8 @@ def _reason(scenario: Scenario, workload: str, learnt: Learnt, results: list[Uni
     gateway, cloud = learnt.planes
     border = threshold(gateway, cloud, line.slope, line.offset, transfer_s)
     kept = ""
-    if border.kept in ("up to", "from") and border.src_len > 0:
+    subject = scenario.policies[_roles(scenario).subject]
+    if isinstance(subject, CNmtPolicy) and border.kept in ("up to", "from") and border.src_len > 0:
         kept = f"{border.kept} {border.src_len:.0f} tokens"
     return Reason(
         transfer_s=transfer_s,

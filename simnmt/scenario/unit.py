@@ -77,6 +77,7 @@ def run_unit(unit: Unit) -> UnitResult:
     learnt = learn(unit.case, unit.scenario.fit, unit.scenario.seed, unit.replication)
     drawn = _draw(unit, learnt)
     truth = drawn.truth
+    workers = None if drawn.requests.arrival_s is None else unit.scenario.devices.cloud.workers
     numbers: dict[RunKey, dict[str, float | None]] = {}
     passages: dict[str, Passage] = {}
     for name, configuration in unit.scenario.policies.items():
@@ -84,7 +85,7 @@ def run_unit(unit: Unit) -> UnitResult:
         transfer_s = truth.transfer_s if passage.own_clock is None else passage.own_clock[0]
         best = np.where(truth.gateway_s <= truth.cloud_s + transfer_s, GATEWAY, CLOUD)
         key = RunKey(unit.case.name, unit.network, name, unit.replication)
-        numbers[key] = measure(request_log(truth, passage), best)
+        numbers[key] = measure(request_log(truth, passage), best, workers)
         if unit.replication == 0:
             passages[name] = passage
     offloading = truth.gateway_s > truth.cloud_s + truth.transfer_s

@@ -294,3 +294,14 @@ def test_a_paper_s_table_is_set_beside_its_own_protocol_alone(make_scenario: Mak
         result = simnmt.run(make_scenario(requests=50, published="cnmt-table-1", **other))
         assert result.tables == []
         assert [note for note in result.notes if "Table I is not set beside" in note] != []
+
+
+def test_a_device_that_is_asked_for_more_than_it_can_do_is_named(make_scenario: MakeScenario) -> None:
+    light, heavy = (simnmt.run(make_scenario(workloads=poisson(rate_rps))) for rate_rps in (1.0, 40.0))
+    assert [note for note in light.notes if "no steady state" in note] == []
+    (note,) = [note for note in heavy.notes if "the gateway's load is 1 or more" in note]
+    load = rows_by_policy(heavy)["edge"]["gateway_load"]
+    assert load > 1.0
+    assert f"edge ({load:.2f})" in note
+    work_s = heavy.cells[0].logs["edge"]["t_exe_s"].sum() / heavy.cells[0].logs["edge"]["arrival_s"].max()
+    assert load == pytest.approx(work_s, rel=0.1)  # of replication 0, the row's of both

@@ -91,8 +91,18 @@ def test_the_numbers_of_that_run() -> None:
         "mean_execution_s": 0.625,
         "mean_transfer_s": 2.75,
         "mean_estimate_age_s": 0.75,
+        "gateway_load": None,
+        "cloud_load": None,
         "makespan_s": 11.5,
     }
+
+
+def test_a_load_is_work_over_what_could_be_done_until_the_last_arrival() -> None:
+    """One second at the gateway, three half seconds in the cloud, in three seconds."""
+    log = request_log(truth(), PASSAGE)
+    numbers = measure(log, PASSAGE.target, workers=2)
+    assert numbers["gateway_load"] == pytest.approx(1 / 3)
+    assert numbers["cloud_load"] == pytest.approx(1.5 / (2 * 3))
 
 
 def test_regret_is_taken_within_a_replication_and_may_be_negative() -> None:
