@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from simnmt.results.result import RunResult
 
 
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]
+
+
 def __getattr__(name: str) -> Any:
     # Imported on first use, so that `simnmt --help` waits for no numpy.
     homes = {"run": "simnmt.api", "InputError": "simnmt.errors", "RunResult": "simnmt.results.result"}

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from simnmt import __version__
+from simnmt.errors import InputError
 from simnmt.results import run_directory as files
 from simnmt.results.result import RunResult
 from simnmt.scenario.build import build, input_files
@@ -42,6 +43,8 @@ def run(
     one with a name of its own in that folder. `jobs`: processes; with more than one, a script must call this below
     `if __name__ == "__main__":`. Raises `simnmt.errors.InputError` for whatever is wrong with the input.
     """
+    if jobs < 1:
+        raise InputError(f"jobs: {jobs} processes", remedy="give 1 or more")
     options = {"requests": requests, "replications": replications, "seed": seed}
     given = [Override.of(key, value, f"--{key} {value}") for key, value in options.items() if value is not None]
     started = time.time()

@@ -67,6 +67,8 @@ def fit(
     print(f"pairs: {dropped}")
     if line.remark:
         print(f"note: {line.remark}")
+    if 2 * dropped.pairs_dropped > dropped.pairs_read:
+        print("note: most pairs were dropped; does --unit fit both languages (Chinese: word:mixed), and do lines pair up?")
 
 
 @app.command()

@@ -1,6 +1,6 @@
 """RTT series as CSV: one reader for any file with a time and an RTT column, one writer.
 
-A file may open with `#` lines. `# kind: measured|synthetic|constant`, `# source: ...` and `# lost: 3` are
+A file may open with `#` lines. `# kind: measured|synthetic|constant|unstated`, `# source: ...` and `# lost: 3` are
 understood, other comments are kept as notes; the writer adds `# simnmt rtt series, version 1`.
 """
 
@@ -156,7 +156,7 @@ class _Rows:
             self.notes[key.strip().lower()] = value.strip()
 
     def _kind(self) -> Kind:
-        said = self.notes.get("kind", "measured")
+        said = self.notes.get("kind", "unstated")
         for kind in get_args(Kind):
             if said == kind:
                 return kind  # type: ignore[no-any-return]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from simnmt.network.errors import TraceError
 
-Kind = Literal["measured", "synthetic", "constant"]
+Kind = Literal["measured", "synthetic", "constant", "unstated"]
 
 _LONE_SAMPLE_LAP_S = 1.0
 
@@ -29,7 +29,7 @@ class RttSeries:
 
     name: str
     kind: Kind
-    """Whether somebody measured it, a process drew it, or it is one number."""
+    """Whether somebody measured it, a process drew it, it is one number, or nobody says."""
     source: str
     """Where it came from, in words."""
     time_s: NDArray[np.float64]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -84,7 +85,7 @@ class Cell:
     """Policy -> request log."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class RunResult:
     """The result of a scenario."""
 
@@ -131,6 +132,15 @@ class RunResult:
             for policy, log in cell.logs.items()
         ]
         return pd.concat(frames, ignore_index=True).astype(dict.fromkeys(("workload", "network", "policy"), "category"))
+
+    def __repr__(self) -> str:
+        """The answer, not its 150 kilobytes of numbers: these stand in `summary`, `differences` and `requests`."""
+        return "\n".join([f"RunResult({self.name!r}, seed {self.seed})", *(verdict["sentence"] for verdict in self.verdicts)])
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows it: the verdicts over the summary; names are escaped."""
+        sentences = "".join(f"<p>{html.escape(verdict['sentence'])}</p>" for verdict in self.verdicts)
+        return sentences + self.summary.to_html(index=False, float_format="{:.4g}".format)
 
     def document(self) -> dict[str, Any]:
         """What summary.json holds."""

@@ -45,7 +45,7 @@ class FitConfiguration(Configuration):
 
     share: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.1
     """Share of the corpus's pairs that is set apart for fitting the length regression and the planes."""
-    inferences: Annotated[int, Field(ge=0)] = 10_000
+    inferences: Annotated[int, Field(ge=0, le=10_000_000)] = 10_000
     """Simulated calibration inferences per device, from which policies fit their planes (CNMT-05); 0: the profile's planes."""
 
 

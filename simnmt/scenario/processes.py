@@ -86,7 +86,10 @@ def _told_of_death() -> Iterator[None]:
     try:
         yield
     except (EOFError, OSError):
-        raise SimnmtError("a process of the run died, perhaps for lack of memory (give fewer --jobs or --requests)") from None
+        raise SimnmtError(
+            "a process of the run died, perhaps for lack of memory (give fewer jobs or requests; a script must call "
+            "simnmt.run below `if __name__ == '__main__':`)"
+        ) from None
 
 
 def _serve(work: Callable[[Task], Answer], pipe: Connection) -> None:

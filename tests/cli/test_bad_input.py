@@ -111,7 +111,11 @@ def refused(folder: Path, simnmt: Callable[..., Any], tree: Callable[..., Any]) 
             "{cloud}{here}/missing.json: cannot read the profile: No such file...",
         ),
         ("profile: cloud.json", 'profile: "@titan"', "{cloud}@titan: nothing..."),
-        ("profile: cloud.json", "profile: {newz: cloud.json}", "small.yaml:13:20: devices.cloud.profile: names newz where... (give one..."),
+        (
+            "profile: cloud.json",
+            "profile: {newz: cloud.json}",
+            "small.yaml:13:20: devices.cloud.profile: names newz where... (give one...",
+        ),
         ("profile: cloud.json", "profile: small.yaml", "{here}/small.yaml:1:1: no JSON: Expecting value..."),
         (
             "profile: cloud.json",

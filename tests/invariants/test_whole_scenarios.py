@@ -305,3 +305,17 @@ def test_a_device_that_is_asked_for_more_than_it_can_do_is_named(make_scenario: 
     assert f"edge ({load:.2f})" in note
     work_s = heavy.cells[0].logs["edge"]["t_exe_s"].sum() / heavy.cells[0].logs["edge"]["arrival_s"].max()
     assert load == pytest.approx(work_s, rel=0.1)  # of replication 0, the row's of both
+
+
+def test_a_notebook_is_not_flooded(make_scenario: MakeScenario) -> None:
+    result = simnmt.run(make_scenario(requests=50, networks={"<b>": {"rtt": {"constant_ms": 80}}}))
+    assert len(repr(result)) < 1_000
+    assert result.verdicts[0]["sentence"] in repr(result)
+    assert "&lt;b&gt;" in result._repr_html_()
+    assert "<b>" not in result._repr_html_()
+    assert {"run", "InputError", "RunResult"} <= set(dir(simnmt))
+
+
+def test_fewer_than_one_process_is_refused(make_scenario: MakeScenario) -> None:
+    with pytest.raises(simnmt.InputError, match="jobs"):
+        simnmt.run(make_scenario(), jobs=0)

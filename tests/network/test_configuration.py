@@ -26,7 +26,7 @@ OTHER = {"csv": "other.csv", "time_column": "t", "rtt_column": "r", "rtt_unit": 
 def test_every_form_of_a_file_gives_the_same_link(folder: Path, rtt: Any) -> None:
     link = load_link(NETWORK({"rtt": rtt, "uplink_mbps": 10}), folder, "office")
     assert link.rtt.rtt_s.tolist() == [0.05, 0.07]
-    assert (link.rtt.name, link.rtt.kind) == ("office", "measured")
+    assert (link.rtt.name, link.rtt.kind) == ("office", "unstated")
     assert (link.uplink_bps, link.downlink_bps) == (10e6, 100e6)
 
 

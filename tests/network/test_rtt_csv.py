@@ -26,7 +26,7 @@ def test_columns_are_found_by_name_and_time_starts_at_0(file: Path) -> None:
     assert series.rtt_s == pytest.approx([0.178925, 0.178706])
     assert (series.name, series.kind, series.source, series.lost) == (
         "series",
-        "measured",
+        "unstated",
         "file series.csv",
         0,
     )
