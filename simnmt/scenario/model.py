@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Discriminator, Field, StringConstraints, Tag, model_validator
 
 from simnmt import network, workload
 from simnmt.configuration import Configuration
@@ -17,10 +17,21 @@ Name = Annotated[str, StringConstraints(min_length=1, max_length=80, pattern=r"^
 """Shown in tables and pages; no control characters, no slashes."""
 
 
+def _profile_form(value: Any) -> str | None:
+    """The tag of the form that a value means to have: it stands in the location of pydantic's errors and is no key."""
+    return "one" if isinstance(value, str) else "by_workload" if isinstance(value, dict) else None
+
+
+ProfileConfiguration = Annotated[
+    Annotated[str, Tag("one")] | Annotated[dict[str, str], Tag("by_workload")], Discriminator(_profile_form)
+]
+"""A device's profile: one, or one per workload."""
+
+
 class GatewayConfiguration(Configuration):
     """The edge device at which all end nodes' requests meet."""
 
-    profile: str | dict[str, str]
+    profile: ProfileConfiguration
     """Device profile: `@name` of a shipped one or a path; or one per workload."""
     outside_range_share: Annotated[float, Field(ge=0.0, le=1.0)] = 0.01
     """Largest share of requests that may lie outside the lengths for which the profile holds."""

@@ -9,24 +9,19 @@ from typing import Any, get_args
 from pydantic_core.core_schema import ErrorType
 
 from simnmt.scenario.schema_walk import Schema, SchemaWalk
-from simnmt.scenario.wording import described, listed, near, printable, shown
+from simnmt.scenario.wording import listed, near, printable, shown
 
 Phrase = tuple[str, str | None]
 """What is wrong, and the remedy."""
 
-_PLAIN_TYPES = {
-    "str": "a text",
-    "int": "a whole number",
-    "float": "a number",
-    "bool": "true or false",
-    "list": "a list",
-    "tuple": "a list",
-    "set": "a list",
-    "frozenset": "a list",
-    "dict": "a mapping",
-    "none": "nothing",
+_TYPES = {
+    "string": "a text",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "array": "a list",
+    "object": "a mapping",
 }
-_UNKNOWN = "a value of another kind"
 _BOUNDS = {
     "greater_than": (">", "gt"),
     "greater_than_equal": (">=", "ge"),
@@ -49,140 +44,77 @@ _UNITS: dict[str, tuple[str, float]] = {
 _QUANTITY = re.compile(r"([-+]?(?:[0-9][0-9_]*\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?) *([^\d\s].*)")
 
 
-def expectation(walk: SchemaWalk, schema: Schema) -> str:
-    """What a schema takes, in words."""
-    schema = walk.bare(schema)
-    kind = schema["type"]
-    if kind == "literal":
-        return listed(schema["expected"], "or")
-    if kind == "tagged-union":
-        name = schema["discriminator"]
-        given = isinstance(name, str) and all(name in walk.required(part) for part in schema["choices"].values())
-        return f"a mapping with {name}" if given else "a mapping"
-    if kind == "union":
-        return " or ".join(dict.fromkeys(expectation(walk, choice) for choice in walk.choices(schema)))
-    if kind in ("model-fields", "typed-dict"):
-        required = walk.required(schema)
-        return "a mapping" + (f" with {listed(required, 'and')}" if required else "")
-    return _PLAIN_TYPES.get(kind, _UNKNOWN)
-
-
-def phrase(walk: SchemaWalk, error: Mapping[str, Any], key: str | int | None, schema: Schema, written: str | None) -> Phrase:
-    """Say one error; `key` is the last part of its place, `written` a number or word as the file has it."""
-    kind: str = error["type"]
-    context: Mapping[str, Any] = error.get("ctx") or {}
-    value = error.get("input")
-    got = written if written is not None and not isinstance(value, str) and value is not None else described(value)
-    if kind == "missing":
-        return "missing key", None
-    if kind in ("literal_error", "enum"):
-        return _choice(_allowed(schema), value, got, str(context.get("expected", "")))
-    if kind in _BOUNDS:
-        sign, name = _BOUNDS[kind]
-        return f"must be {sign} {_number(context[name])}, got {got}", None
-    if kind in ("too_short", "string_too_short", "too_long", "string_too_long"):
-        return _size(kind, context, value)
-    if kind in ("value_error", "assertion_error"):
-        text = re.sub(r"^(Value error|Assertion failed), ", "", str(error["msg"]))
-        return printable(" ".join(text.split())), None
-    if kind == "finite_number":
-        return f"must be a finite number, got {got}", None
-    if kind == "multiple_of":
-        return f"must be a multiple of {_number(context['multiple_of'])}, got {got}", None
-    if kind == "string_pattern_mismatch":
-        return f"must match {context['pattern']}, got {got}", None
-    if kind.endswith(("_type", "_parsing", "int_from_float")):
-        return _wrong_type(walk, kind, value, got, key, schema)
-    text = printable(" ".join(str(error["msg"]).split()))
-    if kind not in get_args(ErrorType):  # a validator's own words
-        return text, None
-    return f"{text[:1].lower()}{text[1:]}, got {got}", None
-
-
-def unknown_key(walk: SchemaWalk, key: str | int, schema: Schema, present: Collection[str]) -> Phrase:
-    """Say that a key means nothing, with the name it was meant to be; `present` are the keys given beside it."""
-    guess = meant_key(walk, key, schema, present)
-    if guess:
-        return "unknown key", f"did you mean {guess}?"
-    known = _known_keys(walk, schema, present)
-    return "unknown key", f"known here: {listed(known)}" if known else "remove it"
-
-
-def meant_key(walk: SchemaWalk, key: str | int, schema: Schema, present: Collection[str]) -> str | None:
-    """The nearest key of the schema, those before the others that are not given yet."""
-    known = _known_keys(walk, schema, present)
-    return near(key, [name for name in known if name not in present]) or near(key, known)
-
-
-def _known_keys(walk: SchemaWalk, schema: Schema, present: Collection[str]) -> list[str]:
-    """The keys of the model; of a union, those of the models that share most with the keys given."""
-    models = [list(walk.fields(choice)) for choice in walk.choices(schema)]
-    shared = [len(set(model) & set(present)) for model in models]
-    return list(
-        dict.fromkeys(name for model, count in zip(models, shared, strict=True) if count == max(shared) for name in model)
-    )
-
-
-def wrong_tag(schema: Schema, value: object, got: str) -> Phrase:
-    """Say that a discriminating key names none of the kinds."""
-    return _choice([str(tag) for tag in schema.get("choices", ())], value, got, "")
-
-
-def _allowed(schema: Schema) -> list[Any]:
-    if schema["type"] == "enum":
-        return [member.value for member in schema["members"]]
-    return list(schema.get("expected", ()))
-
-
-def _choice(allowed: list[Any], value: object, got: str, fallback: str) -> Phrase:
-    names = listed(allowed) or fallback
-    what = f"must be {names}, got {got}" if len(allowed) == 1 else f"must be one of {names}, got {got}"
-    same = [choice for choice in allowed if str(choice) == str(value) and type(choice) is not type(value)]
-    if same:
-        return what, f"write {shown(same[0])}, {'with' if isinstance(same[0], str) else 'without'} quotes"
-    guess = near(value, [choice for choice in allowed if isinstance(choice, str)])
-    return what, f"did you mean {guess}?" if guess else None
-
-
-def _size(kind: str, context: Mapping[str, Any], value: object) -> Phrase:
-    text = kind.startswith("string")
-    unit = "characters" if text else "entries"
-    if kind.endswith("short"):
-        least = context["min_length"]
-        if not value:
-            return "must not be empty", None
-        return (
-            f"needs at least {least} {unit}, has {len(value) if isinstance(value, (str, list, dict)) else 'fewer'}",
-            None,
-        )
-    most = context["max_length"]
-    return (
-        f"takes at most {most} {unit}, has {len(value) if isinstance(value, (str, list, dict)) else 'more'}",
-        None,
-    )
-
-
-def _wrong_type(walk: SchemaWalk, kind: str, value: object, got: str, key: str | int | None, schema: Schema) -> Phrase:
-    expected = expectation(walk, schema)
-    if expected == _UNKNOWN:
-        named = kind.split("_")[0]
-        expected = _PLAIN_TYPES.get({"string": "str", "mapping": "dict", "model": "dict"}.get(named, named), expected)
-    what = f"expected {expected}, got {got}"
-    if schema["type"] == "int" and isinstance(value, float) and value.is_integer() and abs(value) < 1e18:
+def wrong_type(walk: SchemaWalk, schema: Schema, value: object, got: str, key: str | int | None) -> Phrase:
+    """Say that a value is of none of the types that the schema takes."""
+    what = f"expected {_expectation(walk, schema)}, got {got}"
+    forms = walk.forms(schema)
+    types = {form.get("type") for form in forms}
+    if types == {"integer"} and isinstance(value, float) and value.is_integer() and abs(value) < 1e18:
         return what, f"write {int(value)}"
-    if schema["type"] in ("int", "float") and isinstance(value, str):
+    if types in ({"integer"}, {"number"}) and isinstance(value, str):
         remedy = _write_number(value.strip())
         if remedy is None and (quantity := _QUANTITY.fullmatch(value.strip())):
             unit, remedy = _without_unit(quantity[1], quantity[2], str(key))
             what += unit
         return what, remedy
-    if schema["type"] == "bool":
+    if types == {"boolean"}:
         return what, _write_bool(value)
-    if schema["type"] == "str" and isinstance(value, (bool, int, float)):
+    if types == {"string"} and isinstance(value, (bool, int, float)):
         return what, f'write "{got}"'
-    if value is None and any(walk.fields(choice) and not walk.required(choice) for choice in walk.choices(schema)):
+    if value is None and any("properties" in form and "required" not in form for form in forms):
         return what, "write {} for the defaults"
     return what, None
+
+
+def _expectation(walk: SchemaWalk, schema: Schema) -> str:
+    """What a schema takes, in words."""
+    forms = walk.forms(schema)
+    if walk.tags(schema):
+        name = walk.bare(schema)["discriminator"]["propertyName"]
+        return f"a mapping with {name}" if all(name in form.get("required", ()) for form in forms) else "a mapping"
+    words = []
+    for form in forms:
+        required = form.get("required")
+        word = _TYPES.get(form.get("type", ""), "a value of another kind")
+        words.append(f"{word} with {listed(required, 'and')}" if required else word)
+    return " or ".join(dict.fromkeys(words))
+
+
+def phrase(error: Mapping[str, Any], schema: Schema, got: str) -> Phrase:
+    """Say one error about a value; `got` is the value in words."""
+    kind: str = error["type"]
+    context: Mapping[str, Any] = error.get("ctx") or {}
+    if kind == "literal_error" and (allowed := [schema["const"]] if "const" in schema else schema.get("enum")):
+        return one_of(allowed, error["input"], got)
+    if kind in _BOUNDS:
+        sign, name = _BOUNDS[kind]
+        return f"must be {sign} {_number(context[name])}, got {got}", None
+    if kind.endswith(("too_short", "too_long")):
+        return _size(context, error["input"], "characters" if kind.startswith("string") else "entries"), None
+    if kind == "string_pattern_mismatch":
+        return f"must match {context['pattern']}, got {got}", None
+    text = printable(" ".join(str(error["msg"]).split()))
+    if kind == "value_error":
+        return text.removeprefix("Value error, "), None
+    if kind not in get_args(ErrorType):  # a validator's own words
+        return text, None
+    return f"{text[:1].lower()}{text[1:]}, got {got}", None
+
+
+def _size(context: Mapping[str, Any], value: Any, unit: str) -> str:
+    least = context.get("min_length")
+    bound = f"takes at most {context['max_length']}" if least is None else f"needs at least {least}"
+    return f"{bound} {unit}, has {len(value)}" if value else "must not be empty"
+
+
+def one_of(allowed: Collection[Any], value: object, got: str) -> Phrase:
+    """Say that a value is none of those allowed."""
+    what = f"must be {'' if len(allowed) == 1 else 'one of '}{listed(allowed)}, got {got}"
+    same = [choice for choice in allowed if str(choice) == str(value) and type(choice) is not type(value)]
+    if same:
+        return what, f"write {shown(same[0])}, {'with' if isinstance(same[0], str) else 'without'} quotes"
+    guess = near(value, [choice for choice in allowed if isinstance(choice, str)])
+    return what, f"did you mean {guess}?" if guess else None
 
 
 def _write_number(text: str) -> str | None:
