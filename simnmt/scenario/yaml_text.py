@@ -115,6 +115,20 @@ class _Open:
     key: tuple[str, int, int] | None = None
     """The key that waits for its value, with its place."""
 
+    @property
+    def awaits_key(self) -> bool:
+        """Whether what comes next is a key."""
+        return isinstance(self.content, dict) and self.key is None
+
+    def add(self, node: Node) -> None:
+        """Take the next item, or the value of the key that waits."""
+        if isinstance(self.content, list):
+            self.content.append(node)
+        elif self.key is not None:
+            key, line, column = self.key
+            self.content[key] = node if node.override else replace(node, key_line=line, key_column=column)
+            self.key = None
+
 
 def _build(events: Iterable[Any], override: str | None) -> Node | None:
     """Build the tree without recursion: what is nested too deep is refused before anything can overflow."""
@@ -123,63 +137,50 @@ def _build(events: Iterable[Any], override: str | None) -> Node | None:
     for event in events:
         kind = type(event).__name__.removesuffix("Event")
         line, column = event.start_mark.line + 1, event.start_mark.column + 1
-        if kind == "DocumentStart":
-            if root is not None:
-                raise _Fault("a second document begins", line, column, "keep one document in a file")
-            if event.version is not None and tuple(event.version) != (1, 2):
-                raise _Fault("scenarios are YAML 1.2", 1, 1, "remove the %YAML line")
-        if kind == "Alias" or getattr(event, "anchor", None) is not None:
-            mark = "*" if kind == "Alias" else "&"
-            raise _Fault(
-                f"anchors and aliases ({mark}{event.anchor}) are not read",
-                line,
-                column,
-                "write the value out",
-            )
-        if kind not in ("MappingStart", "SequenceStart", "Scalar", "MappingEnd", "SequenceEnd"):
-            continue
-        if getattr(event, "tag", None) is not None:
-            raise _Fault(f"tags ({printable(str(event.tag))}) are not read", line, column, "remove the tag")
-        if kind.endswith("Start"):
-            if stack and isinstance(stack[-1].content, dict) and stack[-1].key is None:
-                raise _Fault(
-                    "a mapping or list cannot be a key",
-                    line,
-                    column,
-                    "quote a text that begins with a bracket",
-                )
+        _refuse_unread(event, kind, line, column, second=root is not None)
+        if kind in ("MappingStart", "SequenceStart"):
+            if stack and stack[-1].awaits_key:
+                raise _Fault("a mapping or list cannot be a key", line, column, "quote a text that begins with a bracket")
             if len(stack) >= MAX_DEPTH:
                 raise _Fault(f"nested deeper than {MAX_DEPTH} levels", line, column, "a scenario needs a few")
             if override and not event.flow_style:
                 raise _Fault("a value over several keys or items", line, column, "write {key: value} or [item, item]")
             stack.append(_Open({} if kind == "MappingStart" else [], line, column))
             continue
-        if kind.endswith("End"):
-            done = stack.pop()
-            node = Node(done.content, done.line, done.column, done.line, done.column)
-        else:
+        if kind == "Scalar":
             value = _scalar(event, line, column)
-            if stack and isinstance(stack[-1].content, dict) and stack[-1].key is None:
+            if stack and stack[-1].awaits_key:
                 stack[-1].key = _checked_key(value, event.value, stack, line, column), line, column
                 continue
             if event.value == "" and _is_plain(event) and stack and stack[-1].key is not None:
                 _, line, column = stack[-1].key  # the parser places an empty value at the next token
-            text = event.value if _is_plain(event) else None
-            node = Node(value, line, column, line, column, text)
+            node = Node(value, line, column, line, column, event.value if _is_plain(event) else None)
+        elif kind in ("MappingEnd", "SequenceEnd"):
+            done = stack.pop()
+            node = Node(done.content, done.line, done.column, done.line, done.column)
+        else:
+            continue
         if override:
             node = Node(node.content, text=node.text, override=override)
-        if not stack:
+        if stack:
+            stack[-1].add(node)
+        else:
             root = node
-            continue
-        top = stack[-1]
-        if isinstance(top.content, list):
-            top.content.append(node)
-        elif top.key is not None:
-            key, key_line, key_column = top.key
-            place = (None, None) if override else (key_line, key_column)
-            top.content[key] = replace(node, key_line=place[0], key_column=place[1])
-            top.key = None
     return root
+
+
+def _refuse_unread(event: Any, kind: str, line: int, column: int, *, second: bool) -> None:
+    """Refuse what YAML has and a scenario does not; `second`: whether a document stands before this event."""
+    if kind == "DocumentStart":
+        if second:
+            raise _Fault("a second document begins", line, column, "keep one document in a file")
+        if event.version is not None and tuple(event.version) != (1, 2):
+            raise _Fault("scenarios are YAML 1.2", 1, 1, "remove the %YAML line")
+    if kind == "Alias" or getattr(event, "anchor", None) is not None:
+        mark = "*" if kind == "Alias" else "&"
+        raise _Fault(f"anchors and aliases ({mark}{event.anchor}) are not read", line, column, "write the value out")
+    if getattr(event, "tag", None) is not None:
+        raise _Fault(f"tags ({printable(str(event.tag))}) are not read", line, column, "remove the tag")
 
 
 def _is_plain(event: Any) -> bool:
