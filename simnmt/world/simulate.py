@@ -58,10 +58,11 @@ def simulate(
     unless a later request overtakes this one on the uplink. `present_rtt_s`: back to back on an own clock, the round-trip
     time at a moment, whose halves are added to both link columns.
     """
-    run = _back_to_back if requests.arrival_s is None else _open_loop
-    trail = _Recorder(len(requests))
-    clock = Clock()
-    run(clock, trail, requests, decide_for, initial_transfer_s, workers, clairvoyant, present_rtt_s)
+    trail, clock = _Recorder(len(requests)), Clock()
+    if requests.arrival_s is None:
+        clock.follow(_back_to_back(trail, requests, decide_for, initial_transfer_s, clairvoyant, present_rtt_s), ARRIVAL)
+    else:
+        _open_loop(clock, trail, requests, decide_for, initial_transfer_s, clairvoyant, workers)
     clock.run()
     return trail.finished()
 
@@ -107,10 +108,10 @@ def _open_loop(
     requests: Requests,
     decide_for: DecideFor,
     initial_transfer_s: float,
-    workers: int,
     clairvoyant: bool,
-    present_rtt_s: Callable[[float], float] | None,
+    workers: int,
 ) -> None:
+    """Put the arrivals on the clock, and with them whatever they set off."""
     cloud = FifoServer(workers)
     heap = clock.heap
     queue_s = trail.queue_s
@@ -181,43 +182,38 @@ def _open_loop(
 
 
 def _back_to_back(
-    clock: Clock,
     trail: _Recorder,
     requests: Requests,
     decide_for: DecideFor,
     initial_transfer_s: float,
-    workers: int,
     clairvoyant: bool,
     present_rtt_s: Callable[[float], float] | None,
-) -> None:
-    def one_after_another() -> Iterator[float]:
-        """Each request issued when the one before is answered; an estimate is one request old at best."""
-        record_arrival, record_target = trail.arrival_s.append, trail.target.append
-        record_estimate, record_measured = trail.estimate_s.append, trail.measured_at_s.append
-        now_s, measured_at_s = 0.0, 0.0
-        believed_s = [0.0, initial_transfer_s]
-        true_s = [0.0, 0.0]
-        delay_s = true_s if clairvoyant else believed_s
-        for block in requests.blocks():
-            decide = decide_for(block)
-            columns = (block.gateway_s, block.cloud_s, block.uplink_s, block.downlink_s)
-            rows = zip(*(column.tolist() for column in columns), strict=True)
-            for in_block, (gateway_s, cloud_s, uplink_s, downlink_s) in enumerate(rows):
-                transfer_s = uplink_s + downlink_s
-                if present_rtt_s is not None:
-                    transfer_s += present_rtt_s(now_s)
-                true_s[1] = transfer_s
-                target = decide(in_block, delay_s)
-                record_arrival(now_s)
-                record_target(target)
-                record_estimate(believed_s[1])
-                record_measured(measured_at_s)
-                if target == GATEWAY:
-                    now_s += gateway_s
-                else:
-                    now_s += cloud_s + transfer_s
-                    believed_s[1] = transfer_s
-                    measured_at_s = now_s
-                yield now_s
-
-    clock.follow(one_after_another(), ARRIVAL)
+) -> Iterator[float]:
+    """Each request issued when the one before is answered; an estimate is one request old at best."""
+    record_arrival, record_target = trail.arrival_s.append, trail.target.append
+    record_estimate, record_measured = trail.estimate_s.append, trail.measured_at_s.append
+    now_s, measured_at_s = 0.0, 0.0
+    believed_s = [0.0, initial_transfer_s]
+    true_s = [0.0, 0.0]
+    delay_s = true_s if clairvoyant else believed_s
+    for block in requests.blocks():
+        decide = decide_for(block)
+        columns = (block.gateway_s, block.cloud_s, block.uplink_s, block.downlink_s)
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        for in_block, (gateway_s, cloud_s, uplink_s, downlink_s) in enumerate(rows):
+            transfer_s = uplink_s + downlink_s
+            if present_rtt_s is not None:
+                transfer_s += present_rtt_s(now_s)
+            true_s[1] = transfer_s
+            target = decide(in_block, delay_s)
+            record_arrival(now_s)
+            record_target(target)
+            record_estimate(believed_s[1])
+            record_measured(measured_at_s)
+            if target == GATEWAY:
+                now_s += gateway_s
+            else:
+                now_s += cloud_s + transfer_s
+                believed_s[1] = transfer_s
+                measured_at_s = now_s
+            yield now_s
