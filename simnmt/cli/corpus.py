@@ -48,6 +48,8 @@ def fit(
         "pairs_mse_tokens2": line.pairs_mse,
         "means_r2": line.means_r2,
         "means_mse_tokens2": line.means_mse,
+        "means_r2_unweighted": line.means_r2_unweighted,
+        "means_mse_unweighted_tokens2": line.means_mse_unweighted,
         "mean_src_len": table.mean_src_len,
         "mean_tgt_len": table.mean_tgt_len,
         "pairs_read": dropped.pairs_read,

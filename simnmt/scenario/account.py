@@ -53,7 +53,7 @@ def fits(case: Case, learnt: Learnt) -> Iterator[Row]:
 
 def notes(plan: Plan, learnt: dict[str, Learnt], rows: Sequence[Row]) -> list[str]:
     """What a reader must know to judge the numbers; `learnt`: by workload, replication 0's; `rows`: the summary's."""
-    said: list[str] = []
+    said = [plan.scenario.description] if plan.scenario.description else []
     for case in plan.cases.values():
         said += _of_lengths(plan, case, learnt[case.name])
         said += _of_devices(case, learnt[case.name])
