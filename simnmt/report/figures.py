@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from simnmt.report import thinning
 from simnmt.results import Cell
+from simnmt.results.result import Series
 
 RTT_POINTS = 2_000
 PLANE_REQUESTS = 1_500
@@ -53,16 +54,21 @@ def latency(logs: Mapping[str, Log]) -> dict[str, Any]:
 
 
 def rtt(cell: Cell) -> dict[str, Any]:
-    """The RTT series over one lap, and the transfer estimate that one policy held while it met that lap."""
+    """The RTT series over one lap, the transfer estimate that one policy held while it met that lap, and the span used.
+
+    The span is None where requests met at least half of the lap, or met its end and began anew.
+    """
     series = cell.series
-    kept = thinning.extremes(series.rtt_s, RTT_POINTS - 1)
+    used_s = _used(cell)
+    kept = _kept(series, used_s)
     time_s = np.append(series.time_s[kept], max(series.duration_s, float(series.time_s[-1])))
-    unit, length_s = _time_unit(float(time_s[-1]))
+    unit, length_s = _time_unit(float(time_s[-1]) if used_s is None else used_s[1] - used_s[0])
     drawn: dict[str, Any] = {
         "unit": unit,
         "time": thinning.numbers(time_s / length_s, 6),
         "ms": thinning.numbers(np.append(series.rtt_s[kept], series.rtt_s[-1]) * 1e3),
         "estimate": None,
+        "used": None if used_s is None else thinning.numbers(np.array(used_s) / length_s, 6),
     }
     policy = estimating_policy(cell.logs)
     if policy is not None:
@@ -153,6 +159,23 @@ def _estimate_on_lap(log: Log, duration_s: float) -> tuple[NDArray[np.float64], 
     time_s, estimate_s = time_s[step], estimate_s[step]
     kept = thinning.extremes(estimate_s, RTT_POINTS)
     return time_s[kept], estimate_s[kept]
+
+
+def _used(cell: Cell) -> tuple[float, float] | None:
+    """From when to when on the lap requests looked up RTTs, seconds; None where that is half of it or more."""
+    begin_s = min((float(log["rtt_time_s"].min()) for log in cell.logs.values() if log["rtt_time_s"].size), default=0.0)
+    end_s = max((float(log["rtt_time_s"].max()) for log in cell.logs.values() if log["rtt_time_s"].size), default=0.0)
+    return (begin_s, end_s) if 0.0 < end_s - begin_s < 0.5 * cell.series.duration_s else None
+
+
+def _kept(series: Series, used_s: tuple[float, float] | None) -> NDArray[np.int64]:
+    """Indices of samples that draw the lap, half of them for the span in use, so that it is sharp when it fills the figure."""
+    if used_s is None or series.rtt_s.size < RTT_POINTS:
+        return thinning.extremes(series.rtt_s, RTT_POINTS - 1)
+    begin, end = np.searchsorted(series.time_s, used_s)
+    begin = max(int(begin) - 1, 0)
+    close = begin + thinning.extremes(series.rtt_s[begin : int(end) + 1], RTT_POINTS // 2)
+    return np.union1d(thinning.extremes(series.rtt_s, RTT_POINTS // 2 - 1), close)
 
 
 def _axis_end(length: float) -> float:

@@ -13,11 +13,19 @@
     type: "scatter", mode: "lines", name: plain(cell.policies[policy]),
     line: { color: colour(`policy-${cell.colours[policy]}`), dash: DASHES[cell.colours[policy]], width: 2 }, ...extra,
   });
-  // plotly's own labels on a short logarithmic axis are loose digits.
-  const logTicks = () => {
-    const digits = narrow.matches ? [1, 2, 5] : [1, 2, 3, 5];
-    const vals = [-2, -1, 0, 1, 2, 3, 4, 5, 6].flatMap((decade) => digits.map((digit) => digit * 10 ** decade));
-    return { type: "log", tickmode: "array", tickangle: 0, tickvals: vals, ticktext: vals.map((value) => Number(value.toPrecision(2)).toLocaleString("en").replaceAll(",", "\u202f")) };
+  const grouped = (value, digits) => Number(value.toPrecision(digits)).toLocaleString("en", { maximumSignificantDigits: digits }).replaceAll(",", "\u202f");
+  const duration = (ms) => (ms < 1e3 ? `${grouped(ms, 4)} ms` : `${grouped(ms / 1e3, 4)} s`);
+  // plotly's own labels on a short logarithmic axis are loose digits, and on a long one they overlap.
+  const logTicks = (values) => {
+    const found = values.filter((value) => value > 0);
+    const [least, most] = found.reduce(([low, high], value) => [Math.min(low, value), Math.max(high, value)], [Infinity, 0]);
+    const digits = most > (narrow.matches ? 100 : 2000) * least ? [1] : narrow.matches || most > 30 * least ? [1, 2, 5] : [1, 2, 3, 5];
+    const vals = [-3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9].flatMap((decade) => digits.map((digit) => digit * 10 ** decade));
+    // On a phone six labels with units do not fit side by side.
+    const every = narrow.matches && most > 1e4 * least ? 2 : 1;
+    const labelled = (value) => (value < 1 ? `${grouped(value * 1e3, 2)} \u00b5s` : duration(value));
+    const text = (value) => (digits.length > 1 ? grouped(value, 2) : Math.round(Math.log10(value)) % every ? "" : labelled(value));
+    return { decades: digits.length === 1, axis: { type: "log", tickmode: "array", tickangle: 0, tickvals: vals, ticktext: vals.map(text) } };
   };
   const axis = (text, extra) => ({
     title: { text, standoff: 10 }, gridcolor: colour("line"), linecolor: colour("line"), tickcolor: colour("line"),
@@ -29,15 +37,21 @@
       const { share, ms } = cell.latency;
       const beyond = state.y === "beyond";
       const kept = beyond ? share.map((_, at) => at).filter((at) => share[at] < 1) : share.map((_, at) => at);
-      const says = beyond ? "%{y:.3~%} take longer than %{x:,.4~g} ms" : "%{y:.2%} within %{x:,.4~g} ms";
+      const says = beyond ? "%{y:.3~%} take longer than %{text}" : "%{y:.2%} within %{text}";
+      const all = ms.flat();
+      // Queues without end: nobody reads hundreds of thousands of milliseconds.
+      const [unit, length] = all.some((value) => value >= 1e5) ? ["s", 1e3] : ["ms", 1];
+      const log = state.x === "log" && logTicks(all);
       return {
         traces: cell.policies.map((_, policy) => line(cell, policy, {
-          x: ms[policy].length ? kept.map((at) => ms[policy][at]) : [],
+          x: ms[policy].length ? kept.map((at) => ms[policy][at] / (log ? 1 : length)) : [],
+          text: ms[policy].length ? kept.map((at) => duration(ms[policy][at])) : [],
           y: kept.map((at) => (beyond ? 1 - share[at] : share[at])),
           hovertemplate: `${says}<extra>%{fullData.name}</extra>`,
         })),
         layout: {
-          xaxis: axis("latency of a request, ms", state.x === "log" ? logTicks() : { rangemode: "tozero" }),
+          xaxis: log ? axis(log.decades ? "latency of a request" : "latency of a request, ms", log.axis)
+            : axis(`latency of a request, ${unit}`, { rangemode: "tozero" }),
           yaxis: beyond
             ? axis("share of requests slower", { type: "log", tickformat: "~%", dtick: 1 })
             : axis("share of requests answered", { tickformat: ".0%", range: [0, 1.01] }),
@@ -60,7 +74,16 @@
     },
 
     rtt(cell, state) {
-      const { unit, time, ms, estimate } = cell.rtt;
+      const { unit, time, ms, estimate, used } = cell.rtt;
+      const span = used && state.x === "used" ? used : null;
+      // plotly fits a vertical axis to all points, of which a zoomed figure shows few: the last before the span holds into it.
+      const seen = (times, values) => values.filter((value, at) => value !== null && (!span || (times[at] <= span[1] && (times[at + 1] ?? Infinity) >= span[0])));
+      const shown = [...seen(time, ms), ...(estimate ? seen(estimate.time, estimate.ms) : [])];
+      const most = shown.reduce((high, value) => Math.max(high, value), 0);
+      const least = shown.reduce((low, value) => Math.min(low, value), most);
+      const log = state.y === "log" && logTicks(shown);
+      const fitted = !span || !(most > 0) ? {} : { range: log ? [Math.log10(least / 1.05), Math.log10(most * 1.05)] : [0, most * 1.05] };
+      const margin = span ? 0.01 * (span[1] - span[0]) : 0;
       const says = `%{y:,.4~g} ms at %{x:.4~g} ${unit}`;
       const step = { shape: "hv", width: 1.2 };
       const traces = [{
@@ -79,8 +102,9 @@
       return {
         traces,
         layout: {
-          xaxis: axis(`time on the trace, ${unit}`),
-          yaxis: axis("round trip, ms", state.y === "log" ? logTicks() : { rangemode: "tozero" }),
+          xaxis: axis(`time on the trace, ${unit}`, span ? { range: [span[0] - margin, span[1] + margin] } : { autorange: true }),
+          yaxis: log ? axis(log.decades ? "round trip" : "round trip, ms", { ...log.axis, ...fitted })
+            : axis("round trip, ms", { rangemode: "tozero", ...fitted }),
         },
       };
     },
@@ -166,7 +190,7 @@
     if (words) words.textContent = reading;
     await Plotly.react(chart, traces, {
       font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: colour("soft") },
-      paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", autosize: true,
+      separators: ".\u202f", paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", autosize: true,
       margin: { l: 48, r: 8, t: 8, b: 40 }, hovermode: "closest", dragmode: coarse.matches ? false : "zoom", showlegend: true,
       legend: { orientation: "h", x: 0, xanchor: "left", y: 1.02, yanchor: "bottom", font: { color: colour("ink") } },
       hoverlabel: { bgcolor: colour("panel"), bordercolor: colour("line"), font: { color: colour("ink") } },

@@ -13,7 +13,7 @@ from markupsafe import Markup
 from simnmt import __version__
 from simnmt.report.figures import embedded, estimating_policy, figures
 from simnmt.report.plotly_js import packed
-from simnmt.report.table import DASH, Row, is_number, number, table
+from simnmt.report.table import DASH, THIN, Row, is_number, number, significant, table, typeset
 from simnmt.results import Cell, RunResult
 
 _HERE = Path(__file__).resolve().parent
@@ -45,6 +45,7 @@ def render(result: RunResult, *, published_tables: Sequence[PublishedTable] = ()
     environment = Environment(
         loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
+    environment.filters["typeset"] = typeset
     return environment.get_template("page.html.j2").render(
         result=result,
         version=__version__,
@@ -55,12 +56,15 @@ def render(result: RunResult, *, published_tables: Sequence[PublishedTable] = ()
         table=table(result.rows, result.comparisons, colours),
         cells=cells,
         sections=[_section(index, cell, colours) for index, cell in enumerate(result.cells)],
-        lengths=_once((cell.workload, cell) for cell in result.cells),
+        lengths=_alike(_once((cell.workload, cell) for cell in result.cells)),
+        said=" ".join(result.notes),
+        notes=_said_once(result.notes, [cell.workload for cell in result.cells]),
         series=_once((cell.network, cell) for cell in result.cells),
         devices=_once((cell.workload, cell) for cell in result.cells),
         published_tables=published_tables,
         grouped=lambda count: number(count, 0),
-        fixed=lambda value: number(value, 3) if is_number(value) else DASH,
+        significant=lambda value: significant(value, 4) if is_number(value) else DASH,
+        share_explained=_share_explained,
         style=_asset("page.css"),
         script=_asset("page.js"),
         plotly=Markup(packed()),
@@ -76,9 +80,17 @@ def _section(index: int, cell: Cell, colours: dict[str, int]) -> dict[str, Any]:
         "cell": cell,
         "json": Markup(embedded(content)),
         "estimating": estimating_policy(cell.logs),
+        "zoomed": content["rtt"]["used"] is not None,
         "sampled": len(content["plane"]["src_len"]),
         "requests": next(iter(cell.logs.values()))["src_len"].size,
     }
+
+
+def _share_explained(r2: Any) -> str:
+    """R² with three decimals, which never calls a fit perfect that is not."""
+    if not is_number(r2):
+        return DASH
+    return f">{THIN}0.999" if 0.9995 <= r2 < 1.0 else number(r2, 3)
 
 
 def _trivial(verdict: Row) -> str:
@@ -103,6 +115,26 @@ def _once(named: Any) -> dict[str, Cell]:
     for name, cell in named:
         found.setdefault(name, cell)
     return found
+
+
+def _alike(cells: dict[str, Cell]) -> list[tuple[list[str], Cell]]:
+    """Workloads with the same lengths and the same regression, said once."""
+    found: dict[Any, tuple[list[str], Cell]] = {}
+    for name, cell in cells.items():
+        lengths = cell.lengths
+        same = (lengths.name, lengths.source, lengths.src_unit, lengths.tgt_unit, cell.regression_slope, cell.regression_offset)
+        found.setdefault(same, ([], cell))[0].append(name)
+    return list(found.values())
+
+
+def _said_once(notes: Sequence[str], workloads: Sequence[str]) -> list[str]:
+    """Notes that begin with other workloads but say the same (`a: ...`, `b: ...`) become one: `a; b: ...`."""
+    places: dict[str, list[str]] = {}
+    for note in notes:
+        place, colon, rest = note.partition(": ")
+        shared = colon and place.split(", ")[0] in workloads
+        places.setdefault(rest if shared else note, []).append(place if shared else "")
+    return [f"{'; '.join(dict.fromkeys(found))}: {rest}" if any(found) else rest for rest, found in places.items()]
 
 
 def _asset(name: str) -> Markup:

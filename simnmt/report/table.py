@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeGuard
@@ -16,6 +17,28 @@ BASELINES = ("edge", "cloud", "oracle")
 """The order in which changes are shown; others follow as they come."""
 
 MINUS, THIN, DASH = "\u2212", "\u202f", "\u2013"
+_RAISED = str.maketrans("-0123456789", "\u207b\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079")
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """A unit that values are shown in."""
+
+    unit: str
+    factor: float = 1.0
+    """What a value is multiplied by before it is shown: 1000 for milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """What a group of columns measures, in the unit of the rows, and the units it may be shown in."""
+
+    name: str
+    """The upper line of the header, to which the unit is added."""
+    small: Scale
+    large: Scale
+    """For a workload on a network where some value is at least `large_from`."""
+    large_from: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,27 +47,32 @@ class Column:
 
     key: str
     """Key of the row it shows."""
-    group: str
-    """What the column belongs to, with its unit: the upper line of the header."""
+    measure: Measure
     head: str
     """The lower line of the header."""
-    factor: float = 1.0
-    """What the value is multiplied by before it is shown: 1000 for milliseconds."""
     plain: bool = False
     """Shown without its interval: the mean's is the total's, divided by the requests."""
 
 
+SECONDS, PERCENT, ONE = Scale("s"), Scale("%", 100.0), Scale("")
+TOTAL = Measure("total time", SECONDS, Scale("h", 1 / 3600), 1e6)
+LATENCY = Measure("latency of a request", Scale("ms", 1e3), SECONDS, 100.0)
+REQUESTS = Measure("requests", PERCENT, PERCENT)
+LOAD = Measure("load", ONE, ONE)
+
 COLUMNS = (
-    Column("total_latency_s", "total time, s", "sum"),
-    Column("mean_latency_s", "latency of a request, ms", "mean", 1e3, plain=True),
-    Column("p50_latency_s", "latency of a request, ms", "p50", 1e3),
-    Column("p95_latency_s", "latency of a request, ms", "p95", 1e3),
-    Column("p99_latency_s", "latency of a request, ms", "p99", 1e3),
-    Column("offloaded_share", "requests, %", "offloaded", 100.0),
-    Column("misrouted_share", "requests, %", "misrouted", 100.0),
+    Column("total_latency_s", TOTAL, "sum"),
+    Column("mean_latency_s", LATENCY, "mean", plain=True),
+    Column("p50_latency_s", LATENCY, "p50"),
+    Column("p95_latency_s", LATENCY, "p95"),
+    Column("p99_latency_s", LATENCY, "p99"),
+    Column("offloaded_share", REQUESTS, "offloaded"),
+    Column("misrouted_share", REQUESTS, "misrouted"),
 )
-QUEUE = Column("mean_queue_s", "latency of a request, ms", "of it waiting", 1e3)
+QUEUE = Column("mean_queue_s", LATENCY, "of it waiting")
 """Shown only where some policy's requests waited."""
+LOADS = (Column("gateway_load", LOAD, "gateway"), Column("cloud_load", LOAD, "cloud"))
+"""Shown only where requests come at times of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +83,11 @@ class Figure:
     value: float | None
     """The unrounded number in the row's own unit, for whoever reads the page with a program."""
     text: str
+    unit: str = ""
+    """Only where the header cannot say it for the whole column."""
     interval: str = ""
     verdict: str = ""
-    """For a change: faster, slower, not distinguishable or one replication."""
+    """For a change: faster, slower, not distinguishable or one replication. For a load: overloaded from 1 on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +119,8 @@ class Table:
     """Whether some difference cannot be told from none."""
     bare: bool
     """Whether nothing has an interval, as after one replication."""
+    loads: bool
+    """Whether loads are shown."""
 
 
 def table(rows: Sequence[Row], comparisons: Sequence[Row], colours: Mapping[str, int]) -> Table:
@@ -96,34 +128,42 @@ def table(rows: Sequence[Row], comparisons: Sequence[Row], colours: Mapping[str,
     columns = [*COLUMNS]
     if any(is_number(row.get(QUEUE.key)) and row[QUEUE.key] > 0 for row in rows):
         columns.insert(columns.index(COLUMNS[4]) + 1, QUEUE)
-    decimals = {column.key: _decimals([row.get(column.key) for row in rows], column) for column in columns}
+    loads = any(is_number(row.get(column.key)) for row in rows for column in LOADS)
+    columns += LOADS if loads else ()
+    beside: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        beside.setdefault(cell_of(row), []).append(row)
+    scales = {cell: {m: _scale(group, columns, m) for m in _measures(columns)} for cell, group in beside.items()}
+    units = {m: list(dict.fromkeys(scale[m].unit for scale in scales.values())) for m in _measures(columns)}
+    decimals = {cell: _decimals(group, columns, scales[cell]) for cell, group in beside.items()}
     present = dict.fromkeys(comparison["baseline"] for comparison in comparisons)
     baselines = sorted(present, key=lambda name: BASELINES.index(name) if name in BASELINES else len(BASELINES))
     change = {(c["workload"], c["network"], c["policy"], c["baseline"]): c for c in comparisons}
-    slowest: dict[tuple[str, str], float] = {}
-    for row in rows:
-        mean_s = row.get("mean_latency_s")
-        slowest[cell_of(row)] = max(slowest.get(cell_of(row), 0.0), mean_s if is_number(mean_s) else 0.0)
     lines: dict[tuple[str, str], list[Line]] = {}
-    for row in rows:
-        policy, most = row["policy"], slowest[cell_of(row)]
-        mean_s = row.get("mean_latency_s")
-        line = Line(
-            policy=policy,
-            role=ROLES.get(policy, ""),
-            colour=colours[policy],
-            bar_percent=round(100 * mean_s / most, 1) if is_number(mean_s) and most > 0 else 0.0,
-            figures=[_figure(row, column, decimals[column.key]) for column in columns],
-            changes=[_change(change.get((*cell_of(row), policy, baseline)), baseline) for baseline in baselines],
-        )
-        lines.setdefault(cell_of(row), []).append(line)
+    for cell, group in beside.items():
+        most = max((row["mean_latency_s"] for row in group if is_number(row.get("mean_latency_s"))), default=0.0)
+        for row in group:
+            policy, mean_s = row["policy"], row.get("mean_latency_s")
+            line = Line(
+                policy=policy,
+                role=ROLES.get(policy, ""),
+                colour=colours[policy],
+                bar_percent=round(100 * mean_s / most, 1) if is_number(mean_s) and most > 0 else 0.0,
+                figures=[
+                    _figure(row, column, scales[cell][column.measure], decimals[cell][column.measure], units[column.measure])
+                    for column in columns
+                ],
+                changes=[_change(change.get((*cell, policy, baseline)), baseline) for baseline in baselines],
+            )
+            lines.setdefault(cell, []).append(line)
     return Table(
         columns,
-        _spans(columns),
+        _spans(columns, units),
         [(baseline, ROLES[baseline] if baseline in ("edge", "cloud") else baseline) for baseline in baselines],
         lines,
         unclear=any(comparison["verdict"] == "not distinguishable" for comparison in comparisons),
         bare=not any(is_number(comparison.get("low_percent")) for comparison in comparisons),
+        loads=loads,
     )
 
 
@@ -149,42 +189,88 @@ def signed(value: float, decimals: int = 2) -> str:
     return text if text.startswith(MINUS) or not text.strip("0." + THIN) else f"+{text}"
 
 
-def _figure(row: Row, column: Column, decimals: int) -> Figure:
+def significant(value: float, digits: int = 4) -> str:
+    """So many significant digits and no zeros behind them; a power of ten where a value is tiny."""
+    value = float(f"{value:.{digits - 1}e}")
+    if value == 0:
+        return "0"
+    exponent = math.floor(math.log10(abs(value)))
+    if exponent < -4:
+        return f"{significant(value / 10.0**exponent, digits)}\u202f\u00b7\u202f10{str(exponent).translate(_RAISED)}"
+    text = number(value, max(digits - 1 - exponent, 0))
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def typeset(text: str) -> str:
+    """The same text with the numbers in it set as all others here: thousands by thin spaces, true minus signs, dashes.
+
+    >>> typeset("1,873 of 18,730, moved by -24.5 ms")
+    '1\u202f873 of 18\u202f730, moved by \u221224.5 ms'
+    """
+    if text == "-":
+        return DASH
+    return re.sub(r"(?<![^\s(\[])-(?=\.?\d)|(?<=\d )-(?= \d)", MINUS, re.sub(r"(?<=\d),(?=\d{3}(?!\d))", THIN, text))
+
+
+def _figure(row: Row, column: Column, scale: Scale, most: int, units: Sequence[str]) -> Figure:
     value = row.get(column.key)
     if not is_number(value):
         return Figure(column.key, None, DASH)
     low, high = row.get(f"{column.key}_low"), row.get(f"{column.key}_high")
+    decimals = most if column.measure in (REQUESTS, LOAD) else _fewer(most, value * scale.factor)
     interval = ""
     if not column.plain and is_number(low) and is_number(high):
-        interval = f"[{number(low * column.factor, decimals)}, {number(high * column.factor, decimals)}]"
-    return Figure(column.key, value, number(value * column.factor, decimals), interval)
+        interval = f"[{number(low * scale.factor, decimals)}, {number(high * scale.factor, decimals)}]"
+    return Figure(
+        column.key,
+        value,
+        number(value * scale.factor, decimals),
+        unit=scale.unit if len(units) > 1 else "",
+        interval=interval,
+        verdict="overloaded" if column.measure is LOAD and value >= 1.0 else "",
+    )
 
 
 def _change(comparison: Row | None, baseline: str) -> Figure:
     key = f"change_vs_{baseline}"
     if comparison is None or not is_number(comparison["change_percent"]):
         return Figure(key, None, DASH)
-    interval = ""
-    if is_number(comparison["low_percent"]) and is_number(comparison["high_percent"]):
-        interval = f"[{signed(comparison['low_percent'])}, {signed(comparison['high_percent'])}]"
-    percent = comparison["change_percent"]
-    return Figure(key, percent, signed(percent), interval, comparison["verdict"])
+    percent, low, high = comparison["change_percent"], comparison["low_percent"], comparison["high_percent"]
+    decimals = _fewer(2, percent)
+    interval = f"[{signed(low, decimals)}, {signed(high, decimals)}]" if is_number(low) and is_number(high) else ""
+    return Figure(key, percent, signed(percent, decimals), interval=interval, verdict=comparison["verdict"])
 
 
-def _decimals(values: Iterable[object], column: Column) -> int:
-    """So many that the least value of a column shows three digits, at most three; shares always show two."""
-    if column.factor == 100.0:
-        return 2
-    sizes = [abs(value) * column.factor for value in values if is_number(value)]
-    least = min((size for size in sizes if size > 0), default=1.0)
-    return min(max(2 - math.floor(math.log10(least)), 0), 3)
+def _measures(columns: Iterable[Column]) -> list[Measure]:
+    return list(dict.fromkeys(column.measure for column in columns))
 
 
-def _spans(columns: Sequence[Column]) -> list[tuple[str, int]]:
-    spans: list[tuple[str, int]] = []
-    for column in columns:
-        if spans and spans[-1][0] == column.group:
-            spans[-1] = (column.group, spans[-1][1] + 1)
-        else:
-            spans.append((column.group, 1))
-    return spans
+def _scale(rows: Iterable[Row], columns: Iterable[Column], measure: Measure) -> Scale:
+    """One unit for all lines of a workload on a network, so that they compare at a glance."""
+    keys = [column.key for column in columns if column.measure is measure]
+    most = max((row[key] for row in rows for key in keys if is_number(row.get(key))), default=0.0)
+    return measure.large if most >= measure.large_from else measure.small
+
+
+def _decimals(rows: Sequence[Row], columns: Iterable[Column], scales: Mapping[Measure, Scale]) -> dict[Measure, int]:
+    """So many that the least total, mean or median shows three digits, at most three; shares and loads show two."""
+    found: dict[Measure, int] = {}
+    for measure, scale in scales.items():
+        keys = [column.key for column in columns if column.measure is measure and column.head in ("sum", "mean", "p50")]
+        sizes = [abs(row[key]) * scale.factor for row in rows for key in keys if is_number(row.get(key))]
+        least = min((size for size in sizes if size > 0), default=1.0)
+        found[measure] = min(max(2 - math.floor(math.log10(least)), 0), 3) if keys else 2
+    return found
+
+
+def _fewer(decimals: int, value: float) -> int:
+    """No more decimals than make four digits in all."""
+    return min(decimals, max(3 - int(f"{value:.3e}".partition("e")[2]), 0))
+
+
+def _spans(columns: Sequence[Column], units: Mapping[Measure, Sequence[str]]) -> list[tuple[str, int]]:
+    """Upper header; it names the unit where all of its columns have but one."""
+    return [
+        (", ".join(filter(None, (m.name, *(units[m] if len(units[m]) == 1 else ())))), sum(c.measure is m for c in columns))
+        for m in _measures(columns)
+    ]

@@ -78,6 +78,36 @@ def test_published_numbers_stand_apart_from_ours(result: Any) -> None:
     assert "<li>a &lt;slip&gt;</li>" in page
 
 
+def test_minus_signs_of_published_numbers_are_true_ones(result: Any) -> None:
+    page = render(result, published_tables=[PublishedTable("T", ["", "GW"], [["ours", "-1.50"], ["theirs", "-"]])])
+    assert "<td>\u22121.50</td>" in page and "<td>\u2013</td>" in page
+
+
+def test_what_notes_say_of_the_lengths_is_said_once(make_result: Any) -> None:
+    result = make_result(requests=300, networks=("n",), workloads=("a", "b"))
+    source = result.cells[0].lengths.source
+    escaped = source.replace("<", "&lt;").replace(">", "&gt;")
+    assert render(result).count(escaped) == 1, "both workloads have the same lengths"
+    notes = [
+        f"a: pairs of {source}.",
+        f"b: pairs of {source}.",
+        "a, cloud: profile p.",
+        "b, cloud: profile p.",
+        "a: 1,200 more.",
+    ]
+    page = render(dataclasses.replace(result, notes=notes))
+    assert page.count(escaped) == 1
+    assert f"<li>a; b: pairs of {escaped}.</li>" in page
+    assert "<li>a, cloud; b, cloud: profile p.</li>" in page
+    assert "<li>a: 1\u202f200 more.</li>" in page
+
+
+def test_each_fit_says_of_what_kind_it_is(result: Any) -> None:
+    page = render(dataclasses.replace(result, fits=[{**result.fits[2], "kind": "simulated calibration", "r2": 0.99999}]))
+    assert "simulated calibration</small>" in page
+    assert "&gt;\u202f0.999" in page or ">\u202f0.999" in page
+
+
 def test_rendering_imports_nothing_of_plotlys_python() -> None:
     slow = "('plotly', 'pandas', 'torch')"
     code = f"import sys, simnmt.report; print([name for name in sys.modules if name.split('.')[0] in {slow}])"

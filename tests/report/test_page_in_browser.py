@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from simnmt.report import render
@@ -132,6 +133,46 @@ def test_it_fits_a_phone_and_a_desk_in_the_dark_in_the_light_and_on_paper(open_p
         page.locator("#cell-0 summary").click()
         page.wait_for_function("() => document.querySelector('#cell-0-latency .main-svg').clientWidth > 500")
         assert page.evaluate("document.documentElement.scrollWidth") == 1440
+        assert opened.problems == []
+
+
+def overloaded(make_result: Any) -> Any:
+    """Queues without end: one device's latencies are 40,000 times as long; requests met a tenth of the trace."""
+    result = make_result(requests=2_000, networks=("cp1",), workloads=("flood",), name="flood")
+    for log in result.cells[0].logs.values():
+        log["rtt_time_s"] = log["rtt_time_s"] / 10
+    slow = result.cells[0].logs["edge"]
+    slow["latency_s"] = np.linspace(0.01, 8_000.0, 2_000)
+    for row in result.rows:
+        row |= {"mean_queue_s": 0.05, "gateway_load": 0.5, "cloud_load": 0.0}
+    for key in [key for key in result.rows[0] if "latency_s" in key]:
+        result.rows[0][key] *= 40_000
+    result.rows[0]["gateway_load"] = 11.76
+    for change in result.comparisons:
+        if change["baseline"] == "edge":
+            continue
+        change |= {"change_percent": 652_677.4, "low_percent": 650_000.0, "high_percent": 655_000.0}
+    return result
+
+
+def test_an_overloaded_device_fits_on_a_desk_and_shows_what_was_used(make_result: Any, open_page: Any, tmp_path: Path) -> None:
+    file = tmp_path / "flood.html"
+    file.write_text(render(overloaded(make_result)), encoding="utf-8")
+    with open_page(file, viewport={"width": 1280, "height": 900}, color_scheme="light") as opened:
+        page = opened.page
+        page.wait_for_function(OPEN_AND_DRAWN, arg="cell-0")
+        assert page.locator("#table .scroll").evaluate("box => box.scrollWidth - box.clientWidth") == 0
+        assert page.locator('[data-outcome="overloaded"]').all_text_contents() == ["11.76overloaded"]
+        labels = page.locator("#cell-0-latency .xtick text").all_text_contents()
+        assert {"100 ms", "1 s", "10 s"} <= set(labels)
+        assert len(labels) <= 8
+        shown = "figure => figure.querySelector('.chart')._fullLayout.xaxis.range"
+        begin, end = page.locator("#cell-0-rtt").evaluate(shown)
+        assert (begin, end) == pytest.approx((0.0, 24.0), abs=0.5), "minutes"
+        page.locator("#cell-0-rtt").get_by_role("button", name="whole series").click()
+        page.wait_for_function("() => document.querySelector('#cell-0-rtt .chart')._fullLayout.xaxis.range[1] > 239")
+        page.set_viewport_size({"width": 390, "height": 844})
+        page.wait_for_function("() => document.documentElement.scrollWidth === 390")
         assert opened.problems == []
 
 

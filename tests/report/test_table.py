@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from simnmt.report.table import number, signed, table
+from simnmt.report.table import number, signed, significant, table, typeset
 
 COLOURS = {"edge": 0, "cloud": 1, "oracle": 2, "naive": 3, "cnmt": 4}
 
@@ -75,3 +75,51 @@ def test_the_papers_baselines_come_first_and_in_its_order() -> None:
     assert table([one_row()], comparisons, COLOURS).baselines == [
         ("edge", "gateway only"), ("cloud", "cloud only"), ("oracle", "oracle"), ("mine", "mine"),
     ]  # fmt: skip
+
+
+def test_numbers_in_the_text_of_others_are_set_like_ours() -> None:
+    assert typeset("18,730 pairs, 2009,2010, (-3.5) 26.15 - 4.78, CP-2, 1,200,300") == (
+        "18\u202f730 pairs, 2009,2010, (\u22123.5) 26.15 \u2212 4.78, CP-2, 1\u202f200\u202f300"
+    )
+    assert [typeset(text) for text in ("-", "-13.55", "+0.11")] == ["\u2013", "\u221213.55", "+0.11"]
+
+
+def test_a_small_number_keeps_its_digits() -> None:
+    shown = [significant(value) for value in (0.0, 13.5153, 0.51, 0.002125, -0.00004269, 18_730.2, 9.99999e-5)]
+    assert shown == ["0", "13.52", "0.51", "0.002125", "\u22124.269\u202f\u00b7\u202f10\u207b\u2075", "18\u202f730", "0.0001"]
+
+
+def test_an_overloaded_device_turns_milliseconds_into_seconds_where_it_is_and_nowhere_else() -> None:
+    calm = one_row(mean_queue_s=0.0004, p99_latency_s=2.4804, gateway_load=0.4, cloud_load=0.0)
+    flood = one_row(
+        network="flood", total_latency_s=3.6e8, mean_latency_s=3584.26, p50_latency_s=0.0621, mean_queue_s=3583.9,
+        p99_latency_s=None, gateway_load=11.76, cloud_load=0.0,
+    )  # fmt: skip
+    shown = table([calm, flood], [], COLOURS)
+    texts = {
+        cell: {figure.key: f"{figure.text}{figure.unit}" for figure in lines[0].figures} for cell, lines in shown.lines.items()
+    }
+    assert texts["w", "n"]["total_latency_s"] == "1\u202f235s"
+    assert texts["w", "flood"]["total_latency_s"] == "100\u202f000h"
+    assert [texts["w", "n"][key] for key in ("mean_latency_s", "mean_queue_s", "p99_latency_s")] == [
+        "200ms",
+        "0ms",
+        "2\u202f480ms",
+    ]
+    assert [texts["w", "flood"][key] for key in ("mean_latency_s", "p50_latency_s")] == ["3\u202f584s", "0.062s"]
+    assert shown.groups == [
+        ("total time", 1), ("latency of a request", 5), ("requests, %", 2), ("load", 2),
+    ]  # fmt: skip
+    loads = [figure.verdict for lines in shown.lines.values() for figure in lines[0].figures if figure.key == "gateway_load"]
+    assert loads == ["", "overloaded"]
+
+
+def test_load_is_not_shown_where_requests_come_back_to_back() -> None:
+    shown = table([one_row(gateway_load=None, cloud_load=None)], [], COLOURS)
+    assert not shown.loads
+    assert shown.groups[0] == ("total time, s", 1)
+
+
+def test_a_huge_change_has_no_decimals() -> None:
+    (change,) = table([one_row()], [compared(652677.4, 652000.1, 653000.9, "slower")], COLOURS).lines["w", "n"][0].changes
+    assert (change.text, change.interval) == ("+652\u202f677", "[+652\u202f000, +653\u202f001]")
