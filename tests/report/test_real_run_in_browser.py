@@ -14,7 +14,7 @@ import simnmt
 
 FIGURES = ["latency", "share", "rtt", "plane"]
 DESK = {"viewport": {"width": 1280, "height": 900}, "color_scheme": "light"}
-FACTORS = {"total_latency_s": 1, "offloaded_share": 100, "misrouted_share": 100}
+FACTORS = {"total_latency_s": 1, "offloaded_share": 100, "misrouted_share": 100, "gateway_load": 1, "cloud_load": 1}
 """From the summary's unit to the one shown: seconds, percent; all other columns are milliseconds."""
 OPEN_AND_DRAWN = "id => document.getElementById(id).querySelectorAll('figure[data-drawn]').length === 4"
 MARKS = """figure => ({
