@@ -7,8 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from simnmt.costs import DeviceProfile, write_profile
+
+# The same examples each time, and none too slow: a busy machine must not decide whether a property holds.
+settings.register_profile("steady", derandomize=True, deadline=None)
+settings.load_profile("steady")
 
 GATEWAY_PLANE, CLOUD_PLANE = (0.001, 0.008, 0.010), (0.0002, 0.002, 0.005)
 """Seconds per source token, per target token, fixed: with an RTT of 80 ms each device wins some requests."""
