@@ -93,11 +93,3 @@ class RttSeries:
 def constant(rtt_s: float, name: str = "constant") -> RttSeries:
     """A network whose RTT never changes."""
     return RttSeries(name, "constant", f"{rtt_s * 1e3:.6g} ms at all times", np.zeros(1), np.array([rtt_s]))
-
-
-def lag_1_autocorrelation(values: NDArray[np.float64]) -> float | None:
-    """Correlation of each value with the next; None where the values are too few or all alike."""
-    centred = values - values.mean()
-    power = float(np.dot(centred, centred))
-    alike = power <= len(values) * (1e-12 * float(np.abs(values).max())) ** 2
-    return None if len(values) < 3 or alike else float(np.dot(centred[:-1], centred[1:])) / power

@@ -7,13 +7,22 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from simnmt.network.errors import TraceError
 from simnmt.network.process import SHARES, RttProcess, draw, fit
 from simnmt.network.rtt_csv import read_rtt_csv
-from simnmt.network.rtt_series import RttSeries, lag_1_autocorrelation
+from simnmt.network.rtt_series import RttSeries
 
 REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "rtt" / "ripe_atlas_ping"
+
+
+def lag_1_autocorrelation(values: NDArray[np.float64]) -> float | None:
+    """Correlation of each value with the next; None where the values are too few or all alike."""
+    centred = values - values.mean()
+    power = float(np.dot(centred, centred))
+    alike = power <= len(values) * (1e-12 * float(np.abs(values).max())) ** 2
+    return None if len(values) < 3 or alike else float(np.dot(centred[:-1], centred[1:])) / power
 
 
 def known() -> RttProcess:

@@ -26,7 +26,10 @@ def test_the_command_prints_claims_and_tables_as_json_and_nothing_else(capsys: p
     document = json.loads(capsys.readouterr().out)
     assert [claim["id"] for claim in document["claims"]] == [f"CNMT-17 ({letter})" for letter in "abcde"]
     assert {claim["basis"] for claim in document["claims"]} == {"fitted"}
-    cells, ratios = document["tables"]
+    cells, implied, ratios = document["tables"]
+    first = next(row for row in implied["rows"] if (row["workload"], row["network"]) == ("de-en", "cp1"))
+    assert [round(way, 4) for way in first["server"]] == [1.1735, 1.1706]  # CNMT-16: the paper's two ways differ
+    assert len(implied["rows"]) == 6
     assert len(cells["cells"]) == 36 and len(ratios["rows"]) == 24
     assert set(ratios["mean_absolute_error"]) == {"all", "fitted", "test", *published.WORKLOADS}
     assert len(document["slips"]) == 7

@@ -12,21 +12,20 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt import streams
 from simnmt.costs import ExecutionPlane, LognormalResidual
 from simnmt.network.rtt_series import RttSeries
+from simnmt.scenario.build import DEVICES
+from simnmt.scenario.learning import standard_normal
+from simnmt.scenario.model import FitConfiguration
 from simnmt.workload.length_regression import fit_lengths
 from simnmt.workload.length_table import LengthTable
 
 Column = NDArray[np.float64]
 
-DEVICES = ("gateway", "cloud")
 BANDWIDTH_BPS = 100e6
 """Each way (CNMT-03)."""
-FIT_SHARE = 0.1
-"""Of the pairs, for the regression and the calibration; the rest is evaluated."""
-CALIBRATION_INFERENCES = 10_000
-"""Per device (CNMT-05)."""
+FIT = FitConfiguration()
+"""Share of the pairs to fit on and inferences per device: what a scenario takes that says nothing else (CNMT-05)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +118,7 @@ def draw_experiment(
     `series`: RTT by network, of which only the fluctuation about the mean is kept. Raises `CorpusError` for a table that
     cannot be split.
     """
-    fit_pairs, evaluated = table.split(FIT_SHARE, seed)
+    fit_pairs, evaluated = table.split(FIT.share, seed)
     src_len, tgt_len = evaluated.sample(seed, 0, f"{name}/lengths", requests)
     moments = (np.arange(requests) + 0.5) / requests
     rtt_s = {
@@ -131,7 +130,10 @@ def draw_experiment(
         tgt_len=tgt_len.astype(np.float64),
         predicted_tgt_len=fit_lengths(fit_pairs).regression.predict(src_len),
         mean_tgt_len=fit_pairs.mean_tgt_len,
-        noise=(_normal(seed, f"{name}/execution gateway", requests), _normal(seed, f"{name}/execution cloud", requests)),
+        noise=(
+            standard_normal(seed, 0, f"{name}/execution gateway", requests),
+            standard_normal(seed, 0, f"{name}/execution cloud", requests),
+        ),
         payload_s=8 * token_bytes * (src_len + tgt_len) / BANDWIDTH_BPS,
         rtt_s=rtt_s,
         calibrations=(_calibration(name, DEVICES[0], fit_pairs, seed), _calibration(name, DEVICES[1], fit_pairs, seed)),
@@ -139,14 +141,10 @@ def draw_experiment(
 
 
 def _calibration(name: str, device: str, fit_pairs: LengthTable, seed: int) -> _Calibration:
-    src_len, tgt_len = fit_pairs.sample(seed, 0, f"{name}/calibration {device} lengths", CALIBRATION_INFERENCES)
-    noise = _normal(seed, f"{name}/calibration {device}", CALIBRATION_INFERENCES)
+    src_len, tgt_len = fit_pairs.sample(seed, 0, f"{name}/calibration {device} lengths", FIT.inferences)
+    noise = standard_normal(seed, 0, f"{name}/calibration {device}", FIT.inferences)
     src, tgt = src_len.astype(np.float64), tgt_len.astype(np.float64)
     return _Calibration(src, tgt, noise, np.linalg.pinv(np.column_stack([src, tgt, np.ones_like(src)])))
-
-
-def _normal(seed: int, name: str, size: int) -> Column:
-    return streams.draw(seed, 0, name, size, lambda generator, count: generator.standard_normal(count))
 
 
 def _decisions(gain_s: list[float], transfer_s: list[float], initial_s: float) -> NDArray[np.bool_]:
