@@ -133,7 +133,15 @@ class LengthTable:
 
         A longer sample with the same key begins with the shorter one.
         """
-        uniform = streams.draw(seed, replication, stream_name, size, lambda generator, count: generator.random(count))
+        return self.at_quantiles(
+            streams.draw(seed, replication, stream_name, size, lambda generator, count: generator.random(count))
+        )
+
+    def at_quantiles(self, uniform: NDArray[np.float64]) -> tuple[IntArray, IntArray]:
+        """(src_len, tgt_len) at shares in [0, 1) of the pairs as the table sorts them, shape of `uniform` each.
+
+        By source length, then target length; so requests in the order of their shares have source lengths in order.
+        """
         # floor(u * pairs) is a pair's number: u below 1 times a count below 2**53 rounds to less than it.
         row = np.searchsorted(np.cumsum(self.count), (uniform * self.pairs).astype(np.int64), side="right")
         return self.src_len[row], self.tgt_len[row]
