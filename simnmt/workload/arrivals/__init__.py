@@ -1,0 +1,53 @@
+"""When requests arrive: each kind in a file of its own, with what a scenario may say of it and the process that comes of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from simnmt.workload.arrivals.back_to_back import BackToBack
+from simnmt.workload.arrivals.errors import ArrivalsError
+from simnmt.workload.arrivals.poisson import Poisson
+from simnmt.workload.arrivals.process import ArrivalProcess, ArrivalsConfiguration, Times
+
+__all__ = [
+    "ArrivalProcess",
+    "Arrivals",
+    "ArrivalsConfiguration",
+    "ArrivalsError",
+    "BackToBack",
+    "Poisson",
+    "input_paths",
+    "load_arrivals",
+    "resolved",
+    "times",
+]
+
+Arrivals = Annotated[BackToBack | Poisson, Field(discriminator="kind")]
+"""What a scenario may say under `arrivals`; a new kind is a file and a word here."""
+
+
+def load_arrivals(config: ArrivalsConfiguration, base: Path) -> ArrivalProcess:
+    """The process that a configuration describes; relative paths start at the folder `base`.
+
+    Raises `ArrivalsError`, with line and column, for a file that cannot be used.
+    """
+    return config.process(base)
+
+
+def input_paths(config: ArrivalsConfiguration, base: Path) -> list[Path]:
+    """The files that `load_arrivals` reads."""
+    return config.input_paths(base)
+
+
+def resolved(config: ArrivalsConfiguration, base: Path) -> ArrivalsConfiguration:
+    """The same configuration with absolute paths."""
+    return config.resolved(base)
+
+
+def times(config: ArrivalsConfiguration, size: int, seed: int, replication: int, stream_name: str = "arrivals") -> Times | None:
+    """Arrival times of a configuration that names no relative path; None where the loop is not open."""
+    process = load_arrivals(config, Path())
+    return process.times(size, seed, replication, stream_name) if process.discipline == "open" else None

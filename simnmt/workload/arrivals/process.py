@@ -1,0 +1,84 @@
+"""What the world asks of an arrival process, whatever its kind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simnmt.configuration import Configuration
+
+Times = NDArray[np.float64]
+Discipline = Literal["back_to_back", "open", "closed"]
+
+
+class ArrivalProcess(Protocol):
+    """When requests are issued: immutable, picklable, drawn anew for each key.
+
+    Everything drawn is keyed by (seed, replication, stream name, request), so that a longer run begins with exactly the
+    shorter one. `stream_name`: one for each workload, else two workloads would meet the same gaps.
+    """
+
+    @property
+    def discipline(self) -> Discipline:
+        """`open`: requests come at `times`, whatever happens to them. `closed`: each client thinks, asks and waits for the
+        answer. `back_to_back`: one client that never thinks; nothing is drawn."""
+
+    @property
+    def clients(self) -> int:
+        """How many take turns in a closed loop; 0 where the loop is open."""
+
+    @property
+    def mean_rate_rps(self) -> float | None:
+        """Requests per second in the long run; None where the answers set the pace."""
+
+    @property
+    def account(self) -> str:
+        """One sentence for a reader of the results: what, from where, of what kind, how many, how fast and how bursty."""
+
+    def times(self, size: int, seed: int, replication: int, stream_name: str) -> Times:
+        """Arrival times in seconds from the run's start, shape (size,), sorted; `open` alone."""
+
+    def think_times(self, size: int, seed: int, replication: int, stream_name: str) -> Times:
+        """Seconds that pass before request i is issued, once its client has its last answer, shape (size,); `closed` alone."""
+
+    def size_ranks(self, size: int, seed: int, replication: int, stream_name: str) -> Times | None:
+        """The share of requests, in [0, 1), that are shorter than request i, shape (size,), where a recorded trace says so.
+
+        Then request i takes its lengths at that share of the corpus; None where the corpus draws alone.
+        """
+
+
+class OpenProcess:
+    """What all processes have in common that set the pace themselves, whatever the answers; they add `times`."""
+
+    __slots__ = ()
+
+    discipline: Discipline = "open"
+    clients = 0
+
+    def think_times(self, size: int, seed: int, replication: int, stream_name: str) -> Times:
+        """Nobody thinks: raises `TypeError`."""
+        raise TypeError("an open process has arrival times, no think times")
+
+    def size_ranks(self, size: int, seed: int, replication: int, stream_name: str) -> Times | None:
+        """None: the corpus draws the lengths alone."""
+        return None
+
+
+class ArrivalsConfiguration(Configuration):
+    """What a scenario may say of one kind of arrivals; each kind derives its own."""
+
+    def process(self, base: Path) -> ArrivalProcess:
+        """The process, with the files read that it names; relative paths start at `base`. Raises `ArrivalsError`."""
+        raise NotImplementedError
+
+    def input_paths(self, base: Path) -> list[Path]:
+        """The files that `process` reads."""
+        return []
+
+    def resolved(self, base: Path) -> ArrivalsConfiguration:
+        """The same with absolute paths."""
+        return self
