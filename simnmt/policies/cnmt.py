@@ -34,12 +34,25 @@ class CNmt:
     planes: Sequence[BelievedPlane]
     """One per target, in the targets' order."""
     predict: PredictLength
-    """The length regression's `predict` for C-NMT, `constant_length` for Naive."""
+    """The length regression's `predict` for C-NMT, `constant_length` for Naive, a distribution's `mean`."""
+    percentiles: tuple[PredictLength, PredictLength] | None = None
+    """Target lengths at the 5th and the 95th percentile: minimise the latter of each request's time instead of its mean."""
 
     def prepare(self, src_len: NDArray[np.int64]) -> Decide:
         """Predict lengths and execution times once; what is left to a decision is the transfer estimate."""
+        if self.percentiles is None:
+            return least_total(self.execution_s(src_len))
+        low, high = (predict(src_len) for predict in self.percentiles)
+        # A plane rises or falls with the target length all along, so its 95th percentile is its value at one of the two.
+        return least_total([np.maximum(plane.seconds(src_len, low), plane.seconds(src_len, high)) for plane in self.planes])
+
+    def execution_s(self, src_len: NDArray[np.int64]) -> list[NDArray[np.float64]]:
+        """Seconds that each target is expected to take, one column per target, shape of `src_len`.
+
+        What the rule reckons with but where it minimises a percentile; what a request adds to a queue in either case.
+        """
         tgt_len = self.predict(src_len)
-        return least_total([plane.seconds(src_len, tgt_len) for plane in self.planes])
+        return [plane.seconds(src_len, tgt_len) for plane in self.planes]
 
     def predicted_tgt_len(self, src_len: NDArray[np.int64]) -> NDArray[np.float64]:
         """The lengths the rule reckons with."""

@@ -8,8 +8,11 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+LOCAL = 0
+"""The target on which the decision is taken: the first in `devices`. A tie goes to the lower number."""
+
 GATEWAY, CLOUD = 0, 1
-"""Numbers of the targets; a tie goes to the lower one."""
+"""The targets of the paper's deployment, where there are two."""
 
 Decide = Callable[[int, Sequence[float]], int]
 """`decide(request, delay_s)`: `delay_s[k]` is what target k is now believed to cost beside execution, in seconds."""
@@ -40,6 +43,20 @@ def least_total(execution_s: Sequence[NDArray[np.float64]]) -> Decide:
             return 0 if first_s[request] + delay_s[0] <= second_s[request] + delay_s[1] else 1
 
         return decide_two
+
+    if len(execution_s) == 3:
+        nearest_s, middle_s, farthest_s = (column.tolist() for column in execution_s)
+
+        def decide_three(request: int, delay_s: Sequence[float]) -> int:
+            first, second, third = delay_s
+            first += nearest_s[request]
+            second += middle_s[request]
+            third += farthest_s[request]
+            if first <= second:
+                return 0 if first <= third else 2
+            return 1 if second <= third else 2
+
+        return decide_three
 
     rows = np.stack(execution_s, axis=1).tolist()
 
