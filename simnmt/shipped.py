@@ -8,11 +8,12 @@ from typing import Literal
 from simnmt.errors import InputError
 from simnmt.names import nearest
 
-Kind = Literal["traces/lengths", "traces/rtt", "calibration", "scenarios"]
+Kind = Literal["traces/lengths", "traces/rtt", "traces/bandwidth", "calibration", "scenarios"]
 
 _SUFFIX: dict[Kind, str] = {
     "traces/lengths": ".csv",
     "traces/rtt": ".csv",
+    "traces/bandwidth": ".csv",
     "calibration": ".json",
     "scenarios": ".yaml",
 }
@@ -40,6 +41,6 @@ def find(kind: Kind, name: str) -> Path:
     known = names(kind)
     if bare not in known:
         near = nearest(bare, known)
-        hint = f"did you mean @{near}?" if near else "known: " + ", ".join(f"@{other}" for other in known)
+        hint = f"did you mean @{near}?" if near else "known: " + (", ".join(f"@{other}" for other in known) or "none")
         raise InputError(f"@{bare}: nothing of that name is shipped under {kind}", remedy=hint)
     return folder(kind) / f"{bare}{_SUFFIX[kind]}"

@@ -1,113 +1,161 @@
-"""What a scenario file says of a network, and the link that comes of it."""
+"""What a scenario file says of a network, and the links that come of it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Field, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic import Field, TypeAdapter, ValidatorFunctionWrapHandler, WrapValidator
 
-from simnmt import shipped
 from simnmt.configuration import Configuration
 from simnmt.network.link import Link
-from simnmt.network.rtt_csv import read_rtt_csv
-from simnmt.network.rtt_series import RttSeries, constant
+from simnmt.network.series_configuration import (
+    BandwidthConfiguration,
+    Form,
+    RttConfiguration,
+    ShippedKind,
+    bandwidth_bps,
+    file_of,
+    path_of,
+    rtt_series,
+    with_file,
+)
 
 
-class CsvRtt(Configuration):
-    """An RTT series from a CSV file whose first row names its columns."""
-
-    csv: str = Field(min_length=1)
-    """The file: `@name` for a shipped one, else a path relative to the scenario file."""
-    time_column: str = "time_s"
-    """Name of the column of times."""
-    rtt_column: str = "rtt_ms"
-    """Name of the column of round-trip times; an empty cell is a lost sample."""
-    time_unit: Literal["s", "ms"] = "s"
-    """Unit of the column of times."""
-    rtt_unit: Literal["ms", "s"] = "ms"
-    """Unit of the column of round-trip times."""
-
-
-class ConstantRtt(Configuration):
-    """A network whose round-trip time never changes."""
-
-    constant_ms: float = Field(gt=0, le=10_000)
-    """The round-trip time, ms."""
-
-
-def _one_form(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
-    # A plain union complains once per form; here the form is told by its key, and only that one complains.
-    if isinstance(value, str):
-        if not value.strip():
-            raise ValueError("name a file, or a shipped series as @name")
-        return value
-    if isinstance(value, Mapping):
-        form = ConstantRtt if "constant_ms" in value else CsvRtt
-        return form.model_validate(value)
-    if isinstance(value, (CsvRtt, ConstantRtt)):
-        return value
-    raise ValueError('give "@name", a path, {csv: path} or {constant_ms: number}')
-
-
-RttConfiguration = Annotated[str | CsvRtt | ConstantRtt, WrapValidator(_one_form)]
-"""`"@cp1"`, `"my.csv"`, `{csv: my.csv, rtt_column: ...}` or `{constant_ms: 50}`."""
-
-
-class NetworkConfiguration(Configuration):
-    """The link between gateway and cloud."""
+class LinkConfiguration(Configuration):
+    """A link between two tiers."""
 
     rtt: RttConfiguration
     """Round-trip time: `@name`, a CSV path, `{csv: path, ...}` or `{constant_ms: number}`."""
     rtt_mean_ms: float | None = Field(default=None, gt=0, le=10_000)
     """Multiply the series so that its mean over time is this, ms; as it is when left out."""
-    uplink_mbps: float = Field(default=100.0, ge=1e-6, le=1e9)
-    """Bandwidth towards the cloud, Mbit/s."""
-    downlink_mbps: float = Field(default=100.0, ge=1e-6, le=1e9)
-    """Bandwidth from the cloud, Mbit/s."""
+    uplink_mbps: BandwidthConfiguration = 100.0
+    """Bandwidth towards the cloud, Mbit/s: a number, or a series as `@name`, a CSV path or `{csv: path, ...}`."""
+    downlink_mbps: BandwidthConfiguration = 100.0
+    """Bandwidth from the cloud, Mbit/s: a number, or a series as `@name`, a CSV path or `{csv: path, ...}`."""
+
+
+def _one_or_many(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+    # As for the forms of a series: only the one that was meant complains.
+    if isinstance(value, list) and value:
+        return _MANY.validate_python(value)
+    if isinstance(value, LinkConfiguration):
+        return value
+    if isinstance(value, Mapping):
+        return LinkConfiguration.model_validate(value)
+    raise ValueError("give a link {rtt: ...}, or a list of them")
+
+
+_MANY = TypeAdapter(list[LinkConfiguration])
+HopConfiguration = Annotated[LinkConfiguration | list[LinkConfiguration], WrapValidator(_one_or_many)]
+"""One link for all end nodes, or several that are dealt to them in turn."""
+
+
+class NetworkConfiguration(LinkConfiguration):
+    """The link that leads to the last device, usually the cloud, and those before it."""
+
     clock: Literal["spread", "arrival", "own"] | None = None
     """When request i meets the series: `spread` evenly over one lap, whatever the policy; at its `arrival`;
     or on each policy's `own` clock. Left out: `spread` back to back, else `arrival`."""
+    hops: dict[str, HopConfiguration] = Field(default={})
+    """Links of nearer tiers by the device they lead to, from the device before it. A list is dealt to the end nodes in turn;
+    each node starts at a moment of its own on the series."""
 
 
-def load_link(config: NetworkConfiguration, base: Path, name: str) -> Link:
-    """Build the link called `name`; relative paths start at `base`.
+@dataclass(frozen=True, slots=True)
+class Network:
+    """The links of one network."""
 
-    Raises `TraceError` for a series that cannot be used, `InputError` for an unknown `@name`.
+    link: Link
+    """Leads to the last device."""
+    hops: dict[str, tuple[Link, ...]]
+    """By the device they lead to; dealt to the end nodes in turn."""
+
+
+def _unnamed(*key: str | int) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
+def load_network(
+    config: NetworkConfiguration,
+    base: Path,
+    name: str,
+    named_by: Callable[..., AbstractContextManager[None]] = _unnamed,
+) -> Network:
+    """Build the links of the network called `name`; relative paths start at `base`.
+
+    What a key names is read within `named_by(*key)`, as in `named_by("hops", "gateway", 1, "rtt")`, which may add to a
+    complaint where that key stands. Raises `TraceError` for a series that cannot be used, `InputError` for an unknown `@name`.
     """
-    series = _series(config.rtt, base, name)
-    if config.rtt_mean_ms is not None:
-        series = series.scaled_to_mean(config.rtt_mean_ms / 1e3)
-    return Link(series, config.uplink_mbps * 1e6, config.downlink_mbps * 1e6)
+    main: list[Link] = []
+    hops: dict[str, list[Link]] = {}
+    for key, part in _links(config):
+        label = f"{name} to {key[1]}" if key else name
+        if len(key) > 2:
+            label += f", {int(key[2]) + 1}"
+        with named_by(*key, "rtt"):
+            rtt = rtt_series(part.rtt, base, label)
+            if part.rtt_mean_ms is not None:
+                rtt = rtt.scaled_to_mean(part.rtt_mean_ms / 1e3)
+        with named_by(*key, "uplink_mbps"):
+            uplink_bps = bandwidth_bps(part.uplink_mbps, base, f"{label}, uplink")
+        with named_by(*key, "downlink_mbps"):
+            downlink_bps = bandwidth_bps(part.downlink_mbps, base, f"{label}, downlink")
+        into = hops.setdefault(str(key[1]), []) if key else main
+        into.append(Link(rtt, uplink_bps, downlink_bps))
+    return Network(main[0], {device: tuple(links) for device, links in hops.items()})
 
 
-def input_paths(config: NetworkConfiguration, base: Path) -> list[Path]:
-    """Files that `load_link` reads."""
-    return [] if isinstance(config.rtt, ConstantRtt) else [_path(_csv(config.rtt).csv, base)]
+def input_paths(config: NetworkConfiguration, base: Path) -> dict[str, Path]:
+    """Files that `load_network` reads, by the name each has: its `@name`, else its absolute path."""
+    found = {}
+    for _, part in _links(config):
+        for key, kind in _KINDS.items():
+            file = file_of(getattr(part, key))
+            if file is not None:
+                path = path_of(file, base, kind)
+                found[file if file.startswith("@") else str(path)] = path
+    return found
 
 
 def resolved(config: NetworkConfiguration, base: Path) -> NetworkConfiguration:
-    """The same network with its path made absolute; `@name` stays, as it means the same everywhere."""
-    if isinstance(config.rtt, ConstantRtt):
-        return config
-    text = _csv(config.rtt).csv
-    absolute = text if text.startswith("@") else str(_path(text, base))
-    rtt = absolute if isinstance(config.rtt, str) else config.rtt.model_copy(update={"csv": absolute})
-    return config.model_copy(update={"rtt": rtt})
+    """The same network with its paths made absolute; `@name` stays, as it means the same everywhere."""
+    hops = {
+        device: [_resolved(part, base) for part in parts] if isinstance(parts, list) else _resolved(parts, base)
+        for device, parts in config.hops.items()
+    }
+    return _resolved(config, base).model_copy(update={"hops": hops})
 
 
-def _series(rtt: str | CsvRtt | ConstantRtt, base: Path, name: str) -> RttSeries:
-    if isinstance(rtt, ConstantRtt):
-        return constant(rtt.constant_ms / 1e3, name)
-    form = _csv(rtt)
-    columns = form.model_dump(exclude={"csv"})
-    return read_rtt_csv(_path(form.csv, base), name=name, **columns)
+def _links(config: NetworkConfiguration) -> Iterator[tuple[tuple[str | int, ...], LinkConfiguration]]:
+    """Every link of a network by its key; the main one's is empty."""
+    yield (), config
+    for device, parts in config.hops.items():
+        if isinstance(parts, list):
+            for index, part in enumerate(parts):
+                yield ("hops", device, index), part
+        else:
+            yield ("hops", device), parts
 
 
-def _csv(rtt: str | CsvRtt) -> CsvRtt:
-    return CsvRtt(csv=rtt) if isinstance(rtt, str) else rtt
+_KINDS: dict[str, ShippedKind] = {
+    "rtt": "traces/rtt",
+    "uplink_mbps": "traces/bandwidth",
+    "downlink_mbps": "traces/bandwidth",
+}
+"""The keys of a link that may name a file, and where the shipped ones of that kind lie."""
+
+_Part = TypeVar("_Part", bound=LinkConfiguration)
 
 
-def _path(text: str, base: Path) -> Path:
-    return shipped.find("traces/rtt", text) if text.startswith("@") else (base / text).absolute()
+def _resolved(part: _Part, base: Path) -> _Part:
+    changed: dict[str, Form] = {}
+    for key, kind in _KINDS.items():
+        form = getattr(part, key)
+        file = file_of(form)
+        if file is not None and not file.startswith("@"):
+            changed[key] = with_file(form, str(path_of(file, base, kind)))
+    return part.model_copy(update=changed)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simnmt.network.bandwidth_series import BandwidthSeries
 from simnmt.network.errors import TraceError
 from simnmt.network.rtt_series import RttSeries
 
@@ -31,46 +31,40 @@ def bytes_per_token(vocab: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """The way between two tiers: an RTT that changes with time, and a bandwidth each way that does not.
+    """The way between two tiers: an RTT that changes with time, and a bandwidth each way that may.
 
-    Half the RTT counts for each way. Methods take plain numbers or columns of one shape, and give seconds
-    of that shape.
+    Half the RTT counts for each way. Both ways of a request go by the moment `at_s` on the link, at which it meets the
+    network; each series repeats on a lap of its own.
     """
 
     rtt: RttSeries
-    uplink_bps: float
+    uplink_bps: float | BandwidthSeries
     """Bits per second towards the cloud."""
-    downlink_bps: float
+    downlink_bps: float | BandwidthSeries
     """Bits per second from the cloud."""
 
     def __post_init__(self) -> None:
         for key, rate_bps in (("uplink_bps", self.uplink_bps), ("downlink_bps", self.downlink_bps)):
-            if not (math.isfinite(rate_bps) and rate_bps > 0.0):
+            if not isinstance(rate_bps, BandwidthSeries) and not (math.isfinite(rate_bps) and rate_bps > 0.0):
                 raise TraceError(f"{key} is {rate_bps}", remedy="give a positive bandwidth")
 
-    @overload
-    def uplink_s(self, rtt_s: float, src_len: int, token_bytes: int) -> float: ...
-    @overload
-    def uplink_s(self, rtt_s: Seconds, src_len: Tokens, token_bytes: int) -> Seconds: ...
-    def uplink_s(self, rtt_s: float | Seconds, src_len: int | Tokens, token_bytes: int) -> float | Seconds:
-        """Seconds from the gateway to the cloud for `src_len` tokens."""
-        return rtt_s / 2 + 8 * token_bytes * src_len / self.uplink_bps
+    def ways_s(self, at_s: Seconds, src_len: Tokens, tgt_len: Tokens, token_bytes: int) -> tuple[Seconds, Seconds]:
+        """Seconds there for `src_len` tokens and seconds back for `tgt_len`; all of one shape. T_tx is their sum.
 
-    @overload
-    def downlink_s(self, rtt_s: float, tgt_len: int, token_bytes: int) -> float: ...
-    @overload
-    def downlink_s(self, rtt_s: Seconds, tgt_len: Tokens, token_bytes: int) -> Seconds: ...
-    def downlink_s(self, rtt_s: float | Seconds, tgt_len: int | Tokens, token_bytes: int) -> float | Seconds:
-        """Seconds from the cloud back to the gateway for `tgt_len` tokens."""
-        return rtt_s / 2 + 8 * token_bytes * tgt_len / self.downlink_bps
+        Raises `TraceError` on a time that is not finite.
+        """
+        half_s = self.rtt.at(at_s) / 2
+        up_bps = self.uplink_bps.at(at_s) if isinstance(self.uplink_bps, BandwidthSeries) else self.uplink_bps
+        down_bps = self.downlink_bps.at(at_s) if isinstance(self.downlink_bps, BandwidthSeries) else self.downlink_bps
+        return half_s + 8 * token_bytes * src_len / up_bps, half_s + 8 * token_bytes * tgt_len / down_bps
 
-    @overload
-    def transfer_s(self, rtt_s: float, src_len: int, tgt_len: int, token_bytes: int) -> float: ...
-    @overload
-    def transfer_s(self, rtt_s: Seconds, src_len: Tokens, tgt_len: Tokens, token_bytes: int) -> Seconds: ...
-    def transfer_s(
-        self, rtt_s: float | Seconds, src_len: int | Tokens, tgt_len: int | Tokens, token_bytes: int
-    ) -> float | Seconds:
-        """T_tx: seconds on the way there and back."""
-        up_s = rtt_s / 2 + 8 * token_bytes * src_len / self.uplink_bps
-        return up_s + (rtt_s / 2 + 8 * token_bytes * tgt_len / self.downlink_bps)
+    def ways_one_s(self, at_s: float, src_len: int, tgt_len: int, token_bytes: int) -> tuple[float, float]:
+        """What `ways_s` says of one request, to the last bit, on plain numbers for a moving clock."""
+        half_s = self.rtt.at_one(at_s) / 2
+        up_bps = self.uplink_bps.at_one(at_s) if isinstance(self.uplink_bps, BandwidthSeries) else self.uplink_bps
+        down_bps = self.downlink_bps.at_one(at_s) if isinstance(self.downlink_bps, BandwidthSeries) else self.downlink_bps
+        return half_s + 8 * token_bytes * src_len / up_bps, half_s + 8 * token_bytes * tgt_len / down_bps
+
+    def rtt_one_s(self, at_s: float) -> float:
+        """Seconds that an empty probe takes there and back."""
+        return self.rtt.at_one(at_s)

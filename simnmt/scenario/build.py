@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -12,7 +13,7 @@ from simnmt import shipped
 from simnmt.costs import DeviceProfile, ProfileError, read_profile
 from simnmt.errors import InputError
 from simnmt.network.configuration import input_paths as network_paths
-from simnmt.network.configuration import load_link
+from simnmt.network.configuration import load_network
 from simnmt.network.link import Link
 from simnmt.scenario.document import Document
 from simnmt.scenario.model import Scenario
@@ -52,13 +53,12 @@ def build(scenario: Scenario, base: Path, document: Document | None = None) -> P
     """
     links = {}
     for name, part in scenario.networks.items():
-        with _named_by(document, "networks", name, "rtt"):
-            links[name] = load_link(part, base, name)
+        links[name] = load_network(part, base, name, partial(_named_by, document, "networks", name)).link
     return Plan(scenario, {name: _case(scenario, name, base, document) for name in scenario.workloads}, links)
 
 
 @contextmanager
-def _named_by(document: Document | None, *location: str) -> Iterator[None]:
+def _named_by(document: Document | None, *location: str | int) -> Iterator[None]:
     """Tell of a file that is missing or unfit as a whole which key of the scenario names it."""
     try:
         yield
@@ -80,8 +80,7 @@ def input_files(scenario: Scenario, base: Path) -> dict[str, Path]:
         paths = length_paths(part.lengths, base)
         files |= {part.lengths if isinstance(part.lengths, str) else str(path): path for path in paths}
     for net in scenario.networks.values():
-        csv = net.rtt if isinstance(net.rtt, str) else getattr(net.rtt, "csv", None)
-        files |= {csv if csv is not None and csv.startswith("@") else str(path): path for path in network_paths(net, base)}
+        files |= network_paths(net, base)
     for device in DEVICES:
         for name in scenario.workloads:
             profile = scenario.profile_of(device, name)

@@ -182,31 +182,31 @@ def _draw(unit: Unit, learnt: Learnt) -> _Drawn:
         moments = begin_s + (np.arange(size) + 0.5) / size * link.rtt.duration_s
     else:
         moments = begin_s + arrival_s
-    rtt_s = link.rtt.at(moments)
     token_bytes = bytes_per_token(case.profiles[CLOUD].model.vocab)  # what crosses the link is what the server reads and writes
+    uplink_s, downlink_s = link.ways_s(moments, src_len, tgt_len, token_bytes)
     truth = Truth(
         node=(node * workload.end_nodes).astype(np.int32),
         src_len=src_len,
         tgt_len=tgt_len,
         gateway_s=gateway_s,
         cloud_s=cloud_s,
-        transfer_s=link.transfer_s(rtt_s, src_len, tgt_len, token_bytes),
+        transfer_s=uplink_s + downlink_s,
         rtt_time_s=np.mod(moments, link.rtt.duration_s),
     )
-    on_link_s = np.zeros(size) if own else rtt_s
+    half_s = link.rtt.at(moments) / 2 if own else 0.0
     requests = Requests(
         src_len=src_len,
         gateway_s=gateway_s,
         cloud_s=cloud_s,
-        uplink_s=link.uplink_s(on_link_s, src_len, token_bytes),
-        downlink_s=link.downlink_s(on_link_s, tgt_len, token_bytes),
+        uplink_s=uplink_s - half_s,
+        downlink_s=downlink_s - half_s,
         arrival_s=arrival_s,
     )
     return _Drawn(
         truth=truth,
         requests=requests,
-        present_rtt_s=(lambda now_s: link.rtt.at_one(begin_s + now_s)) if own else None,
-        first_rtt_s=link.rtt.at_one(begin_s),
+        present_rtt_s=(lambda now_s: link.rtt_one_s(begin_s + now_s)) if own else None,
+        first_rtt_s=link.rtt_one_s(begin_s),
     )
 
 

@@ -158,9 +158,14 @@ def test_a_scenario(folder: Path, refused: Callable[..., None], old: str, new: s
         (
             "office.csv",
             b"time_s,rtt_ms\n0,50\n2,60\n1,55\n",
-            "{here}/office.csv:4:1: time 1 is earlier than the row before (sort the rows by time)",
+            "{here}/office.csv:4:1: time 1 is earlier than the row before "
+            "(sort the rows by time; `simnmt trace import` mends the file)",
         ),
-        ("office.csv", b"time_s,rtt_ms\n0,50\n0,60\n", "{here}/office.csv:3:1: time 0 stands twice (keep one row per time)"),
+        (
+            "office.csv",
+            b"time_s,rtt_ms\n0,50\n0,60\n",
+            "{here}/office.csv:3:1: time 0 stands twice (keep one row per time; `simnmt trace import` mends the file)",
+        ),
         ("office.csv", b"time_s,rtt_ms\n", "{rtt}{here}/office.csv: no rows below the column names (give at least one sample)"),
         (
             "office.csv",

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +9,8 @@ import pytest
 from pydantic import ValidationError
 
 from simnmt.errors import InputError
-from simnmt.network.configuration import NetworkConfiguration, input_paths, load_link, resolved
+from simnmt.network.bandwidth_series import BandwidthSeries
+from simnmt.network.configuration import NetworkConfiguration, input_paths, load_network, resolved
 
 NETWORK = NetworkConfiguration.model_validate
 
@@ -24,7 +27,7 @@ OTHER = {"csv": "other.csv", "time_column": "t", "rtt_column": "r", "rtt_unit": 
 
 @pytest.mark.parametrize("rtt", ["my.csv", {"csv": "my.csv"}, OTHER])
 def test_every_form_of_a_file_gives_the_same_link(folder: Path, rtt: Any) -> None:
-    link = load_link(NETWORK({"rtt": rtt, "uplink_mbps": 10}), folder, "office")
+    link = load_network(NETWORK({"rtt": rtt, "uplink_mbps": 10}), folder, "office").link
     assert link.rtt.rtt_s.tolist() == [0.05, 0.07]
     assert (link.rtt.name, link.rtt.kind) == ("office", "unstated")
     assert (link.uplink_bps, link.downlink_bps) == (10e6, 100e6)
@@ -32,13 +35,13 @@ def test_every_form_of_a_file_gives_the_same_link(folder: Path, rtt: Any) -> Non
 
 def test_a_constant_needs_no_file(folder: Path) -> None:
     config = NETWORK({"rtt": {"constant_ms": 50}})
-    assert load_link(config, folder, "lab").rtt.at_one(3.0) == 0.05
-    assert input_paths(config, folder) == []
-    assert resolved(config, folder) is config
+    assert load_network(config, folder, "lab").link.rtt.at_one(3.0) == 0.05
+    assert input_paths(config, folder) == {}
+    assert resolved(config, folder) == config
 
 
 def test_a_mean_may_be_set(folder: Path) -> None:
-    link = load_link(NETWORK({"rtt": "my.csv", "rtt_mean_ms": 30}), folder, "office")
+    link = load_network(NETWORK({"rtt": "my.csv", "rtt_mean_ms": 30}), folder, "office").link
     assert link.rtt.rtt_s == pytest.approx([0.025, 0.035])
 
 
@@ -46,10 +49,9 @@ def test_a_mean_may_be_set(folder: Path) -> None:
 def test_resolved_paths_read_the_same_file_from_anywhere(folder: Path, rtt: Any) -> None:
     config = NETWORK({"rtt": rtt, "clock": "own"})
     absolute = resolved(config, folder)
-    assert (
-        input_paths(config, folder) == input_paths(absolute, Path("/nowhere")) == [folder / input_paths(config, folder)[0].name]
-    )
-    assert load_link(absolute, Path("/nowhere"), "x").rtt.rtt_s.tolist() == [0.05, 0.07]
+    path = folder / (rtt if isinstance(rtt, str) else rtt["csv"])
+    assert input_paths(config, folder) == input_paths(absolute, Path("/nowhere")) == {str(path): path}
+    assert load_network(absolute, Path("/nowhere"), "x").link.rtt.rtt_s.tolist() == [0.05, 0.07]
     assert resolved(absolute, Path("/nowhere")) == absolute
     assert absolute.clock == "own"
 
@@ -57,9 +59,9 @@ def test_resolved_paths_read_the_same_file_from_anywhere(folder: Path, rtt: Any)
 def test_a_shipped_name_means_the_same_everywhere(folder: Path) -> None:
     config = NETWORK({"rtt": "@cp1"})
     assert resolved(config, folder) == config
-    assert [path.name for path in input_paths(config, folder)] == ["cp1.csv"]
+    assert [(name, path.name) for name, path in input_paths(config, folder).items()] == [("@cp1", "cp1.csv")]
     with pytest.raises(InputError, match=r"did you mean @cp"):
-        load_link(NETWORK({"rtt": "@cp11"}), folder, "x")
+        load_network(NETWORK({"rtt": "@cp11"}), folder, "x")
 
 
 @pytest.mark.parametrize(
@@ -75,7 +77,18 @@ def test_a_shipped_name_means_the_same_everywhere(folder: Path) -> None:
         ({"rtt": " "}, "rtt", "name a file"),
         ({}, "rtt", "required"),
         ({"rtt": "x", "uplink_mbps": 0}, "uplink_mbps", "greater than or equal to"),
-        ({"rtt": "x", "downlink_mbps": "100"}, "downlink_mbps", "valid number"),
+        ({"rtt": "x", "uplink_mbps": 1e-300}, "uplink_mbps", "greater than or equal to"),
+        ({"rtt": "x", "uplink_mbps": True}, "uplink_mbps", "valid number"),
+        ({"rtt": "x", "downlink_mbps": "100"}, "downlink_mbps", "(write 100)"),
+        ({"rtt": "x", "downlink_mbps": "500 kbit/s"}, "downlink_mbps", "(write 0.5)"),
+        ({"rtt": "x", "downlink_mbps": ""}, "downlink_mbps", "name a file"),
+        ({"rtt": "x", "downlink_mbps": [1]}, "downlink_mbps", "{csv: path}"),
+        ({"rtt": "x", "downlink_mbps": {"csv": "x", "unit": "mb"}}, "downlink_mbps.unit", "'mbps', 'kbps' or 'bps'"),
+        ({"rtt": "x", "hops": {"gateway": {}}}, "hops.gateway.rtt", "required"),
+        ({"rtt": "x", "hops": {"gateway": {"rtt": "x", "clock": "own"}}}, "hops.gateway.clock", "Extra inputs"),
+        ({"rtt": "x", "hops": {"gateway": [{"rtt": "x"}, {"rtt": 5}]}}, "hops.gateway.1.rtt", "{constant_ms: number}"),
+        ({"rtt": "x", "hops": {"gateway": []}}, "hops.gateway", "a list of them"),
+        ({"rtt": "x", "hops": {"gateway": "x"}}, "hops.gateway", "give a link {rtt: ...}"),
         ({"rtt": "x", "uplink_mbps": float("inf")}, "uplink_mbps", "finite"),
         ({"rtt": "x", "rtt_mean_ms": 0}, "rtt_mean_ms", "greater than 0"),
         ({"rtt": "x", "clock": "spred"}, "clock", "'spread', 'arrival' or 'own'"),
@@ -90,7 +103,86 @@ def test_one_complaint_at_the_key_that_is_wrong(given: Any, place: str, said: st
     assert said in error["msg"]
 
 
+@pytest.fixture
+def bandwidth(folder: Path) -> Path:
+    (folder / "rate.csv").write_text("time_s,mbps\n0,8\n1,0\n2,16\n")
+    (folder / "cell.csv").write_text("t,dl_kbps,ul\n0,8000,8e6\n1000,,\n2000,16000,16e6\n")
+    return folder
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "rate.csv",
+        {"csv": "rate.csv", "unit": "mbps"},
+        {"csv": "cell.csv", "time_column": "t", "time_unit": "ms", "column": "dl_kbps"},
+        {"csv": "cell.csv", "time_column": "t", "time_unit": "ms", "column": "ul", "unit": "bps"},
+    ],
+)
+def test_a_bandwidth_may_be_a_series(bandwidth: Path, form: Any) -> None:
+    config = NETWORK({"rtt": {"constant_ms": 50}, "downlink_mbps": form})
+    link = load_network(config, bandwidth, "cell").link
+    assert isinstance(link.downlink_bps, BandwidthSeries)
+    assert link.uplink_bps == 100e6
+    assert [link.downlink_bps.at_one(at_s) for at_s in (0.0, 1.5, 2.9, 3.0)] == [8e6, 8e6, 16e6, 8e6]
+    assert (link.downlink_bps.lost, link.downlink_bps.name) == (1, "cell, downlink")
+    absolute = resolved(config, bandwidth)
+    assert list(input_paths(absolute, Path("/nowhere")).values()) == list(input_paths(config, bandwidth).values())
+    again = load_network(absolute, Path("/nowhere"), "cell").link.downlink_bps
+    assert isinstance(again, BandwidthSeries)
+    assert again.rate_bps.tolist() == link.downlink_bps.rate_bps.tolist()
+
+
+def test_nearer_tiers_have_links_of_their_own(bandwidth: Path) -> None:
+    wifi = [{"rtt": {"constant_ms": 3}}, {"rtt": "my.csv", "rtt_mean_ms": 6, "uplink_mbps": "rate.csv"}]
+    config = NETWORK({"rtt": OTHER, "hops": {"gateway": wifi, "hub": {"rtt": {"constant_ms": 9}}}})
+    network = load_network(config, bandwidth, "office")
+    assert {device: len(links) for device, links in network.hops.items()} == {"gateway": 2, "hub": 1}
+    first, second = network.hops["gateway"]
+    assert (first.rtt.mean_s, second.rtt.mean_s, network.link.rtt.mean_s) == pytest.approx((0.003, 0.006, 0.06))
+    assert isinstance(second.uplink_bps, BandwidthSeries)
+    names = [network.link.rtt.name, first.rtt.name, second.rtt.name, network.hops["hub"][0].rtt.name]
+    assert names == ["office", "office to gateway, 1", "office to gateway, 2", "office to hub"]
+    assert [path.name for path in input_paths(config, bandwidth).values()] == ["other.csv", "my.csv", "rate.csv"]
+    absolute = resolved(config, bandwidth)
+    assert input_paths(absolute, Path("/nowhere")) == input_paths(config, bandwidth)
+    assert resolved(absolute, Path("/nowhere")) == absolute
+
+
+@pytest.mark.parametrize(
+    ("given", "key"),
+    [
+        ({"rtt": "none.csv"}, ("rtt",)),
+        ({"rtt": "my.csv", "downlink_mbps": "none.csv"}, ("downlink_mbps",)),
+        ({"rtt": "my.csv", "uplink_mbps": "@none"}, ("uplink_mbps",)),
+        ({"rtt": "my.csv", "hops": {"hub": {"rtt": "none.csv"}}}, ("hops", "hub", "rtt")),
+        (
+            {"rtt": "my.csv", "hops": {"hub": [{"rtt": "my.csv"}, {"rtt": "my.csv", "uplink_mbps": "none.csv"}]}},
+            ("hops", "hub", 1, "uplink_mbps"),
+        ),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_read_within_the_name_of_its_key(
+    folder: Path, given: Any, key: tuple[str | int, ...]
+) -> None:
+    failed = []
+
+    @contextmanager
+    def named_by(*location: str | int) -> Iterator[None]:
+        try:
+            yield
+        except InputError:
+            failed.append(location)
+            raise
+
+    with pytest.raises(InputError, match="none"):
+        load_network(NETWORK(given), folder, "office", named_by)
+    assert failed == [key]
+
+
 def test_the_schema_describes_every_key_and_form() -> None:
     schema = NetworkConfiguration.model_json_schema()
     assert all("description" in key for key in schema["properties"].values())
     assert len(schema["properties"]["rtt"]["anyOf"]) == 3
+    assert len(schema["properties"]["uplink_mbps"]["anyOf"]) == 3
+    assert all("description" in key for part in schema["$defs"].values() for key in part["properties"].values())

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simnmt.network.bandwidth_series import BandwidthSeries
 from simnmt.network.errors import TraceError
 from simnmt.network.link import Link, bytes_per_token
-from simnmt.network.rtt_series import constant
+from simnmt.network.rtt_series import RttSeries, constant
 
 LINK = Link(constant(0.05), 100e6, 100e6)
 
@@ -17,9 +18,9 @@ LINK = Link(constant(0.05), 100e6, 100e6)
 def test_worked_example_of_cnmt_03() -> None:
     token_bytes = bytes_per_token(65_536)
     assert token_bytes * (30 + 24) == 108
-    assert LINK.transfer_s(0.0, 30, 24, token_bytes) == pytest.approx(8.64e-6, rel=1e-12)
-    transfer_s = LINK.transfer_s(0.05, 30, 24, token_bytes)
+    transfer_s = sum(LINK.ways_one_s(0.0, 30, 24, token_bytes))
     assert transfer_s == pytest.approx(0.05000864, rel=1e-12)
+    assert transfer_s - 0.05 == pytest.approx(8.64e-6, rel=1e-9)
     assert 0.05 / transfer_s > 0.999
 
 
@@ -47,15 +48,47 @@ def test_bytes_per_token_is_the_least_that_holds_every_id(vocab: int) -> None:
     assert bytes_per_token(vocab) >= math.floor(math.log2(vocab) / 8)
 
 
-def test_both_ways_make_the_transfer_and_columns_agree_with_numbers() -> None:
+def test_each_way_takes_half_the_rtt_and_its_own_payload() -> None:
     link = Link(constant(0.05), 1e6, 4e6)
-    rtt_s, src_len, tgt_len = np.array([0.05, 0.08]), np.array([30, 7]), np.array([24, 100])
-    total_s = link.transfer_s(rtt_s, src_len, tgt_len, 3)
-    assert total_s == pytest.approx(link.uplink_s(rtt_s, src_len, 3) + link.downlink_s(rtt_s, tgt_len, 3), rel=1e-15)
-    for i in range(2):
-        assert total_s[i] == link.transfer_s(float(rtt_s[i]), int(src_len[i]), int(tgt_len[i]), 3)
-    assert link.uplink_s(0.0, 1000, 2) == pytest.approx(0.016)
-    assert link.downlink_s(0.0, 1000, 2) == pytest.approx(0.004)
+    assert link.ways_one_s(7.0, 1000, 1000, 2) == pytest.approx((0.025 + 0.016, 0.025 + 0.004), rel=1e-15)
+    assert link.ways_one_s(7.0, 0, 0, 2) == (0.025, 0.025)
+    assert link.rtt_one_s(7.0) == 0.05
+
+
+def test_rtt_and_bandwidths_are_those_of_the_moment_each_on_its_own_lap() -> None:
+    rtt = RttSeries("r", "measured", "", np.array([0.0, 10.0]), np.array([0.1, 0.2]))  # a lap of 20 s
+    uplink = BandwidthSeries("b", "measured", "", np.array([0.0, 15.0]), np.array([1e3, 2e3]))  # a lap of 30 s
+    link = Link(rtt, uplink, 4e3)
+    ways = np.array([link.ways_one_s(at_s, 100, 200, 2) for at_s in (5.0, 12.0, 17.0, 21.0, 47.0)])
+    np.testing.assert_allclose(ways[:, 0], [0.05 + 1.6, 0.1 + 1.6, 0.1 + 0.8, 0.05 + 0.8, 0.05 + 0.8])
+    np.testing.assert_allclose(ways[:, 1], [0.05 + 0.8, 0.1 + 0.8, 0.1 + 0.8, 0.05 + 0.8, 0.05 + 0.8])
+
+
+@st.composite
+def links(draw: st.DrawFn) -> Link:
+    def columns(low: float, high: float) -> tuple[np.ndarray, np.ndarray]:
+        gaps = draw(st.lists(st.floats(1e-3, 1e3), max_size=8))
+        times = np.cumsum([0.0, *gaps])
+        return times, np.array(draw(st.lists(st.floats(low, high), min_size=len(times), max_size=len(times))))
+
+    def bandwidth() -> float | BandwidthSeries:
+        if draw(st.booleans()):
+            return draw(st.floats(1.0, 1e12))
+        return BandwidthSeries("b", "synthetic", "", *columns(1.0, 1e12))
+
+    return Link(RttSeries("r", "synthetic", "", *columns(1e-6, 10.0)), bandwidth(), bandwidth())
+
+
+@given(
+    links(),
+    st.lists(st.tuples(st.floats(-1e7, 1e7), st.integers(0, 500), st.integers(0, 500)), min_size=1, max_size=20),
+    st.integers(2, 4),
+)
+def test_one_request_and_columns_of_them_agree_to_the_last_bit(link: Link, requests, token_bytes: int) -> None:
+    at_s, src_len, tgt_len = (np.array(column) for column in zip(*requests, strict=True))
+    columns = [column.tolist() for column in link.ways_s(at_s, src_len, tgt_len, token_bytes)]
+    assert list(zip(*columns, strict=True)) == [link.ways_one_s(*request, token_bytes) for request in requests]
+    assert link.rtt.at(at_s).tolist() == [link.rtt_one_s(moment) for moment, _, _ in requests]
 
 
 @pytest.mark.parametrize("rate_bps", [0.0, -1.0, math.nan, math.inf])

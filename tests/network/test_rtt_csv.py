@@ -82,9 +82,9 @@ HEAD = "time_s,rtt_ms\n"
     [
         (
             HEAD + "0,50\n20,50\n10,50\n",
-            ":4:1: time 10 is earlier than the row before (sort the rows by time)",
+            ":4:1: time 10 is earlier than the row before (sort the rows by time; `simnmt trace import` mends",
         ),
-        (HEAD + "0,50\n10,50\n10,60\n", ":4:1: time 10 stands twice (keep one row per time)"),
+        (HEAD + "0,50\n10,50\n10,60\n", ":4:1: time 10 stands twice (keep one row per time; `simnmt trace import` mends"),
         (HEAD + "0,50\n10,\n10,60\n", ":4:1: time 10 stands twice"),
         (
             HEAD + "0,50\n10,-1\n",

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import Field
 
 from simnmt.configuration import Configuration
-from simnmt.network.configuration import ConstantRtt
+from simnmt.network.series_configuration import ConstantRtt
 from simnmt.scenario.complaints import validate
 from simnmt.scenario.document import parse_document
 from simnmt.scenario.errors import ScenarioError

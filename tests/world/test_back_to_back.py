@@ -7,8 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from simnmt.costs import ExecutionPlane
-from simnmt.network.link import Link
-from simnmt.network.rtt_series import RttSeries, constant
+from simnmt.network.rtt_series import RttSeries
 from simnmt.policies import CLOUD, GATEWAY, CNmt, Decide, Fixed, Oracle
 from simnmt.world.requests import Requests
 from simnmt.world.simulate import Trail, simulate
@@ -21,9 +20,8 @@ def world(seed: int = 1, rtt_s: NDArray[np.float64] | float | None = None) -> Re
     random = np.random.default_rng(seed)
     src_len, tgt_len = random.integers(1, 60, REQUESTS), random.integers(1, 60, REQUESTS)
     gateway_s, cloud_s = (plane.seconds(src_len, tgt_len) * random.lognormal(0, 0.1, REQUESTS) for plane in PLANES)
-    link = Link(constant(1.0), 1e6, 2e6)
     rtt = np.broadcast_to(0.1 * random.lognormal(0, 0.15, REQUESTS) if rtt_s is None else rtt_s, REQUESTS)
-    return Requests(src_len, gateway_s, cloud_s, link.uplink_s(rtt, src_len, 2), link.downlink_s(rtt, tgt_len, 2))
+    return Requests(src_len, gateway_s, cloud_s, rtt / 2 + src_len * 16e-6, rtt / 2 + tgt_len * 8e-6)
 
 
 def believes(block: Requests) -> Decide:

@@ -1,0 +1,68 @@
+"""Bandwidth series as CSV files, of the same form as RTT series."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from simnmt.network.bandwidth_series import BandwidthSeries
+from simnmt.network.csv_rows import SECONDS_PER, Rows, read_samples, write_rows
+from simnmt.network.errors import TraceError
+
+RateUnit = Literal["mbps", "kbps", "bps"]
+
+BPS_PER: Mapping[str, float] = {"mbps": 1e6, "kbps": 1e3, "bps": 1.0}
+
+PLAUSIBLE_MEDIAN_BPS = 1e12
+"""A median bandwidth above this is a wrong unit, not a network."""
+
+
+def read_bandwidth_csv(
+    path: str | os.PathLike[str],
+    *,
+    name: str | None = None,
+    time_column: str = "time_s",
+    column: str = "mbps",
+    time_unit: Literal["s", "ms"] = "s",
+    unit: RateUnit | None = None,
+) -> BandwidthSeries:
+    """Read a series whose first row names the columns; time 0 becomes the first sample with any bandwidth.
+
+    Without a `unit`, a column called `dl_kbps` is in kbit/s, and one that names no unit in Mbit/s. An empty cell, `nan`
+    or 0 is a lost sample: the value before it holds on, and it is counted; those before the first that is none are
+    counted and dropped.
+
+    Raises `TraceError` with line and column where the file says anything else.
+    """
+    rows = Rows(Path(path))
+    samples = read_samples(rows, time_column, column, means="a bandwidth", zero_is_lost=True)
+    time_s = (np.array(samples.time) - samples.time[0]) * SECONDS_PER[time_unit]
+    taken = unit or unit_of(column) or "mbps"
+    rate_bps = np.array(samples.value) * BPS_PER[taken]
+    median_bps = float(np.median(rate_bps))
+    if median_bps > PLAUSIBLE_MEDIAN_BPS:
+        what = f"the median of {column} would be {median_bps / 1e9:.4g} Gbit/s; these look like a smaller unit read as {taken}"
+        raise TraceError(what, path=path, remedy="set unit: bps" if taken == "kbps" else "set unit: kbps or unit: bps")
+    source = rows.notes.get("source") or f"file {Path(path).name}"
+    return BandwidthSeries(name or Path(path).stem, rows.kind, source, time_s, rate_bps, samples.lost)
+
+
+def write_bandwidth_csv(
+    path: str | os.PathLike[str], series: BandwidthSeries, *, notes: Mapping[str, str] | None = None
+) -> None:
+    """Write a series whole or not at all; `notes` become `# key: value` lines.
+
+    Raises `TraceError` where the file cannot be written.
+    """
+    said = {"kind": series.kind, "source": series.source, "lost": str(series.lost), **(notes or {})}
+    rows = zip(series.time_s.tolist(), (series.rate_bps / 1e6).tolist(), strict=True)
+    write_rows(path, "bandwidth", said, "time_s,mbps", rows)
+
+
+def unit_of(column: str) -> str | None:
+    """The unit that a column's name ends with; None where it names none."""
+    return next((unit for unit in BPS_PER if column.lower().endswith(unit)), None)

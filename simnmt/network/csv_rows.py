@@ -1,0 +1,211 @@
+"""The rows of a CSV series, and complaints that know line and column.
+
+The first row that is neither blank nor begins with `#` names the columns; comment lines above it are notes `# key: value`.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import get_args
+
+from simnmt.files import written_whole
+from simnmt.names import nearest
+from simnmt.network.errors import TraceError
+from simnmt.network.rtt_series import Kind
+
+VERSION = 1
+"""Of the form in which series are written."""
+
+SECONDS_PER = {"s": 1.0, "ms": 1e-3}
+
+_MARK = re.compile(r"simnmt (?:rtt|bandwidth) series, version (\d+)")
+_NO_TIME = 1e20
+_MEND = "`simnmt trace import` mends the file"
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """Two columns as they stand in a file, lost samples held; at least one sample."""
+
+    time: list[float]
+    """In the file's unit and from its own zero; strictly increasing."""
+    value: list[float]
+    """In the file's unit; positive."""
+    lost: int
+
+
+class Rows:
+    """The rows of a file with its notes and column names, and complaints that know line and column."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.notes: dict[str, str] = {}
+        self._lines = _text(path).split("\n")
+        self._start = 0
+        for line in self._lines:
+            if line.strip() and not line.lstrip().startswith("#"):
+                break
+            self._start += 1
+            self._note(line.strip().lstrip("#").strip())
+        if self._start == len(self._lines):
+            raise TraceError("empty file", path=path, remedy="give column names and one row per sample")
+        header = self._lines[self._start].rstrip("\r")
+        self._separator = max(",;\t", key=header.count)
+        self.names = [cell.strip() for cell in self._cells(header)]
+        self.kind: Kind = self._kind()
+        self.lost = int(self.notes["lost"]) if self.notes.get("lost", "").isdecimal() else 0
+
+    def _note(self, text: str) -> None:
+        if (mark := _MARK.fullmatch(text)) and int(mark[1]) > VERSION:
+            what = f"version {mark[1]} of the series format is newer than this simnmt knows ({VERSION})"
+            raise TraceError(what, path=self.path, line=self._start, remedy="upgrade simnmt")
+        key, colon, value = text.partition(":")
+        if colon and key.strip().lower() not in self.notes:
+            self.notes[key.strip().lower()] = value.strip()
+
+    def _kind(self) -> Kind:
+        said = self.notes.get("kind", "unstated")
+        for kind in get_args(Kind):
+            if said == kind:
+                return kind  # type: ignore[no-any-return]
+        what = f"kind {said!r} in the header is none of {', '.join(get_args(Kind))}"
+        raise TraceError(what, path=self.path, remedy="correct the line # kind:")
+
+    def _cells(self, line: str) -> list[str]:
+        if '"' not in line:
+            return line.split(self._separator)
+        try:
+            return next(csv.reader([line], delimiter=self._separator))
+        except csv.Error:
+            return [line]
+
+    def index(self, column: str) -> int:
+        """Where the column stands."""
+        here = self._start + 1
+        if self.names.count(column) > 1:
+            raise self.wrong(f"two columns are named {column}", here, self.names.index(column), "rename one")
+        if column in self.names:
+            return self.names.index(column)
+        if all(_is_number(name) for name in self.names):
+            what = "the first row holds numbers, not column names"
+            raise self.wrong(what, here, 0, f"name the columns above it: {column}, ...")
+        near = nearest(column, self.names)
+        hint = f"did you mean {near}?" if near else "columns: " + ", ".join(self.names[:8])
+        raise self.wrong(f"no column {column}", here, 0, hint)
+
+    def __iter__(self) -> Iterator[tuple[int, list[str]]]:
+        """Line number and cells of every row that is not blank."""
+        width = len(self.names)
+        for line, text in enumerate(self._lines[self._start + 1 :], self._start + 2):
+            cells = self._cells(text.rstrip("\r"))
+            if len(cells) != width:
+                if not text.strip():
+                    continue
+                what = f"{len(cells)} cell{'s' * (len(cells) != 1)}, but the first row names {width} columns"
+                raise self.wrong(what, line, 0, "complete the row or remove it")
+            if width == 1 and not text.strip():
+                continue
+            yield line, cells
+
+    def number(self, line: int, cells: list[str], index: int) -> float:
+        """The cell as a number, NaN and infinities included."""
+        cell = cells[index]
+        try:
+            # float() takes 1_000; no measuring tool writes that.
+            if "_" not in cell:
+                return float(cell)
+        except ValueError:
+            pass
+        what = f"{self.names[index]} is {cell.strip()!r}, not a number"
+        raise self.wrong(what, line, index, "write numbers with a decimal point")
+
+    def wrong(self, what: str, line: int, index: int, remedy: str) -> TraceError:
+        """The complaint about cell `index` of that line."""
+        before = self._cells(self._lines[line - 1])[:index]
+        column = 1 + sum(len(cell) + 1 for cell in before)
+        return TraceError(what, path=self.path, line=line, column=column, remedy=remedy)
+
+
+def read_samples(rows: Rows, time_column: str, value_column: str, *, means: str, zero_is_lost: bool = False) -> Samples:
+    """The samples of two columns; `means` says what a value is when a complaint must.
+
+    A cell that is empty or `nan` is a lost sample: the value before it holds on, and it is counted; those before the first that
+    arrived are counted and dropped. Raises `TraceError` where a cell says anything else.
+    """
+    time_at, value_at = rows.index(time_column), rows.index(value_column)
+    times: list[float] = []
+    values: list[float] = []
+    before = -math.inf
+    lost = rows.lost
+    for line, cells in rows:
+        time = rows.number(line, cells, time_at)
+        said = cells[time_at].strip()
+        if not abs(time) < _NO_TIME:
+            raise rows.wrong(f"{time_column} is {said}", line, time_at, "give every row a finite time")
+        if time == before:
+            raise rows.wrong(f"time {said} stands twice", line, time_at, f"keep one row per time; {_MEND}")
+        if time < before:
+            what = f"time {said} is earlier than the row before"
+            raise rows.wrong(what, line, time_at, f"sort the rows by time; {_MEND}")
+        before = time
+        value = math.nan if not cells[value_at].strip() else rows.number(line, cells, value_at)
+        if math.isnan(value) or (zero_is_lost and value == 0.0):
+            lost += 1
+            if not values:
+                continue
+            value = values[-1]
+        elif not 0.0 < value < math.inf:
+            what = f"{value_column} is {cells[value_at].strip()}, but {means} is positive and finite"
+            raise rows.wrong(what, line, value_at, "leave the cell empty where a sample was lost")
+        times.append(time)
+        values.append(value)
+    if not values:
+        what = f"{value_column} is {'zero or ' * zero_is_lost}empty in every row" if lost else "no rows below the column names"
+        raise TraceError(what, path=rows.path, remedy="give at least one sample")
+    return Samples(times, values, lost)
+
+
+def write_rows(
+    path: str | os.PathLike[str], what: str, notes: Mapping[str, str], columns: str, rows: Iterable[tuple[float, float]]
+) -> None:
+    """Write a series whole or not at all: `what` it is, notes, the columns' names, the rows.
+
+    Raises `TraceError` where the file cannot be written.
+    """
+    header = [f"# simnmt {what} series, version {VERSION}"]
+    header += [f"# {key}: {' '.join(value.split())}" for key, value in notes.items()]
+    lines = [f"{time_s!r},{value!r}" for time_s, value in rows]
+    try:
+        with written_whole(path) as partial:
+            partial.write_text("\n".join([*header, columns, *lines]) + "\n", encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise TraceError(f"cannot be written: {error.strerror}", path=path, remedy="choose another folder") from None
+
+
+def _text(path: Path) -> str:
+    try:
+        raw = path.read_bytes()
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "no such name can exist"
+        raise TraceError(f"cannot be read: {why}", path=path, remedy="check the path") from None
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        column = error.start - raw.rfind(b"\n", 0, error.start)
+        what = f"byte 0x{raw[error.start]:02x} is not UTF-8 text"
+        raise TraceError(what, path=path, line=line, column=column, remedy="save the file as UTF-8 CSV") from None
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
