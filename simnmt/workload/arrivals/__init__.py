@@ -8,9 +8,13 @@ from typing import Annotated
 from pydantic import Field
 
 from simnmt.workload.arrivals.back_to_back import BackToBack
+from simnmt.workload.arrivals.clients import Clients
 from simnmt.workload.arrivals.errors import ArrivalsError
+from simnmt.workload.arrivals.on_off import OnOff
 from simnmt.workload.arrivals.poisson import Poisson
 from simnmt.workload.arrivals.process import ArrivalProcess, ArrivalsConfiguration, Times
+from simnmt.workload.arrivals.renewal import Renewal
+from simnmt.workload.arrivals.varying import Varying
 
 __all__ = [
     "ArrivalProcess",
@@ -18,14 +22,18 @@ __all__ = [
     "ArrivalsConfiguration",
     "ArrivalsError",
     "BackToBack",
+    "Clients",
+    "OnOff",
     "Poisson",
+    "Renewal",
+    "Varying",
     "input_paths",
     "load_arrivals",
     "resolved",
     "times",
 ]
 
-Arrivals = Annotated[BackToBack | Poisson, Field(discriminator="kind")]
+Arrivals = Annotated[BackToBack | Poisson | Renewal | Varying | OnOff | Clients, Field(discriminator="kind")]
 """What a scenario may say under `arrivals`; a new kind is a file and a word here."""
 
 

@@ -1,0 +1,107 @@
+"""Bursts: a rate that jumps between two levels at random moments (a Markov-modulated Poisson process)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from simnmt import streams
+from simnmt.workload.arrivals.process import ArrivalsConfiguration, OpenProcess, Times
+
+_LEAST_PER_CYCLE = 0.01
+"""Requests in an on and an off phase together; with fewer, nearly all time is spent on phases that hold none."""
+
+
+class OnOff(ArrivalsConfiguration):
+    """Poisson arrivals at a rate that alternates between on and off, each for exponentially distributed times."""
+
+    kind: Literal["on_off"]
+    on_rate_rps: float = Field(ge=1e-6, le=1e9)
+    """Requests per second while on."""
+    off_rate_rps: float = Field(default=0.0, ge=0, le=1e9)
+    """Requests per second while off, below `on_rate_rps`."""
+    mean_on_s: float = Field(ge=1e-6, le=1e9)
+    """Mean seconds that a burst lasts."""
+    mean_off_s: float = Field(ge=1e-6, le=1e9)
+    """Mean seconds between two bursts."""
+
+    @model_validator(mode="after")
+    def _bursts(self) -> OnOff:
+        if self.off_rate_rps >= self.on_rate_rps:
+            raise PydanticCustomError("no_burst", "off_rate_rps must be below on_rate_rps")
+        per_cycle = self.on_rate_rps * self.mean_on_s + self.off_rate_rps * self.mean_off_s
+        if per_cycle < _LEAST_PER_CYCLE:
+            what = "{per_cycle} requests per burst and pause: use longer ones, or kind poisson, which this nearly is"
+            raise PydanticCustomError("no_burst", what, {"per_cycle": f"{per_cycle:.2g}"})
+        return self
+
+    def process(self, base: Path) -> OnOffProcess:
+        """The process; nothing is read."""
+        return OnOffProcess(self.on_rate_rps, self.off_rate_rps, self.mean_on_s, self.mean_off_s)
+
+
+@dataclass(frozen=True, slots=True)
+class OnOffProcess(OpenProcess):
+    """Starts in its steady state: on with the share of time that it is on."""
+
+    on_rate_rps: float
+    off_rate_rps: float
+    mean_on_s: float
+    mean_off_s: float
+
+    @property
+    def on_share(self) -> float:
+        """Share of time that it is on."""
+        return self.mean_on_s / (self.mean_on_s + self.mean_off_s)
+
+    @property
+    def mean_rate_rps(self) -> float:
+        """Requests per second in the long run."""
+        return self.on_share * self.on_rate_rps + (1 - self.on_share) * self.off_rate_rps
+
+    @property
+    def dispersion(self) -> float:
+        """Variance over mean of the requests in a long time; 1 for Poisson.
+
+        Source: Fischer and Meier-Hellstern 1993, the Markov-modulated Poisson process cookbook, for two states.
+        """
+        changes_per_s = 1 / self.mean_on_s + 1 / self.mean_off_s
+        spread = self.on_share * (1 - self.on_share) * (self.on_rate_rps - self.off_rate_rps) ** 2
+        return 1 + 2 * spread / (self.mean_rate_rps * changes_per_s)
+
+    @property
+    def account(self) -> str:
+        """One sentence for a reader."""
+        return (
+            f"assumed bursts: {self.on_rate_rps:g} requests/s for {self.mean_on_s:g} s, then {self.off_rate_rps:g} for "
+            f"{self.mean_off_s:g} s (exponential times of these means), {self.mean_rate_rps:.4g} requests/s on average; "
+            f"variance over mean of the counts in a long time {self.dispersion:.3g}, where Poisson has 1"
+        )
+
+    def times(self, size: int, seed: int, replication: int, stream_name: str) -> Times:
+        """Arrival times in seconds, shape (size,), sorted."""
+        gap = streams.draw(seed, replication, stream_name, size, lambda generator, count: generator.standard_exponential(count))
+        expected = np.cumsum(gap, out=gap)
+        is_on = streams.stream(seed, replication, f"{stream_name}/on at the start").random() < self.on_share
+        # A block holds whole pairs of phases, so that each block begins with the same one.
+        rate_rps, mean_s = np.array([self.on_rate_rps, self.off_rate_rps]), np.array([self.mean_on_s, self.mean_off_s])
+        order = [0, 1] if is_on else [1, 0]
+        rate_rps, mean_s = np.tile(rate_rps[order], streams.BLOCK // 2), np.tile(mean_s[order], streams.BLOCK // 2)
+        done = block = 0
+        begun_s = begun = 0.0
+        while done < size:
+            phase_s = (
+                streams.stream(seed, replication, f"{stream_name}/phases", block).standard_exponential(streams.BLOCK) * mean_s
+            )
+            end_s, end = begun_s + np.cumsum(phase_s), begun + np.cumsum(phase_s * rate_rps)
+            reach = done + int(np.searchsorted(expected[done:], end[-1]))
+            here = expected[done:reach]
+            phase = np.searchsorted(end, here, side="right")
+            here[:] = end_s[phase] - (end[phase] - here) / rate_rps[phase]
+            done, begun_s, begun, block = reach, end_s[-1], end[-1], block + 1
+        return np.maximum.accumulate(expected, out=expected)
