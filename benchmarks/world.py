@@ -22,9 +22,10 @@ import numpy as np
 
 from benchmarks import ciw_model, idiomatic
 from benchmarks.inputs import WorldInputs, cnmt_inputs
-from simnmt.policies import CLOUD, Decide, least_total
+from simnmt.policies import Decide, TransferEstimate, least_total
+from simnmt.world.pools import OneServer
 from simnmt.world.requests import Requests
-from simnmt.world.simulate import Trail, simulate
+from simnmt.world.simulate import Beliefs, Trail, simulate
 
 LOAD, OVERLOAD = 0.6, 1.9
 SIZES = (10_000, 100_000, 1_000_000)
@@ -43,18 +44,20 @@ BARS = {
 def run_world(inputs: WorldInputs) -> Trail:
     """simnmt's own world on the common inputs, with C-NMT's rule."""
     numbers = np.arange(inputs.requests)
-    requests = Requests(numbers, inputs.gateway_s, inputs.cloud_s, inputs.uplink_s, inputs.downlink_s, inputs.arrival_s)
+    columns = (inputs.gateway_s, inputs.cloud_s), (inputs.uplink_s,), (inputs.downlink_s,)
+    requests = Requests(numbers, *columns, inputs.arrival_s)
 
     def decide_for(block: Requests) -> Decide:
         part = slice(int(block.src_len[0]), int(block.src_len[-1]) + 1)
         return least_total([inputs.local_predicted_s[part], inputs.remote_predicted_s[part]])
 
-    return simulate(requests, decide_for, initial_transfer_s=inputs.initial_transfer_s)
+    beliefs = Beliefs(lambda decider, target: TransferEstimate(inputs.initial_transfer_s))
+    return simulate(requests, decide_for, beliefs, [OneServer()])
 
 
 def completion_s(inputs: WorldInputs, trail: Trail) -> np.ndarray:
     """When each request was answered, from its columns."""
-    away = trail.target == CLOUD
+    away = trail.target == 1
     served_s = np.where(away, inputs.uplink_s + inputs.cloud_s + inputs.downlink_s, inputs.gateway_s)
     return trail.arrival_s + trail.queue_s + served_s
 

@@ -131,7 +131,7 @@ class DeviceProfile(Configuration):
         return LognormalResidual(self.execution.residual_relative_sd)
 
     def execution_s(
-        self, src_len: NDArray[np.int64], tgt_len: NDArray[np.int64], standard_normal: NDArray[np.float64]
+        self, src_len: NDArray[np.int64], tgt_len: NDArray[np.int64] | NDArray[np.float64], standard_normal: NDArray[np.float64]
     ) -> NDArray[np.float64]:
         """True execution times: the plane times a residual factor; all of shape (requests,), seconds."""
         return self.plane.seconds(src_len, tgt_len) * self.residual.factor(standard_normal)

@@ -73,6 +73,8 @@ class Network:
     """Leads to the last device."""
     hops: dict[str, tuple[Link, ...]]
     """By the device they lead to; dealt to the end nodes in turn."""
+    own: frozenset[str] = frozenset()
+    """Devices to which every end node has a link of its own, as the scenario gives a list of them."""
 
 
 def _unnamed(*key: str | int) -> AbstractContextManager[None]:
@@ -106,7 +108,8 @@ def load_network(
             downlink_bps = bandwidth_bps(part.downlink_mbps, base, f"{label}, downlink")
         into = hops.setdefault(str(key[1]), []) if key else main
         into.append(Link(rtt, uplink_bps, downlink_bps))
-    return Network(main[0], {device: tuple(links) for device, links in hops.items()})
+    own = frozenset(device for device, parts in config.hops.items() if isinstance(parts, list))
+    return Network(main[0], {device: tuple(links) for device, links in hops.items()}, own)
 
 
 def input_paths(config: NetworkConfiguration, base: Path) -> dict[str, Path]:

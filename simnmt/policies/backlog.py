@@ -101,12 +101,12 @@ class BacklogView:
         self._sent_s += execution_s / self._parallel
         return number
 
-    def reported(self, number: float, true_start_s: float) -> None:
+    def reported(self, number: int, true_start_s: float) -> None:
         """An answer came: what `sent` returned for its request, and when its execution really started.
 
         An answer overtaken by a later request's moves nothing.
         """
-        entry_s, believed_s, mirrored_s, sent_s = self._under_way.pop(int(number))
+        entry_s, believed_s, mirrored_s, sent_s = self._under_way.pop(number)
         wait_s = true_start_s - entry_s
         if believed_s == 0.0:
             self._empty_wait_s += (wait_s - self._empty_wait_s) / self.WAIT_MEMORY
@@ -122,7 +122,7 @@ class BacklogView:
                 self._grown_s = kept * self._grown_s + (wait_s - last_wait_s + gap_s) - (sent_s - last_sent_s)
                 self._busy_s = kept * self._busy_s + gap_s
                 self.others_share = min(max(self._grown_s / self._busy_s, 0.0), self.MOST)
-        self._last = (int(number), entry_s, wait_s, sent_s)
+        self._last = (number, entry_s, wait_s, sent_s)
         self._heard_s = self._now_s
         self._shift_s = wait_s - mirrored_s
 

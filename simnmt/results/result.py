@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.results.request_log import Log
-from simnmt.results.summary import Row
+from simnmt.results.request_log import RequestLog
+from simnmt.results.summary import Device, Row
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,6 +73,8 @@ class Cell:
     workload: str
     network: str
     lengths: Lengths
+    devices: tuple[Device, ...]
+    """In the order of the targets' numbers."""
     series: Series
     regression_slope: float
     regression_offset: float
@@ -81,7 +83,7 @@ class Cell:
     profile_kinds: tuple[str, ...]
     """How the numbers of each target's profile are known."""
     profile_names: tuple[str, ...]
-    logs: Mapping[str, Log]
+    logs: Mapping[str, RequestLog]
     """Policy -> request log."""
 
 
@@ -98,6 +100,8 @@ class RunResult:
     fits: list[Row]
     """Per workload and device: what the policies believe, and how good it is."""
     cells: list[Cell]
+    gaps: list[Row] = field(default_factory=list)
+    """The gap analysis: one row per workload, network and source of loss removed (CNMT-19); empty where none was asked for."""
     notes: list[str] = field(default_factory=list)
     """What a reader must know to judge the numbers."""
     tables: list[Any] = field(default_factory=list)
@@ -127,7 +131,7 @@ class RunResult:
         import pandas as pd
 
         frames = [
-            pd.DataFrame(log).assign(workload=cell.workload, network=cell.network, policy=policy)
+            pd.DataFrame(dict(log)).assign(workload=cell.workload, network=cell.network, policy=policy)
             for cell in self.cells
             for policy, log in cell.logs.items()
         ]
@@ -151,5 +155,6 @@ class RunResult:
             "comparisons": self.comparisons,
             "verdicts": self.verdicts,
             "fits": self.fits,
+            "gaps": self.gaps,
             "notes": self.notes,
         }

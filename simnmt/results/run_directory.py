@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from simnmt.errors import InputError
+from simnmt.results.request_log import Log
 from simnmt.results.result import Cell
 from simnmt.results.summary import Row
 
@@ -167,30 +168,41 @@ def write_requests(path: Path, cells: Iterable[Cell]) -> None:
     writer: Any = None
     # The file is opened here: pyarrow would take no name that is not UTF-8, and blurs the reason of a failed write.
     with path.open("wb") as file, ExitStack() as open_writer:
-        for cell in cells:
-            for policy, log in cell.logs.items():
-                names = {"workload": cell.workload, "network": cell.network, "policy": policy}
-                rows = len(log["request_id"])
-                columns: dict[str, Any] = {
-                    key: pa.DictionaryArray.from_arrays(
-                        pa.repeat(pa.scalar(labels[key].index(value), pa.int32()), rows), labels[key]
+        for cell, policy, part in _parts(cells):
+            names = {"workload": cell.workload, "network": cell.network, "policy": policy}
+            rows = len(part["request_id"])
+            columns: dict[str, Any] = {
+                key: pa.DictionaryArray.from_arrays(
+                    pa.repeat(pa.scalar(labels[key].index(value), pa.int32()), rows), labels[key]
+                )
+                for key, value in names.items()
+            }
+            table = pa.table({**columns, **part})
+            if writer is None:
+                floats = [field.name for field in table.schema if pa.types.is_floating(field.type)]
+                writer = open_writer.enter_context(
+                    pq.ParquetWriter(
+                        file,
+                        table.schema,
+                        compression="zstd",
+                        compression_level=1,
+                        use_dictionary=[name for name in table.schema.names if name not in floats],
+                        column_encoding=dict.fromkeys(floats, "BYTE_STREAM_SPLIT"),
                     )
-                    for key, value in names.items()
-                }
-                table = pa.table(columns | log)
-                if writer is None:
-                    floats = [field.name for field in table.schema if pa.types.is_floating(field.type)]
-                    writer = open_writer.enter_context(
-                        pq.ParquetWriter(
-                            file,
-                            table.schema,
-                            compression="zstd",
-                            compression_level=1,
-                            use_dictionary=[name for name in table.schema.names if name not in floats],
-                            column_encoding=dict.fromkeys(floats, "BYTE_STREAM_SPLIT"),
-                        )
-                    )
-                writer.write_table(table, row_group_size=rows)
+                )
+            writer.write_table(table, row_group_size=rows)
+
+
+ROW_GROUP = 131_072
+"""Requests written at a time."""
+
+
+def _parts(cells: Iterable[Cell]) -> Iterator[tuple[Cell, str, Log]]:
+    """Cell, policy and some of its requests, in the order in which they are written."""
+    for cell in cells:
+        for policy, log in cell.logs.items():
+            for part in log.parts(ROW_GROUP):
+                yield cell, policy, part
 
 
 def sha256(path: Path) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,32 +24,48 @@ class RunKey:
     replication: int
 
 
-def measure(log: Log, best_target: np.ndarray, workers: int | None = None) -> dict[str, float | None]:
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One device of a scenario as the summary needs it."""
+
+    name: str
+    servers: int
+    """Boxes of that kind."""
+    workers: int
+    """Requests that each executes side by side."""
+
+
+def measure(log: Log, best_target: np.ndarray, devices: Sequence[Device], queues: bool) -> dict[str, float | None]:
     """The numbers of one run.
 
-    `best_target`: where each request's execution plus transfer is truly least, queues left out. `workers`: of the cloud server;
-    None back to back, where nothing ever waits. A load is the work that a device gets over the work that it could do until the
-    last request arrives; from 1 on its queue grows as long as the run lasts.
+    `best_target`: where each request's execution plus transfer is truly least, queues left out. `queues`: False back to back,
+    where nothing ever waits. A load is the work that a device gets over the work that it could do until the last request
+    arrives; from 1 on its queue grows as long as the run lasts. The busiest load is that of the busiest box of its kind.
     """
-    latency_s = np.asarray(log["latency_s"], np.float64)
-    loads: dict[str, float | None] = {"gateway_load": None, "cloud_load": None}
-    if workers is not None:
-        until_s = float(log["arrival_s"].max())
-        for target, (name, parallel) in enumerate(zip(loads, (1, workers), strict=True)):
-            loads[name] = float(log["t_exe_s"][log["target"] == target].sum()) / (parallel * until_s)
-    return {
+    latency_s, arrival_s, target = log["latency_s"], log["arrival_s"], log["target"]
+    execution_s = log["t_exe_s"]
+    until_s = float(arrival_s.max())
+    numbers = {
         "total_latency_s": float(latency_s.sum()),
         "mean_latency_s": float(latency_s.mean()),
         **latency_quantiles(latency_s),
-        "offloaded_share": float((log["target"] != 0).mean()),
-        "misrouted_share": float((log["target"] != best_target).mean()),
+        "offloaded_share": float((target != 0).mean()),
+        "misrouted_share": float((target != best_target).mean()),
         "mean_queue_s": float(log["t_queue_s"].mean()),
-        "mean_execution_s": float(log["t_exe_s"].mean()),
+        "mean_execution_s": float(execution_s.mean()),
         "mean_transfer_s": float(log["t_tx_s"].mean()),
         "mean_estimate_age_s": float(log["rtt_estimate_age_s"].mean()),
-        **loads,
-        "makespan_s": float((log["arrival_s"] + latency_s).max()),
     }
+    for number, device in enumerate(devices):
+        there = target == number
+        numbers[f"{device.name}_share"] = float(there.mean())
+        numbers[f"{device.name}_load"] = numbers[f"{device.name}_busiest_load"] = None
+        if queues and until_s > 0.0:
+            work_s = np.bincount(log["server"][there], execution_s[there], minlength=device.servers)
+            numbers[f"{device.name}_load"] = float(work_s.sum()) / (device.servers * device.workers * until_s)
+            numbers[f"{device.name}_busiest_load"] = float(work_s.max()) / (device.workers * until_s)
+    makespan_s = float((arrival_s + latency_s).max())
+    return numbers | {"makespan_s": makespan_s, "throughput_rps": len(latency_s) / makespan_s}
 
 
 def with_regret(runs: Mapping[RunKey, dict[str, float | None]], oracle: str | None) -> dict[RunKey, dict[str, float | None]]:

@@ -35,6 +35,8 @@ class Reason:
     """Share of requests whose execution plus transfer is truly least in the cloud."""
     queues: bool
     """Whether requests wait, so that the better device is not the whole story."""
+    devices: Sequence[str]
+    """Where requests may be executed, nearest first."""
 
 
 def verdict(workload: str, network: str, rows: Sequence[Row], comparisons: Sequence[Row], roles: Roles, reason: Reason) -> Row:
@@ -66,7 +68,7 @@ def verdict(workload: str, network: str, rows: Sequence[Row], comparisons: Seque
     # A reason why it wins; where it does not, the same facts explain nothing and only describe.
     link = ", because" if pair["change_percent"] < 0.0 and pair["verdict"] != "not distinguishable" else ";"
     described = f"with a transfer of {reason.transfer_s * 1e3:.0f} ms {_deed(subject, reason)}, {_best(oracle_share, reason)}"
-    overload = _overload([row for row in rows if row["policy"] in (roles.subject, baseline)])
+    overload = _overload([row for row in rows if row["policy"] in (roles.subject, baseline)], reason.devices)
     return {**record, "sentence": f"{place}: {_outcome(roles.subject, baseline, pair)}{link} {described}.{overload}"}
 
 
@@ -102,11 +104,11 @@ def _best(oracle_share: float | None, reason: Reason) -> str:
     return f"where the cloud{left_out} is truly faster for {100.0 * reason.best_offloaded_share:.0f} %"
 
 
-def _overload(rows: Sequence[Row]) -> str:
+def _overload(rows: Sequence[Row], devices: Sequence[str]) -> str:
     """A sentence per device that is asked for more than it can do."""
     return "".join(
         f" Under {row['policy']} the {device} is overloaded (load {load:.2f}): its queue grows as long as the run lasts."
         for row in rows
-        for device in ("gateway", "cloud")
-        if (load := row.get(f"{device}_load")) is not None and load >= 1.0
+        for device in devices
+        if (load := row.get(f"{device}_busiest_load")) is not None and load >= 1.0
     )

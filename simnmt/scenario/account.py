@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from simnmt.network.link import Link
 from simnmt.results.summary import Row
-from simnmt.scenario.build import DEVICES, Case, Plan, outside_share
+from simnmt.scenario.build import Case, Plan, outside_share
 from simnmt.scenario.learning import Learnt
 
 ILL_CONDITIONED = 30.0
 """Condition number from which single coefficients mean little, though their sum predicts (Belsley's rule of thumb)."""
 
 
-def fits(case: Case, learnt: Learnt) -> Iterator[Row]:
+def fits(case: Case, devices: Sequence[str], learnt: Learnt) -> Iterator[Row]:
     """What the policies of one replication believe about a workload, and how good it is."""
     lengths = learnt.lengths
     yield {
@@ -28,8 +30,8 @@ def fits(case: Case, learnt: Learnt) -> Iterator[Row]:
         "means_r2": lengths.means_r2,
         "means_mse": lengths.means_mse,
     }
-    devices = zip(DEVICES, case.profiles, learnt.planes, learnt.plane_fits, strict=True)
-    for device, profile, plane, fit in devices:
+    targets = zip(devices, case.profiles, learnt.planes, learnt.plane_fits, strict=True)
+    for device, profile, plane, fit in targets:
         kind = profile.execution.kind
         row: dict[str, Any] = {
             "workload": case.name,
@@ -56,11 +58,10 @@ def notes(plan: Plan, learnt: dict[str, Learnt], rows: Sequence[Row]) -> list[st
     said = [plan.scenario.description] if plan.scenario.description else []
     for case in plan.cases.values():
         said += _of_lengths(plan, case, learnt[case.name])
-        said += _of_devices(case, learnt[case.name])
-    for link in plan.links.values():
-        lost = f"; lost samples: {link.rtt.lost}, held at the value before" if link.rtt.lost else ""
-        said.append(f"{link.rtt.name}: {link.rtt.kind} RTT series, mean {link.rtt.mean_s * 1e3:.1f} ms{lost}.")
-    said += _of_overload(rows)
+        said += _of_devices(case, list(plan.scenario.devices), learnt[case.name])
+    for network in plan.networks.values():
+        said += [_of_link(link) for link in dict.fromkeys((network.link, *itertools.chain(*network.hops.values())))]
+    said += _of_overload(list(plan.scenario.devices), rows)
     if plan.scenario.replications == 1:
         said.append("One replication: no intervals, no word on whether a difference is chance.")
     return said
@@ -83,8 +84,13 @@ def _of_lengths(plan: Plan, case: Case, learnt: Learnt) -> Iterator[str]:
         )
 
 
-def _of_devices(case: Case, learnt: Learnt) -> Iterator[str]:
-    for device, profile, fit in zip(DEVICES, case.profiles, learnt.plane_fits, strict=True):
+def _of_link(link: Link) -> str:
+    lost = f"; lost samples: {link.rtt.lost}, held at the value before" if link.rtt.lost else ""
+    return f"{link.rtt.name}: {link.rtt.kind} RTT series, mean {link.rtt.mean_s * 1e3:.1f} ms{lost}."
+
+
+def _of_devices(case: Case, devices: Sequence[str], learnt: Learnt) -> Iterator[str]:
+    for device, profile, fit in zip(devices, case.profiles, learnt.plane_fits, strict=True):
         outside = outside_share(profile, case.table)
         beyond = f"; {100 * outside:.2f} % of the pairs lie outside its range" if outside else ""
         yield f"{case.name}, {device}: profile {profile.name} ({profile.execution.kind}){beyond}."
@@ -103,14 +109,14 @@ def _of_devices(case: Case, learnt: Learnt) -> Iterator[str]:
         yield f"{case.name}: the devices run different models ({', '.join(models)}); only latency is compared, not quality."
 
 
-def _of_overload(rows: Sequence[Row]) -> Iterator[str]:
+def _of_overload(devices: Sequence[str], rows: Sequence[Row]) -> Iterator[str]:
     """Where a queue grows without bound there is no mean to be known, only what happened until the run ended."""
-    for device in DEVICES:
+    for device in devices:
         for workload, network in dict.fromkeys((row["workload"], row["network"]) for row in rows):
             overloaded = [
-                f"{row['policy']} ({row[f'{device}_load']:.2f})"
+                f"{row['policy']} ({row[f'{device}_busiest_load']:.2f})"
                 for row in rows
-                if (row["workload"], row["network"]) == (workload, network) and (row[f"{device}_load"] or 0.0) >= 1.0
+                if (row["workload"], row["network"]) == (workload, network) and (row[f"{device}_busiest_load"] or 0.0) >= 1.0
             ]
             if overloaded:
                 yield (

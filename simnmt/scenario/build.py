@@ -7,22 +7,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 from simnmt import shipped
 from simnmt.costs import DeviceProfile, ProfileError, read_profile
 from simnmt.errors import InputError
+from simnmt.network.configuration import Network, load_network
 from simnmt.network.configuration import input_paths as network_paths
-from simnmt.network.configuration import load_network
-from simnmt.network.link import Link
 from simnmt.scenario.document import Document
 from simnmt.scenario.model import Scenario
+from simnmt.workload.arrivals import ArrivalProcess, load_arrivals
+from simnmt.workload.arrivals import input_paths as arrival_paths
 from simnmt.workload.configuration import input_paths as length_paths
 from simnmt.workload.configuration import load_lengths
 from simnmt.workload.length_table import LengthTable
-
-DEVICES: tuple[Literal["gateway", "cloud"], ...] = ("gateway", "cloud")
-"""In the order of the targets' numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +31,7 @@ class Case:
     """All pairs; each replication deals them out into those to fit on and those to evaluate."""
     profiles: tuple[DeviceProfile, ...]
     """Per target."""
+    arrivals: ArrivalProcess
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +40,7 @@ class Plan:
 
     scenario: Scenario
     cases: dict[str, Case]
-    links: dict[str, Link]
+    networks: dict[str, Network]
 
 
 def build(scenario: Scenario, base: Path, document: Document | None = None) -> Plan:
@@ -51,10 +49,11 @@ def build(scenario: Scenario, base: Path, document: Document | None = None) -> P
     Raises the rooms' own `InputError`s: `CorpusError`, `TraceError`, `ProfileError`; with a `document`, those that know no
     line in a file of theirs name the key of the scenario and its place.
     """
-    links = {}
-    for name, part in scenario.networks.items():
-        links[name] = load_network(part, base, name, partial(_named_by, document, "networks", name)).link
-    return Plan(scenario, {name: _case(scenario, name, base, document) for name in scenario.workloads}, links)
+    networks = {
+        name: load_network(part, base, name, partial(_named_by, document, "networks", name))
+        for name, part in scenario.networks.items()
+    }
+    return Plan(scenario, {name: _case(scenario, name, base, document) for name in scenario.workloads}, networks)
 
 
 @contextmanager
@@ -79,9 +78,10 @@ def input_files(scenario: Scenario, base: Path) -> dict[str, Path]:
     for part in scenario.workloads.values():
         paths = length_paths(part.lengths, base)
         files |= {part.lengths if isinstance(part.lengths, str) else str(path): path for path in paths}
+        files |= {str(path): path for path in arrival_paths(part.arrivals, base)}
     for net in scenario.networks.values():
         files |= network_paths(net, base)
-    for device in DEVICES:
+    for device in scenario.devices:
         for name in scenario.workloads:
             profile = scenario.profile_of(device, name)
             path = _profile_path(profile, base)
@@ -94,20 +94,20 @@ def _case(scenario: Scenario, name: str, base: Path, document: Document | None) 
         table = load_lengths(scenario.workloads[name].lengths, base)
         table.split(scenario.fit.share, scenario.seed)  # refuses a corpus too small to split, here where its key is known
     profiles = []
-    for device in DEVICES:
-        per_workload = (name,) if isinstance(getattr(scenario.devices, device).profile, dict) else ()
+    for device, part in scenario.devices.items():
+        per_workload = (name,) if isinstance(part.profile, dict) else ()
         with _named_by(document, "devices", device, "profile", *per_workload):
             profiles.append(_profile(scenario, device, name, table, base))
-    return Case(name, table, tuple(profiles))
+    with _named_by(document, "workloads", name, "arrivals"):
+        arrivals = load_arrivals(scenario.workloads[name].arrivals, base)
+    return Case(name, table, tuple(profiles), arrivals)
 
 
 def _profile_path(profile: str, base: Path) -> Path:
     return shipped.find("calibration", profile) if profile.startswith("@") else (base / profile).absolute()
 
 
-def _profile(
-    scenario: Scenario, device: Literal["gateway", "cloud"], name: str, table: LengthTable, base: Path
-) -> DeviceProfile:
+def _profile(scenario: Scenario, device: str, name: str, table: LengthTable, base: Path) -> DeviceProfile:
     path = _profile_path(scenario.profile_of(device, name), base)
     profile = read_profile(path)
     for side, unit in (("src", table.src_unit), ("tgt", table.tgt_unit)):
@@ -122,7 +122,7 @@ def _profile(
         raise ProfileError(
             f"no request of workload {name} would take any time", path=path, remedy="mend the plane's fixed part"
         )
-    allowed = getattr(scenario.devices, device).outside_range_share
+    allowed = scenario.devices[device].outside_range_share
     share = outside_share(profile, table)
     if share > allowed:
         (src_low, src_high), (tgt_low, tgt_high) = profile.valid_range.src_len, profile.valid_range.tgt_len

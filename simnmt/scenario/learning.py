@@ -6,6 +6,7 @@ a policy owes to the luck of its fit. (With one fit for all, Naive's intervals c
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from simnmt import streams
 from simnmt.costs import ExecutionPlane, PlaneFit, fit_plane
-from simnmt.scenario.build import DEVICES, Case
+from simnmt.scenario.build import Case
 from simnmt.scenario.model import FitConfiguration
 from simnmt.workload.length_regression import LengthFit, fit_lengths
 from simnmt.workload.length_table import LengthTable
@@ -33,11 +34,11 @@ class Learnt:
     """What the policies reckon with, per target."""
 
 
-def learn(case: Case, fit: FitConfiguration, seed: int, replication: int) -> Learnt:
-    """Split the pairs, fit the regression on one part, and the planes on simulated inferences over the same part."""
+def learn(case: Case, devices: Sequence[str], fit: FitConfiguration, seed: int, replication: int) -> Learnt:
+    """Split the pairs, fit the regression on one part, and the devices' planes on simulated inferences over the same part."""
     fit_pairs, evaluated_pairs = case.table.split(fit.share, seed, replication)
     plane_fits: list[PlaneFit | None] = []
-    for device, profile in zip(DEVICES, case.profiles, strict=True):
+    for device, profile in zip(devices, case.profiles, strict=True):
         if fit.inferences == 0:
             plane_fits.append(None)
             continue

@@ -7,10 +7,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, StringConstraints, Tag, model_validator
 
-from simnmt import network, workload
 from simnmt.configuration import Configuration
+from simnmt.network import configuration as network_room
 from simnmt.network.configuration import NetworkConfiguration
 from simnmt.policies.configuration import KINDS, PolicyConfiguration
+from simnmt.workload import arrivals as arrivals_room
+from simnmt.workload import configuration as workload_room
 from simnmt.workload.configuration import WorkloadConfiguration
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=80, pattern=r"^[^\x00-\x1f\x7f/\\]+$")]
@@ -28,27 +30,27 @@ ProfileConfiguration = Annotated[
 """A device's profile: one, or one per workload."""
 
 
-class GatewayConfiguration(Configuration):
-    """The edge device at which all end nodes' requests meet."""
+DeviceName = Annotated[str, StringConstraints(max_length=30, pattern=r"^[a-z][a-z0-9_]*$")]
+"""Part of column names, such as `cloud_load`."""
+END_NODE = "end_node"
+"""The device of which every end node has one."""
+Balancer = Literal["attached", "round_robin", "least_work", "two_choices", "random"]
+
+
+class DeviceConfiguration(Configuration):
+    """A kind of box that executes translations, and how many of them there are."""
 
     profile: ProfileConfiguration
     """Device profile: `@name` of a shipped one or a path; or one per workload."""
     outside_range_share: Annotated[float, Field(ge=0.0, le=1.0)] = 0.01
     """Largest share of requests that may lie outside the lengths for which the profile holds."""
-
-
-class CloudConfiguration(GatewayConfiguration):
-    """The cloud server."""
-
-    workers: Annotated[int, Field(ge=1)] = 1
-    """Requests that the server executes side by side, each as fast as the profile says."""
-
-
-class DevicesConfiguration(Configuration):
-    """The boxes."""
-
-    gateway: GatewayConfiguration
-    cloud: CloudConfiguration
+    count: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    """Boxes of this kind; 1 when left out. Of `end_node` there are as many as the workload has end nodes."""
+    workers: Annotated[int, Field(ge=1, le=10_000)] = 1
+    """Requests that each box executes side by side, each as fast as the profile says."""
+    balancer: Balancer | None = None
+    """Which box a request enters: `attached` (that of its end node), `round_robin`, `least_work` (where it starts soonest),
+    `two_choices` (the better of two drawn) or `random`. Left out: `round_robin` for the last device, else `attached`."""
 
 
 class FitConfiguration(Configuration):
@@ -79,12 +81,15 @@ class Scenario(Configuration):
     """What is translated."""
     networks: Annotated[dict[Name, NetworkConfiguration], Field(min_length=1)]
     """Links between gateway and cloud."""
-    devices: DevicesConfiguration
-    """Where it is translated."""
+    devices: Annotated[dict[DeviceName, DeviceConfiguration], Field(min_length=2, max_length=100)]
+    """Where it is translated, nearest first. The first decides: the end nodes' own device if it is named `end_node`, else the
+    gateway to which end nodes are attached."""
     fit: FitConfiguration = FitConfiguration()
     """What the policies learn from."""
     policies: Annotated[dict[Name, PolicyConfiguration], Field(min_length=1)]
     """What decides; a policy named after its kind need not say `kind`."""
+    gap_analysis: bool = False
+    """Also run the first C-NMT policy with one source of loss after another replaced by the truth (CNMT-19)."""
     published: Literal["cnmt-table-1"] | None = None
     """Show the paper's table beside ours; cells are matched by the names of workload, network and policy."""
 
@@ -102,10 +107,14 @@ class Scenario(Configuration):
             policies[name] = policy
         return {**content, "policies": policies}
 
-    def profile_of(self, device: Literal["gateway", "cloud"], workload_name: str) -> str:
+    def profile_of(self, device: str, workload_name: str) -> str:
         """The profile that a device uses for a workload, as the file names it."""
-        profile: str | dict[str, str] = getattr(self.devices, device).profile
+        profile = self.devices[device].profile
         return profile if isinstance(profile, str) else profile[workload_name]
+
+    def count_of(self, device: str, workload_name: str) -> int:
+        """Boxes of a kind that a workload meets."""
+        return self.workloads[workload_name].end_nodes if device == END_NODE else self.devices[device].count or 1
 
 
 def resolved(scenario: Scenario, base: Path) -> Scenario:
@@ -114,18 +123,19 @@ def resolved(scenario: Scenario, base: Path) -> Scenario:
     def absolute(profile: str) -> str:
         return profile if profile.startswith("@") else str((base / profile).absolute())
 
-    def device(configuration: Any) -> Any:
+    def device(configuration: DeviceConfiguration) -> DeviceConfiguration:
         profile = configuration.profile
         changed = absolute(profile) if isinstance(profile, str) else {key: absolute(path) for key, path in profile.items()}
         return configuration.model_copy(update={"profile": changed})
 
+    def workload_part(part: WorkloadConfiguration) -> WorkloadConfiguration:
+        lengths = workload_room.resolved(part.lengths, base)
+        return part.model_copy(update={"lengths": lengths, "arrivals": arrivals_room.resolved(part.arrivals, base)})
+
     return scenario.model_copy(
         update={
-            "workloads": {
-                name: part.model_copy(update={"lengths": workload.configuration.resolved(part.lengths, base)})
-                for name, part in scenario.workloads.items()
-            },
-            "networks": {name: network.configuration.resolved(part, base) for name, part in scenario.networks.items()},
-            "devices": DevicesConfiguration(gateway=device(scenario.devices.gateway), cloud=device(scenario.devices.cloud)),
+            "workloads": {name: workload_part(part) for name, part in scenario.workloads.items()},
+            "networks": {name: network_room.resolved(part, base) for name, part in scenario.networks.items()},
+            "devices": {name: device(part) for name, part in scenario.devices.items()},
         }
     )

@@ -6,22 +6,26 @@ from collections.abc import Callable, Generator
 from contextlib import closing
 
 from simnmt.policies import threshold
-from simnmt.policies.configuration import CloudPolicy, CNmtPolicy, EdgePolicy, OraclePolicy
+from simnmt.policies.configuration import CloudPolicy, CNmtPolicy, EdgePolicy, FixedPolicy, OraclePolicy
 from simnmt.results.request_log import Logs
 from simnmt.results.result import Cell, RunResult
-from simnmt.results.summary import RunKey, comparisons, rows, with_regret
+from simnmt.results.summary import Row, RunKey, comparisons, rows, with_regret
 from simnmt.results.verdict import Reason, Roles, verdict
 from simnmt.scenario.account import fits, notes
 from simnmt.scenario.build import Plan
+from simnmt.scenario.deciding import length_regression
+from simnmt.scenario.gaps import gap_rows, subject
 from simnmt.scenario.learning import Learnt
 from simnmt.scenario.model import Scenario
 from simnmt.scenario.processes import answers
-from simnmt.scenario.unit import Unit, UnitResult, length_regression, run_unit
+from simnmt.scenario.unit import Unit, UnitResult, devices, run_unit
 from simnmt.workload.arrivals import BackToBack
 from simnmt.workload.length_regression import LengthRegression
 
 Progress = Callable[[int, int], None]
 """Called with units done and units in all."""
+_SINGLE = (EdgePolicy, CloudPolicy, FixedPolicy)
+"""Kinds of policy that send every request to one device."""
 _Finished = Generator[tuple[int, UnitResult], None, None]
 
 
@@ -29,10 +33,10 @@ def run_plan(plan: Plan, *, jobs: int = 1, progress: Progress | None = None) -> 
     """Run every unit of a plan. The result is the same for any number of processes."""
     scenario = plan.scenario
     units = [
-        Unit(scenario, case, name, link, replication)
+        Unit(scenario, case, name, links, replication)
         for replication in range(scenario.replications)
         for case in plan.cases.values()
-        for name, link in plan.links.items()
+        for name, links in plan.networks.items()
     ]
     results = {}
     with closing(_finished(units, min(jobs, len(units)))) as finished:
@@ -58,7 +62,7 @@ def _result(plan: Plan, units: list[Unit], results: list[UnitResult]) -> RunResu
     learnt = {unit.case.name: result.learnt for unit, result in zip(units, results, strict=True) if unit.replication == 0}
     verdicts = []
     for case in plan.cases.values():
-        for network in plan.links:
+        for network in plan.networks:
             own = [
                 result
                 for unit, result in zip(units, results, strict=True)
@@ -74,9 +78,10 @@ def _result(plan: Plan, units: list[Unit], results: list[UnitResult]) -> RunResu
         rows=table,
         comparisons=compared,
         verdicts=verdicts,
-        fits=[row for case in plan.cases.values() for row in fits(case, learnt[case.name])],
+        fits=[row for case in plan.cases.values() for row in fits(case, list(scenario.devices), learnt[case.name])],
         cells=[_cell(plan, unit, result) for unit, result in zip(units, results, strict=True) if unit.replication == 0],
         notes=notes(plan, learnt, table),
+        gaps=_gaps(scenario, units, results),
         scenario=scenario.model_dump(mode="json"),
     )
 
@@ -98,11 +103,11 @@ def _in_order(scenario: Scenario, results: list[UnitResult]) -> dict[RunKey, dic
 
 def _roles(scenario: Scenario) -> Roles:
     kinds = {name: type(policy) for name, policy in scenario.policies.items()}
-    deciding = [name for name, kind in kinds.items() if kind not in (EdgePolicy, CloudPolicy, OraclePolicy)]
+    deciding = [name for name, kind in kinds.items() if kind not in (*_SINGLE, OraclePolicy)]
     cnmt = [name for name in deciding if kinds[name] is CNmtPolicy]
     return Roles(
         subject=(cnmt or deciding or list(kinds))[0],
-        single_devices=[name for name, kind in kinds.items() if kind in (EdgePolicy, CloudPolicy)],
+        single_devices=[name for name, kind in kinds.items() if kind in _SINGLE],
         oracle=next((name for name, kind in kinds.items() if kind is OraclePolicy), None),
     )
 
@@ -116,18 +121,32 @@ def _line(scenario: Scenario, learnt: Learnt) -> LengthRegression:
 def _reason(scenario: Scenario, workload: str, learnt: Learnt, results: list[UnitResult]) -> Reason:
     transfer_s = sum(result.mean_transfer_s for result in results) / len(results)
     line = _line(scenario, learnt)
-    gateway, cloud = learnt.planes
-    border = threshold(gateway, cloud, line.slope, line.offset, transfer_s)
     kept = ""
     subject = scenario.policies[_roles(scenario).subject]
-    if isinstance(subject, CNmtPolicy) and border.kept in ("up to", "from") and border.src_len > 0:
-        kept = f"{border.kept} {border.src_len:.0f} tokens"
+    if isinstance(subject, CNmtPolicy) and len(learnt.planes) == 2:
+        border = threshold(*learnt.planes, line.slope, line.offset, transfer_s)
+        if border.kept in ("up to", "from") and border.src_len > 0:
+            kept = f"{border.kept} {border.src_len:.0f} tokens"
     return Reason(
         transfer_s=transfer_s,
         kept=kept,
         best_offloaded_share=sum(result.best_offloaded_share for result in results) / len(results),
         queues=not isinstance(scenario.workloads[workload].arrivals, BackToBack),
+        devices=list(scenario.devices),
     )
+
+
+def _gaps(scenario: Scenario, units: list[Unit], results: list[UnitResult]) -> list[Row]:
+    """The gap analysis of every workload and network; empty where none was asked for."""
+    policy = subject(scenario)
+    if policy is None or not scenario.gap_analysis:
+        return []
+    totals_s: dict[tuple[str, str], dict[str, list[float]]] = {}
+    for unit, result in zip(units, results, strict=True):
+        of_cell = totals_s.setdefault((unit.case.name, unit.network), {})
+        for removed, total_s in result.gap_totals_s.items():
+            of_cell.setdefault(removed, []).append(total_s)
+    return [row for (workload, network), of_cell in totals_s.items() for row in gap_rows(workload, network, policy, of_cell)]
 
 
 def _cell(plan: Plan, unit: Unit, result: UnitResult) -> Cell:
@@ -138,7 +157,8 @@ def _cell(plan: Plan, unit: Unit, result: UnitResult) -> Cell:
         workload=case.name,
         network=unit.network,
         lengths=case.table,
-        series=unit.link.rtt,
+        devices=tuple(devices(plan.scenario, case.name)),
+        series=unit.links.link.rtt,
         regression_slope=line.slope,
         regression_offset=line.offset,
         planes=tuple((p.s_per_src_token, p.s_per_tgt_token, p.s_fixed) for p in result.learnt.planes),

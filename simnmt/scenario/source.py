@@ -9,11 +9,12 @@ from pathlib import Path
 
 from simnmt import shipped
 from simnmt.results.run_directory import INPUT, RESOLVED, check_unchanged, read_manifest
-from simnmt.scenario.build import DEVICES, input_files
+from simnmt.scenario.build import input_files
 from simnmt.scenario.complaints import validate
 from simnmt.scenario.document import Document, document_of, read_document
 from simnmt.scenario.model import Scenario, resolved
 from simnmt.scenario.overrides import Override, apply_overrides
+from simnmt.scenario.topology import check_topology
 from simnmt.scenario.yaml_text import write_document
 
 
@@ -63,18 +64,6 @@ def _source(document: Document, overrides: Iterable[str | Override], base: Path,
     text = write_document(document.data).encode() if file is None else file.read_bytes()
     document = apply_overrides(document, overrides)
     scenario = validate(Scenario, document)
-    _check_profiles(scenario, document)
+    check_topology(scenario, document)
     scenario = resolved(scenario, base)
     return Source(scenario, document, text, write_document(scenario.model_dump(mode="json")))
-
-
-def _check_profiles(scenario: Scenario, document: Document) -> None:
-    """A device that names its profiles by workload must name one for each, and no other."""
-    for device in DEVICES:
-        profile = getattr(scenario.devices, device).profile
-        if isinstance(profile, dict) and set(profile) != set(scenario.workloads):
-            raise document.error(
-                ("devices", device, "profile"),
-                f"names {', '.join(sorted(profile))} where the workloads are {', '.join(sorted(scenario.workloads))}",
-                remedy="give one profile for each, or a single one for all",
-            )

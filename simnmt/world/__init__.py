@@ -1,1 +1,5 @@
-"""The SimPy world: one gateway, one cloud server, the link between them."""
+"""The SimPy world: end nodes, gateways and servers in tiers, the links between them, and the requests that pass through.
+
+To read it, start with `simulate.py` (what goes in and comes out), then `passage.py` (one request's decision and way), then
+`pools.py` (servers behind a balancer).
+"""

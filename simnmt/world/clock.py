@@ -19,13 +19,15 @@ REACHES_SERVER, ARRIVAL = range(2)
 
 
 class Event:
-    """What SimPy's `step` needs of an event; derived classes add what happens then. May be put on the clock again."""
+    """What SimPy's `step` needs of an event; derived classes add what happens then. May be put on the clock again.
 
-    __slots__ = ("_ok", "callbacks")
+    It has no constructor, whose call would cost as much as all the rest: whoever makes one sets its `callbacks`.
+    """
 
-    def __init__(self) -> None:
-        self._ok = True
-        self.callbacks: tuple[Callable[[Any], None], ...] | None = None
+    __slots__ = ("callbacks",)
+
+    _ok = True
+    callbacks: tuple[Callable[[Any], None], ...] | None
 
 
 class Clock:

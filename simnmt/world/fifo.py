@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from heapq import heapreplace
 
 
@@ -19,6 +18,11 @@ class FifoServer:
         self._free_at_s = [0.0] * workers
         # A heap: all equal at first.
 
+    @property
+    def next_free_s(self) -> float:
+        """When the first worker comes free; in the past while one is idle."""
+        return self._free_at_s[0]
+
     def serve(self, entry_s: float, service_s: float) -> float:
         """When a request that enters now starts to execute: at once, or when the worker comes free that does so first.
 
@@ -31,12 +35,8 @@ class FifoServer:
         heapreplace(free_at_s, start_s + service_s)
         return start_s
 
-    def wait_s(self, entry_s: float, ahead: Iterable[tuple[float, float]]) -> float:
-        """How long a request that entered at `entry_s` would wait; nothing changes.
-
-        `ahead`: (entry, service) in seconds of those that will have entered before it, in their order.
-        """
-        free_at_s = self._free_at_s.copy()
-        for entered_s, service_s in ahead:
-            heapreplace(free_at_s, max(free_at_s[0], entered_s) + service_s)
-        return max(free_at_s[0] - entry_s, 0.0)
+    def copy(self) -> FifoServer:
+        """A server in the same state, for asking what would happen."""
+        other = FifoServer(0)
+        other._free_at_s = self._free_at_s.copy()
+        return other

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from simnmt.costs import ExecutionPlane, LognormalResidual
 from simnmt.network.rtt_series import RttSeries
-from simnmt.scenario.build import DEVICES
 from simnmt.scenario.learning import standard_normal
 from simnmt.scenario.model import FitConfiguration
 from simnmt.workload.length_regression import fit_lengths
@@ -136,7 +135,7 @@ def draw_experiment(
         ),
         payload_s=8 * token_bytes * (src_len + tgt_len) / BANDWIDTH_BPS,
         rtt_s=rtt_s,
-        calibrations=(_calibration(name, DEVICES[0], fit_pairs, seed), _calibration(name, DEVICES[1], fit_pairs, seed)),
+        calibrations=(_calibration(name, "gateway", fit_pairs, seed), _calibration(name, "cloud", fit_pairs, seed)),
     )
 
 

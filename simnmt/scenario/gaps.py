@@ -1,0 +1,55 @@
+"""The gap analysis: which of C-NMT's beliefs costs it how much, one replaced by the truth at a time (CNMT-19)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from simnmt.policies.configuration import CNmtPolicy
+from simnmt.results.statistics import over_replications
+from simnmt.results.summary import Row
+from simnmt.scenario.deciding import Truths
+from simnmt.scenario.model import Scenario
+
+SOURCES: dict[str, Truths] = {
+    "length regression": frozenset({"lengths"}),
+    "linear time model": frozenset({"times"}),
+    "stale transfer time": frozenset({"transfer"}),
+    "unseen queues": frozenset({"backlog"}),
+}
+"""Sources of loss, and the truth that removes each; queues, which back to back do not exist, beside the paper's three."""
+
+
+def subject(scenario: Scenario) -> str | None:
+    """The policy that is analysed: the first of kind cnmt."""
+    return next((name for name, policy in scenario.policies.items() if isinstance(policy, CNmtPolicy)), None)
+
+
+def variants(queues: bool) -> dict[str, Truths]:
+    """What the subject is told, by the name of the source of loss that this removes; `nothing` and `everything` beside them."""
+    sources = {name: told for name, told in SOURCES.items() if queues or name != "unseen queues"}
+    return {"nothing": frozenset(), **sources, "everything": frozenset().union(*sources.values())}
+
+
+def gap_rows(workload: str, network: str, policy: str, totals_s: Mapping[str, list[float]]) -> Iterator[Row]:
+    """One row per variant: total latency, and which share of the way to `everything` told that goes, with 95 % intervals.
+
+    `totals_s`: by variant, the total latency of every replication. A share may be negative, or more than all, where one wrong
+    belief makes up for another; it is None where there is no gap.
+    """
+    as_it_is, at_best = totals_s["nothing"], totals_s["everything"]
+    for removed, totals in totals_s.items():
+        total = over_replications(totals)
+        change = over_replications([100.0 * (ours / theirs - 1.0) for ours, theirs in zip(totals, as_it_is, strict=True)])
+        gap_s = sum(as_it_is) - sum(at_best)
+        yield {
+            "workload": workload,
+            "network": network,
+            "policy": policy,
+            "removed": removed,
+            "replications": len(totals),
+            "total_latency_s": total.mean,
+            "change_percent": change.mean,
+            "low_percent": change.low,
+            "high_percent": change.high,
+            "share_of_gap_percent": 100.0 * (sum(as_it_is) - sum(totals)) / gap_s if gap_s else None,
+        }

@@ -1,0 +1,108 @@
+"""Whether the devices, links and policies of a scenario fit together: what no single key can know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from simnmt.names import nearest
+from simnmt.policies.configuration import FixedPolicy, Probing
+from simnmt.scenario.document import Document
+from simnmt.scenario.model import END_NODE, Scenario
+from simnmt.workload.arrivals import BackToBack
+
+
+def check_topology(scenario: Scenario, document: Document) -> None:
+    """Raises `ScenarioError` at the key that is to be changed."""
+    _check_devices(scenario, document)
+    _check_profiles(scenario, document)
+    _check_hops(scenario, document)
+    _check_policies(scenario, document)
+
+
+def _check_devices(scenario: Scenario, document: Document) -> None:
+    names = list(scenario.devices)
+    if END_NODE in names[1:]:
+        raise document.error(
+            ("devices", END_NODE),
+            "stands behind another device",
+            remedy=f"name the devices nearest first: {END_NODE} comes first",
+        )
+    first = scenario.devices[names[0]]
+    if names[0] == END_NODE and first.count is not None:
+        raise document.error(
+            ("devices", END_NODE, "count"), "every end node has one", remedy="remove it; workloads.NAME.end_nodes says how many"
+        )
+    if first.balancer not in (None, "attached"):
+        raise document.error(
+            ("devices", names[0], "balancer"),
+            f"end nodes are attached to the first device, so {first.balancer} has nothing to choose",
+            remedy="remove it",
+        )
+
+
+def _check_profiles(scenario: Scenario, document: Document) -> None:
+    """A device that names its profiles by workload must name one for each, and no other."""
+    for name, device in scenario.devices.items():
+        if isinstance(device.profile, dict) and set(device.profile) != set(scenario.workloads):
+            raise document.error(
+                ("devices", name, "profile"),
+                f"names {', '.join(sorted(device.profile))} where the workloads are {', '.join(sorted(scenario.workloads))}",
+                remedy="give one profile for each, or a single one for all",
+            )
+
+
+def _check_hops(scenario: Scenario, document: Document) -> None:
+    """Every device behind the first needs a link that leads to it; the last one's is the network itself."""
+    devices = list(scenario.devices)
+    optional = [] if devices[0] == END_NODE else [devices[0]]
+    required = devices[1:-1]
+    for network, configuration in scenario.networks.items():
+        place = ("networks", network, "hops")
+        for device in configuration.hops:
+            if device in (*optional, *required):
+                continue
+            if device == devices[-1]:
+                what, remedy = f"{device} is the last device", f"its link is networks.{network} itself: rtt, uplink_mbps, ..."
+            elif device == END_NODE:
+                what, remedy = "no link leads to an end node", "remove it"
+            else:
+                what, remedy = f"no device is called {device}", _known(device, [*optional, *required])
+            raise document.error((*place, device), what, remedy=remedy)
+        for before, device in zip(devices, required, strict=False):
+            if device not in configuration.hops:
+                raise document.error(
+                    place if configuration.hops else ("networks", network),
+                    f"{device} cannot be reached: no link leads there from {before}",
+                    remedy=f"give networks.{network}.hops.{device}, such as {{rtt: {{constant_ms: 5}}}}",
+                )
+
+
+def _check_policies(scenario: Scenario, document: Document) -> None:
+    spread = [name for name in scenario.networks if _may_be_spread(scenario, name)]
+    for name, policy in scenario.policies.items():
+        if isinstance(policy, FixedPolicy) and policy.device not in scenario.devices:
+            raise document.error(
+                ("policies", name, "device"),
+                f"no device is called {policy.device}",
+                remedy=_known(policy.device, scenario.devices),
+            )
+        if isinstance(getattr(policy, "transfer_estimate", None), Probing) and spread:
+            raise document.error(
+                ("policies", name, "transfer_estimate"),
+                f"a probe needs a moment, but on networks.{spread[0]} the requests are spread over the trace whatever the time",
+                remedy=f"set networks.{spread[0]}.clock: own (back to back) or arrival",
+            )
+
+
+def _may_be_spread(scenario: Scenario, network: str) -> bool:
+    """Whether some workload's requests meet the network at moments that no clock reaches."""
+    clock = scenario.networks[network].clock
+    if clock == "spread":
+        return True
+    return clock is None and any(isinstance(part.arrivals, BackToBack) for part in scenario.workloads.values())
+
+
+def _known(name: str, names: Iterable[str] | Sequence[str]) -> str:
+    known = list(names)
+    near = nearest(name, known)
+    return f"did you mean {near}?" if near else f"name one of {', '.join(known) or 'none'}"

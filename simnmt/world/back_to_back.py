@@ -1,0 +1,45 @@
+"""Back to back: each request is issued when the one before it has been answered, so that nothing ever waits (CNMT-02)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from simnmt.world.deciders import Beliefs
+from simnmt.world.passage import Passages
+from simnmt.world.requests import Places, Requests, Route
+
+
+def requests_in_turn(
+    passages: Passages, requests: Requests, prepare: Callable[[Requests], None], beliefs: Beliefs, route: Route | None
+) -> Iterator[float]:
+    """An estimate is one request old at best. `route`: on an own clock, the links as time goes by."""
+    trail, deciders, count = passages.trail, passages.deciders, len(passages.deciders)
+    places = Places(len(requests.execution_s))
+    plain, last = beliefs.only_heard, places.targets - 1
+    now_s = 0.0
+    for block in requests.blocks():
+        prepare(block)
+        decide = passages.decide
+        access_s = None if block.access_s is None else block.access_s.tolist()
+        for in_block, row in enumerate(block.rows()):
+            request = block.first + in_block
+            on_access_s = 0.0 if access_s is None else access_s[in_block]
+            if route is not None:
+                uplink_s, downlink_s, there_s, back_s = route(request, row[1], now_s)
+                row = places.routed(row, now_s, uplink_s, downlink_s)
+                on_access_s = there_s + back_s
+            decider = deciders[row[1] % count]
+            delay_s = decider.delay_s if plain else passages.delays(decider, request, in_block, row, now_s)
+            target = decide(in_block, delay_s)
+            estimate = decider.estimates[last]
+            trail.arrival_s[request] = now_s
+            trail.target[request] = target
+            trail.estimate_s[request] = estimate.value_s
+            trail.measured_at_s[request] = estimate.measured_at_s
+            if target == 0:
+                now_s += row[2] + on_access_s
+            else:
+                transfer_s = row[places.uplink(target)] + row[places.downlink(target)]
+                now_s += row[places.execution(target)] + transfer_s + on_access_s
+                decider.learn(target, transfer_s, now_s)
+            yield now_s

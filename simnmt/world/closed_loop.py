@@ -1,0 +1,129 @@
+"""Closed loop: some clients, each of which thinks, asks, waits for the answer, and thinks again.
+
+In the long run they obey the interactive response-time law: clients = throughput * (response time + think time).
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from heapq import heappush
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simnmt.world.clock import ARRIVAL, Clock, Event
+from simnmt.world.passage import Passages, Trail
+from simnmt.world.requests import Places, Requests, Route, Row
+
+
+@dataclass(frozen=True, slots=True)
+class Clients:
+    """Who asks, and how long they think."""
+
+    count: int
+    nodes: int
+    """End nodes; client c sits at node c modulo nodes."""
+    think_s: NDArray[np.float64]
+    """Shape (clients + requests,), seconds: each client's thinking before it begins, then the thinking after each request."""
+
+
+class _Client(Event):
+    __slots__ = ("node",)
+
+    node: int
+
+
+class _Asked(Event):
+    """A request on its way from the end node to its decider."""
+
+    __slots__ = ("in_block", "prepared", "request", "row")
+
+    request: int
+    in_block: int
+    row: Row
+    prepared: tuple[Any, Any]
+
+
+class ClosedLoop:
+    """Puts the clients on the clock; request i is the i-th that is issued, whoever asks, so that every policy meets the same.
+
+    It is to be told of every answer by `answered`.
+    """
+
+    def __init__(self, clock: Clock, clients: Clients, requests: Requests, prepare: Callable[[Requests], None]) -> None:
+        self._heap = clock.heap
+        self._clients = clients
+        self._requests = requests
+        self._places = Places(len(requests.execution_s))
+        self._prepare = prepare
+        self._client_of: dict[int, tuple[_Client, float]] = {}
+        """Client, and how long the answer travels from decider to end node, by request under way."""
+        self._issued = 0
+        self._node = array("i", bytes(4 * len(requests)))
+        self._decided_s = array("d", bytes(8 * len(requests)))
+
+    def begin(self, passages: Passages, route: Route) -> None:
+        """Let every client think once, and then ask."""
+        self._passages, self._route = passages, route
+        self._handle = passages.handler()
+        self._blocks = iter(self._requests.blocks())
+        self._rows: Iterator[tuple[int, Row]] = iter(())
+        for number in range(self._clients.count):
+            client = _Client()
+            client.node = number % self._clients.nodes
+            self._will_ask(client, number, float(self._clients.think_s[number]))
+
+    def _will_ask(self, client: _Client, number: int, at_s: float) -> None:
+        client.callbacks = (lambda _: self._ask(client, at_s),)
+        heappush(self._heap, (at_s, ARRIVAL, number, client))
+
+    def _ask(self, client: _Client, now_s: float) -> None:
+        if self._issued == len(self._requests):
+            return
+        in_block, row = self._next_row()
+        request, self._issued = self._issued, self._issued + 1
+        uplink_s, downlink_s, there_s, back_s = self._route(request, client.node, now_s)
+        decided_s = now_s + there_s
+        row = self._places.routed((0.0, client.node, *row[2:]), decided_s, uplink_s, downlink_s)
+        self._passages.trail.arrival_s[request] = now_s
+        self._decided_s[request] = decided_s
+        self._node[request] = client.node
+        self._client_of[request] = client, back_s
+        if there_s == 0.0:
+            self._handle(request, in_block, row, now_s)
+            return
+        asked = _Asked()
+        asked.request, asked.in_block, asked.row = request, in_block, row
+        asked.prepared = self._passages.decide, self._passages.predicted
+        asked.callbacks = (self._reaches_decider,)
+        heappush(self._heap, (decided_s, ARRIVAL, request, asked))
+
+    def _reaches_decider(self, asked: Any) -> None:
+        # A block may have ended since it was issued: the policy prepared for its own block decides.
+        passages = self._passages
+        present = passages.decide, passages.predicted
+        passages.decide, passages.predicted = asked.prepared
+        self._handle(asked.request, asked.in_block, asked.row, asked.row[0])
+        passages.decide, passages.predicted = present
+
+    def _next_row(self) -> tuple[int, Row]:
+        for in_block, row in self._rows:
+            return in_block, row
+        block = next(self._blocks)
+        self._prepare(block)
+        self._rows = enumerate(block.rows())
+        return next(self._rows)
+
+    def completed(self, trail: Trail) -> Trail:
+        """The trail with what the loop alone knows."""
+        node, decided_s = np.frombuffer(self._node, np.int32), np.frombuffer(self._decided_s, np.float64)
+        return replace(trail, node=node, decided_s=decided_s)
+
+    def answered(self, request: int, received_s: float) -> None:
+        """The decider has the answer; the client that asked has it a little later, thinks, and asks again."""
+        client, back_s = self._client_of.pop(request)
+        number = self._clients.count + request
+        self._will_ask(client, number, received_s + back_s + float(self._clients.think_s[number]))

@@ -1,0 +1,77 @@
+"""What a decider knows of its targets: its own device's queue, the links' transfer times, the queues elsewhere (CNMT-11)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from simnmt.policies.backlog import BacklogView
+from simnmt.policies.transfer import ProbedEstimate, TransferEstimate
+from simnmt.world.answers import Answers
+from simnmt.world.fifo import FifoServer
+
+
+@dataclass(frozen=True, slots=True)
+class Beliefs:
+    """How a policy's deciders come by the delays of their targets."""
+
+    estimate: Callable[[int, int], TransferEstimate]
+    """A new belief about the transfer time of (decider, target)."""
+    probes: bool = False
+    """Whether the beliefs renew themselves by probes."""
+    sees_backlog: bool = False
+    """Whether the queues that a decider can see count: its own device's, and elsewhere what it sent and what answers tell."""
+    parallel: tuple[int, ...] = ()
+    """Workers of each target, over all its servers, which the view of a backlog reckons with."""
+    true_transfer: bool = False
+    """Whether it is handed the present transfer times themselves, as the oracle is."""
+    true_backlog: bool = False
+    """Whether it is handed the true waits."""
+
+    @property
+    def only_heard(self) -> bool:
+        """Whether the delays change with an answer and at no other time, as in the paper."""
+        return not (self.probes or self.sees_backlog or self.true_transfer or self.true_backlog)
+
+
+class Decider:
+    """A device that decides for the requests that reach it, and executes those that it keeps."""
+
+    __slots__ = ("answers", "delay_s", "device", "estimates", "views")
+
+    def __init__(self, number: int, targets: int, workers: int, beliefs: Beliefs) -> None:
+        self.device = FifoServer(workers)
+        self.answers = Answers()
+        self.estimates = [TransferEstimate(0.0)] + [beliefs.estimate(number, target) for target in range(1, targets)]
+        """Per target; the first, which needs no transfer, stays at 0."""
+        self.delay_s = [estimate.value_s for estimate in self.estimates]
+        """The transfer time that is believed of each target; the list that a policy is shown."""
+        self.views = [BacklogView(parallel) for parallel in beliefs.parallel] if beliefs.sees_backlog else []
+
+    def hear(self, now_s: float) -> None:
+        """Learn from the answers received since the last decision."""
+        estimates, views, delay_s = self.estimates, self.views, self.delay_s
+        for received_s, _, target, transfer_s, sent_as, start_s in self.answers.collect(now_s):
+            estimate = estimates[target]
+            estimate.learn(transfer_s, received_s)
+            delay_s[target] = estimate.value_s
+            if views:
+                views[target].reported(sent_as, start_s)
+
+    def learn(self, target: int, transfer_s: float, at_s: float) -> None:
+        """A transfer time was measured."""
+        estimate = self.estimates[target]
+        estimate.learn(transfer_s, at_s)
+        self.delay_s[target] = estimate.value_s
+
+    def probe(self, now_s: float) -> None:
+        """Learn from the probes that came back by now."""
+        for target, estimate in enumerate(self.estimates):
+            if estimate.next_s <= now_s:
+                estimate.refresh(now_s)
+                self.delay_s[target] = estimate.value_s
+
+    @property
+    def probes_sent(self) -> int:
+        """So far, to all targets."""
+        return sum(estimate.probes_sent for estimate in self.estimates if isinstance(estimate, ProbedEstimate))

@@ -1,0 +1,158 @@
+"""The servers of one tier, and which of them a request enters: the tier's balancer.
+
+A balancer decides at the moment of entry, on what it can see then. All of them serve first in, first out at every server, so a
+request's start is known as soon as it has entered (`fifo.py`).
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+from heapq import heapreplace
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simnmt.world.fifo import FifoServer
+
+Entry = tuple[float, float, int, int]
+"""Entry time and service time in seconds, request, end node."""
+
+
+class Pool(Protocol):
+    """Parallel servers of one tier; entries come in order of time."""
+
+    def enter(self, entry_s: float, service_s: float, request: int, node: int) -> tuple[float, int]:
+        """When the request that enters now starts to execute, and on which server."""
+        ...
+
+    def copy(self) -> Pool:
+        """A pool in the same state, for asking what would happen."""
+        ...
+
+
+def wait_s(pool: Pool, entry: Entry, ahead: Iterable[Entry]) -> float:
+    """How long a request would wait that enters after those `ahead` of it have entered, in their order; nothing changes."""
+    trial = pool.copy()
+    for earlier in ahead:
+        trial.enter(*earlier)
+    return trial.enter(*entry)[0] - entry[0]
+
+
+class OneServer:
+    """A tier of one server."""
+
+    __slots__ = ("_server",)
+
+    def __init__(self, workers: int = 1) -> None:
+        self._server = FifoServer(workers)
+
+    def enter(self, entry_s: float, service_s: float, request: int, node: int) -> tuple[float, int]:
+        """There is nothing to choose."""
+        return self._server.serve(entry_s, service_s), 0
+
+    def copy(self) -> OneServer:
+        """The same state."""
+        other = OneServer(0)
+        other._server = self._server.copy()
+        return other
+
+
+class Attached:
+    """Each end node has its server: number node modulo servers."""
+
+    __slots__ = ("_servers",)
+
+    def __init__(self, servers: int, workers: int = 1) -> None:
+        self._servers = [FifoServer(workers) for _ in range(servers)]
+
+    def enter(self, entry_s: float, service_s: float, request: int, node: int) -> tuple[float, int]:
+        """The node's server, however long its queue."""
+        server = node % len(self._servers)
+        return self._servers[server].serve(entry_s, service_s), server
+
+    def copy(self) -> Attached:
+        """The same state."""
+        other = Attached(0)
+        other._servers = [server.copy() for server in self._servers]
+        return other
+
+
+class RoundRobin:
+    """One server after another in turn, whatever they have to do."""
+
+    __slots__ = ("_next", "_servers")
+
+    def __init__(self, servers: int, workers: int = 1) -> None:
+        self._servers = [FifoServer(workers) for _ in range(servers)]
+        self._next = 0
+
+    def enter(self, entry_s: float, service_s: float, request: int, node: int) -> tuple[float, int]:
+        """The server whose turn it is."""
+        server = self._next
+        self._next = (server + 1) % len(self._servers)
+        return self._servers[server].serve(entry_s, service_s), server
+
+    def copy(self) -> RoundRobin:
+        """The same state, the turn included."""
+        other = RoundRobin(0)
+        other._servers, other._next = [server.copy() for server in self._servers], self._next
+        return other
+
+
+class LeastWork:
+    """The server on which the request starts soonest; among idle ones, that which has been idle longest.
+
+    With one worker a server that is the one with the least work left, and the tier behaves as one queue before all workers.
+    One heap of (time at which a worker comes free, its server) serves any number of servers in logarithmic time.
+    """
+
+    __slots__ = ("_free_at_s",)
+
+    def __init__(self, servers: int, workers: int = 1) -> None:
+        self._free_at_s = [(0.0, server) for server in range(servers) for _ in range(workers)]
+
+    def enter(self, entry_s: float, service_s: float, request: int, node: int) -> tuple[float, int]:
+        """The first worker to come free, of all servers."""
+        start_s, server = self._free_at_s[0]
+        if start_s < entry_s:
+            start_s = entry_s
+        heapreplace(self._free_at_s, (start_s + service_s, server))
+        return start_s, server
+
+    def copy(self) -> LeastWork:
+        """The same state."""
+        other = LeastWork(0)
+        other._free_at_s = self._free_at_s.copy()
+        return other
+
+
+class DrawnChoices:
+    """The better of some servers drawn at random for each request: of two, or the one if only one is drawn.
+
+    `choices`: shape (requests, drawn), server numbers. They are given, not drawn here, so that every policy meets the same.
+    """
+
+    __slots__ = ("_choices", "_servers")
+
+    def __init__(self, choices: NDArray[np.int64], servers: int, workers: int = 1) -> None:
+        self._choices = [array("h", column.astype(np.int16).tobytes()) for column in choices.T]
+        self._servers = [FifoServer(workers) for _ in range(servers)]
+
+    def enter(self, entry_s: float, service_s: float, request: int, node: int) -> tuple[float, int]:
+        """Where it starts sooner; the one drawn first if it does not matter."""
+        servers = self._servers
+        best = self._choices[0][request]
+        for column in self._choices[1:]:
+            other = column[request]
+            soonest_s = servers[best].next_free_s
+            if soonest_s > entry_s and servers[other].next_free_s < soonest_s:
+                best = other
+        return servers[best].serve(entry_s, service_s), best
+
+    def copy(self) -> DrawnChoices:
+        """The same state and the same choices."""
+        other = DrawnChoices(np.empty((0, 0), np.int64), 0)
+        other._choices, other._servers = self._choices, [server.copy() for server in self._servers]
+        return other
