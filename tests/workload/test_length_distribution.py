@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simnmt import shipped
-from simnmt.workload.length_distribution import LEVELS, LengthDistribution, fit_distribution
+from simnmt.workload.length_distribution import LEVELS, LengthDistribution
 from simnmt.workload.length_regression import fit_lengths
 from simnmt.workload.length_table import LengthTable, read_table
 
@@ -24,7 +24,7 @@ def held_out(name: str, share: float = 0.1) -> list[tuple[LengthTable, LengthTab
     """(fitted on, not fitted on, fit) of several ways to deal a shipped table out."""
     shipped_table = read_table(shipped.find("traces/lengths", name))
     dealt = [shipped_table.split(share, 1, replication) for replication in range(SPLITS)]
-    return [(fitted, other, fit_distribution(fitted)) for fitted, other in dealt]
+    return [(fitted, other, LengthDistribution.of(fitted)) for fitted, other in dealt]
 
 
 def share_below(other: LengthTable, bound: object) -> float:
@@ -69,7 +69,7 @@ def test_its_mean_errs_no_more_than_the_line(name: str) -> None:
 def test_scaling_the_neighbours_keeps_the_slope_out_of_the_spread() -> None:
     """One target length for each source length: whatever is pooled, nothing spreads."""
     src_len = np.arange(10, 100)
-    fit = fit_distribution(table_of(src_len, 3 * src_len))
+    fit = LengthDistribution.of(table_of(src_len, 3 * src_len))
     for q in (0.0, 0.05, 0.5, 0.95, 1.0):
         assert fit.quantile(src_len, q) == pytest.approx(3.0 * src_len)
     assert fit.mean(np.array([5, 1_000])) == pytest.approx([15.0, 3_000.0])
@@ -79,7 +79,7 @@ def test_a_known_distribution_comes_back() -> None:
     """Target lengths uniform on 1 to 2 times the source's: the quantile q is (1 + q) times."""
     random = np.random.default_rng(5)
     src_len = random.integers(40, 80, 40_000)
-    fit = fit_distribution(table_of(src_len, np.rint(src_len * random.uniform(1.0, 2.0, len(src_len)))))
+    fit = LengthDistribution.of(table_of(src_len, np.rint(src_len * random.uniform(1.0, 2.0, len(src_len)))))
     asked = np.arange(40, 80)
     assert fit.mean(asked) == pytest.approx(1.5 * asked, rel=0.02)
     for q in (0.05, 0.25, 0.5, 0.75, 0.95):
@@ -90,14 +90,14 @@ def test_a_known_distribution_comes_back() -> None:
 def test_beyond_the_table_the_nearest_distribution_grows_with_the_line() -> None:
     random = np.random.default_rng(6)
     src_len = random.integers(20, 40, 5_000)
-    fit = fit_distribution(table_of(src_len, src_len + random.integers(0, 10, len(src_len))))
+    fit = LengthDistribution.of(table_of(src_len, src_len + random.integers(0, 10, len(src_len))))
     for q in (0.1, 0.9):
         ratio = fit.line.predict(np.array([400])) / fit.line.predict(np.array([39]))
         assert fit.quantile(np.array([400]), q) == pytest.approx(ratio * fit.quantile(np.array([39]), q))
 
 
 def test_a_table_of_one_pair_knows_that_pair() -> None:
-    fit = fit_distribution(table_of([7], [9]))
+    fit = LengthDistribution.of(table_of([7], [9]))
     asked = np.array([1, 7, 70])
     assert fit.mean(asked).tolist() == fit.quantile(asked, 0.95).tolist() == [9.0] * 3
 
@@ -105,7 +105,7 @@ def test_a_table_of_one_pair_knows_that_pair() -> None:
 @pytest.mark.parametrize("q", [-0.1, 1.1, float("nan")])
 def test_a_quantile_outside_0_to_1_is_refused(q: float) -> None:
     with pytest.raises(ValueError, match="between 0 and 1"):
-        fit_distribution(table_of([1], [1])).quantile(np.array([1]), q)
+        LengthDistribution.of(table_of([1], [1])).quantile(np.array([1]), q)
 
 
 PAIRS = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 60), st.integers(1, 99)), min_size=1, max_size=40)
@@ -115,7 +115,7 @@ PAIRS = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 60), st.integers(1
 def test_quantiles_rise_with_their_level_and_stay_at_a_token_or_more(
     pairs: list[tuple[int, int, int]], pooled: int, levels: list[float]
 ) -> None:
-    fit = fit_distribution(table_of(*(list(column) for column in zip(*pairs, strict=True))), pooled)
+    fit = LengthDistribution.of(table_of(*(list(column) for column in zip(*pairs, strict=True))), pooled)
     asked = np.array([1, 2, 17, 60, 61, 5_000])
     found = np.array([fit.quantile(asked, q) for q in sorted(levels)])
     assert (found >= 1.0).all()
