@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ from simnmt.scenario.build import Case
 from simnmt.scenario.drawing import Drawn
 from simnmt.scenario.learning import Learnt, standard_normal
 from simnmt.scenario.model import Scenario
+from simnmt.workload.length_distribution import LengthDistribution
 from simnmt.workload.length_regression import LengthRegression
 from simnmt.world.deciders import Beliefs
 from simnmt.world.passage import Predicted
@@ -116,8 +117,6 @@ def _policy(scenario: Scenario, configuration: PolicyConfiguration, learnt: Lear
     assert isinstance(configuration, CNmtPolicy)
     if configuration.lengths == "line":
         return CNmt(learnt.planes, length_regression(configuration, learnt).predict)
-    from simnmt.workload.length_distribution import LengthDistribution
-
     distribution = LengthDistribution.of(learnt.fit_pairs)
     if configuration.minimises == "mean":
         return CNmt(learnt.planes, distribution.mean)
@@ -125,7 +124,7 @@ def _policy(scenario: Scenario, configuration: PolicyConfiguration, learnt: Lear
     return CNmt(learnt.planes, distribution.mean, (low, high))
 
 
-def _quantile(distribution: Any, share: float) -> PredictLength:
+def _quantile(distribution: LengthDistribution, share: float) -> PredictLength:
     return lambda src_len: distribution.quantile(src_len, share)
 
 
