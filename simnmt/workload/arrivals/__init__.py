@@ -13,6 +13,7 @@ from simnmt.workload.arrivals.errors import ArrivalsError
 from simnmt.workload.arrivals.on_off import OnOff
 from simnmt.workload.arrivals.poisson import Poisson
 from simnmt.workload.arrivals.process import ArrivalProcess, ArrivalsConfiguration, Times
+from simnmt.workload.arrivals.recorded import Recorded
 from simnmt.workload.arrivals.renewal import Renewal
 from simnmt.workload.arrivals.varying import Varying
 
@@ -25,6 +26,7 @@ __all__ = [
     "Clients",
     "OnOff",
     "Poisson",
+    "Recorded",
     "Renewal",
     "Varying",
     "input_paths",
@@ -33,7 +35,7 @@ __all__ = [
     "times",
 ]
 
-Arrivals = Annotated[BackToBack | Poisson | Renewal | Varying | OnOff | Clients, Field(discriminator="kind")]
+Arrivals = Annotated[BackToBack | Poisson | Renewal | Varying | OnOff | Recorded | Clients, Field(discriminator="kind")]
 """What a scenario may say under `arrivals`; a new kind is a file and a word here."""
 
 

@@ -1,0 +1,212 @@
+"""Recorded requests, as several services publish them: one reader, one form for the rest of the program."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from simnmt.workload.arrivals.errors import ArrivalsError
+from simnmt.workload.arrivals.process import Times
+from simnmt.workload.arrivals.trace_clock import clock
+from simnmt.workload.arrivals.trace_rows import TraceLines, TraceTable, shown
+
+Form = Literal["auto", "azure", "mooncake", "counts", "times"]
+
+MAX_REQUESTS = 50_000_000
+"""So that no file fills the memory; a request takes 16 bytes."""
+TIME_COLUMNS = ("t_s", "arrival_s", "time_s", "timestamp")
+"""In seconds, or as date-times like 2023-11-16 18:15:46.6805900."""
+SIZE_COLUMNS = ("in_tokens", "ContextTokens", "input_tokens", "input_length")
+"""Tokens of the request; what was generated is not read."""
+COUNT_COLUMNS = ("requests",)
+
+_SHARED = 0.05
+"""Share of the requests that must come at the very time of another before times are taken as rounded to a grid."""
+_GRID_SLACK = 0.01
+"""How far two times may lie from a whole number of steps, in steps: Mooncake's stray by a thousandth."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trace:
+    """One request a row, in the order of their times."""
+
+    form: str
+    """As what the file was read."""
+    kind: str
+    """`measured` or `synthetic` as the file says; `unstated` where it says nothing."""
+    source: str
+    time_s: Times
+    """From the trace's start, shape (requests,), ascending; at least two requests."""
+    size_tokens: Times | None
+    """Input tokens, shape (requests,); None where the file does not tell."""
+    step_s: float
+    """The grid that times were rounded down to, 0 where they are exact: a request came at most so long after its time."""
+    duration_s: float
+    """After which the trace begins anew: a step after the last time, or the mean gap where there is no grid."""
+
+
+def read_trace(path: str | os.PathLike[str], form: Form = "auto") -> Trace:
+    """Read a trace; `auto` tells its form by the first line.
+
+    `azure`: CSV with the time and the input tokens of each request. `mooncake`: JSONL with `timestamp` (ms) and
+    `input_length`. `counts`: CSV with the number of `requests` in the window that begins at each time; a window is as long
+    as two rows are apart at least, and those without a row had none. `times`: CSV with the time of each request.
+
+    Raises `ArrivalsError`, with line and column, for times that run backwards and for whatever else is none of these.
+    """
+    lines = TraceLines(path)
+    rows = iter(lines)
+    first = next(rows, b"")
+    if form == "mooncake" or (form == "auto" and first.lstrip().startswith(b"{")):
+        return _of_requests("mooncake", lines, {}, *_json_columns(lines, itertools.chain([first], rows)))
+    table = TraceTable(lines, rows, first)
+    if form == "auto":
+        form = _told(table)
+    if form == "counts":
+        return _of_counts(lines, table)
+    return _of_requests(form, lines, table.notes, *_columns(table, with_sizes=form == "azure"))
+
+
+def granularity_s(time_s: Times) -> float:
+    """The step of the grid that ascending times were rounded to; 0 where they show none.
+
+    They show one if requests share their times, and all times lie a whole number of equal steps apart.
+    """
+    apart = np.diff(time_s)
+    apart = apart[apart > 0]
+    if not len(apart) or (len(time_s) - 1 - len(apart)) / len(time_s) < _SHARED:
+        return 0.0
+    step = float(np.median(apart[apart < 1.5 * apart.min()]))
+    strays = np.abs(apart / step - np.round(apart / step)).max() > _GRID_SLACK
+    return 0.0 if strays else float(f"{step:.4g}")
+
+
+def _told(table: TraceTable) -> Literal["azure", "counts", "times"]:
+    """The form of a table by its columns."""
+    if table.index(*COUNT_COLUMNS) is not None:
+        return "counts"
+    if table.index(*SIZE_COLUMNS) is not None:
+        return "azure"
+    if (rate_at := table.index("rate_rps")) is not None:
+        raise table.wrong("rates, not requests", rate_at, "use {kind: varying, series: {csv: ...}}")
+    return "times"
+
+
+def _of_requests(form: str, lines: TraceLines, notes: dict[str, str], times: array[float], sizes: array[float]) -> Trace:
+    if len(times) < 2 or times[-1] == times[0]:
+        remedy = "give two requests or more"
+        raise ArrivalsError("no two requests at different times", path=lines.path, remedy=remedy)
+    time_s = np.frombuffer(times) - times[0]
+    step_s = granularity_s(time_s)
+    last_s = float(time_s[-1])
+    duration_s = last_s + (step_s or last_s / (len(times) - 1))
+    size_tokens = np.frombuffer(sizes) if len(sizes) else None
+    return Trace(form, *_told_of(lines, notes), time_s, size_tokens, step_s, duration_s)
+
+
+def _of_counts(lines: TraceLines, table: TraceTable) -> Trace:
+    time_at, count_at = table.require(*TIME_COLUMNS), table.require(*COUNT_COLUMNS)
+    times, counts = array("d"), array("q")
+    total = 0
+    for time_s, cells in _ascending(table, time_at):
+        if times and time_s == times[-1]:
+            raise table.wrong(f"{table.names[time_at]} {shown(cells[time_at])} stands twice", time_at, "add the counts up")
+        count = table.number(count_at)
+        if not count.is_integer():
+            raise table.wrong(f"requests is {shown(cells[count_at])}", count_at, "give a whole number")
+        total += int(count)
+        _check_number(lines, total)
+        times.append(time_s)
+        counts.append(int(count))
+    if len(times) < 2 or total < 2:
+        remedy = "give a row for each window, or use kind poisson"
+        raise ArrivalsError("fewer than two windows or requests", path=lines.path, remedy=remedy)
+    begin_s = np.frombuffer(times) - times[0]
+    window_s = float(np.diff(begin_s).min())
+    request_s = np.repeat(begin_s, np.frombuffer(counts, dtype=np.int64))
+    return Trace("counts", *_told_of(lines, table.notes), request_s, None, window_s, float(begin_s[-1]) + window_s)
+
+
+def _told_of(lines: TraceLines, notes: dict[str, str]) -> tuple[str, str]:
+    return notes.get("kind") or "unstated", notes.get("source") or f"file {lines.path.name}"
+
+
+def _columns(table: TraceTable, *, with_sizes: bool) -> tuple[array[float], array[float]]:
+    """Time and size of each request; no sizes where they are not asked for."""
+    time_at = table.require(*TIME_COLUMNS)
+    size_at = table.require(*SIZE_COLUMNS) if with_sizes else 0
+    times, sizes = array("d"), array("d")
+    for time_s, _ in _ascending(table, time_at):
+        times.append(time_s)
+        if with_sizes:
+            sizes.append(table.number(size_at))
+    return times, sizes
+
+
+def _ascending(table: TraceTable, time_at: int) -> Iterator[tuple[float, list[bytes]]]:
+    """Time and cells of each row, no time before the last."""
+    rows = iter(table)
+    first = next(rows, None)
+    if first is None:
+        return
+    seconds = clock(table, time_at, first)
+    before = -math.inf
+    for row, cells in enumerate(itertools.chain([first], rows), 1):
+        time_s = seconds(cells)
+        if time_s < before:
+            what = f"{table.names[time_at]} {shown(cells[time_at])} is earlier than the row before"
+            raise table.wrong(what, time_at, "sort the rows by time")
+        _check_number(table.lines, row)
+        before = time_s
+        yield time_s, cells
+
+
+def _json_columns(lines: TraceLines, rows: Iterator[bytes]) -> tuple[array[float], array[float]]:
+    times, sizes = array("d"), array("d")
+    before = -math.inf
+    for text in rows:
+        if not text.strip():
+            continue
+        row = _json_object(lines, text)
+        time_s = _json_number(lines, row, "timestamp") / 1e3
+        if time_s < before:
+            raise lines.fault("timestamp is earlier than in the row before", remedy="sort the rows by time")
+        before = time_s
+        times.append(time_s)
+        sizes.append(_json_number(lines, row, "input_length"))
+        _check_number(lines, len(times))
+    return times, sizes
+
+
+def _json_object(lines: TraceLines, text: bytes) -> dict[str, object]:
+    remedy = 'write {"timestamp": 0, "input_length": 12} on each line'
+    try:
+        row = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise lines.fault(f"not JSON: {error.msg}", column=error.colno, remedy=remedy) from None
+    except (ValueError, RecursionError) as error:  # no UTF-8, a number of thousands of digits, thousands of brackets
+        raise lines.fault(f"not JSON: {error}", remedy=remedy) from None
+    if not isinstance(row, dict):
+        raise lines.fault("not a JSON object", column=1, remedy=remedy)
+    return row
+
+
+def _json_number(lines: TraceLines, row: dict[str, object], key: str) -> float:
+    number = row.get(key)
+    if isinstance(number, (int, float)) and not isinstance(number, bool) and 0 <= number < 1e300:
+        return float(number)
+    what = f"{key} is {shown(json.dumps(number).encode())}" if key in row else f"no {key}"
+    raise lines.fault(what, remedy="give a number, 0 or above")
+
+
+def _check_number(lines: TraceLines, requests: int) -> None:
+    if requests > MAX_REQUESTS:
+        raise lines.fault(f"more than {MAX_REQUESTS:,} requests", remedy="give a part of the trace")
