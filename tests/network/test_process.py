@@ -1,84 +1,128 @@
 from __future__ import annotations
 
-from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
+from simnmt.network.daily_swing import DailySwing
 from simnmt.network.errors import TraceError
-from simnmt.network.process import SHARES, RttProcess, draw, fit
-from simnmt.network.rtt_csv import read_rtt_csv
-from simnmt.network.rtt_series import RttSeries
+from simnmt.network.excursions import Excursions
+from simnmt.network.level_shifts import LevelShifts
+from simnmt.network.process import RttProcess, draw, read_process, write_process
+from simnmt.network.process_judgement import figures
+from simnmt.network.quantile_law import QuantileLaw
 
-REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "rtt" / "ripe_atlas_ping"
-
-
-def lag_1_autocorrelation(values: NDArray[np.float64]) -> float | None:
-    """Correlation of each value with the next; None where the values are too few or all alike."""
-    centred = values - values.mean()
-    power = float(np.dot(centred, centred))
-    alike = power <= len(values) * (1e-12 * float(np.abs(values).max())) ** 2
-    return None if len(values) < 3 or alike else float(np.dot(centred[:-1], centred[1:])) / power
+STEP_S = 60.0
+LAP_S = 6_000 * STEP_S
+BODY = QuantileLaw(shares=(0.0, 1.0), values_s=(-0.001, 0.001))
 
 
-def known() -> RttProcess:
-    residuals_s = tuple(0.002 * (share - 0.5) for share in SHARES)
-    return RttProcess(
-        step_s=60.0,
-        levels_s=(0.050, 0.080),
-        mean_dwell_steps=(300.0, 100.0),
-        shares=(0.75, 0.25),
-        next_level=((0.0, 1.0), (1.0, 0.0)),
-        residuals_s=(residuals_s, residuals_s),
-        residual_lag_1=0.7,
-        spike_share=0.03,
-        spike_scale_s=0.010,
-        spike_shape=0.3,
-        spike_min_s=0.020,
-        spike_max_s=0.500,
-        source="known parameters",
+def known(**other: object) -> RttProcess:
+    parts = {
+        "step_s": STEP_S,
+        "levels": LevelShifts(levels_s=(0.050, 0.080), samples=(4_500, 1_500), shifts=((0, 1, 10), (1, 0, 10))),
+        "residuals": (BODY, BODY),
+        "slow_share": 0.8,
+        "persistence": 0.9,
+        "spikes": Excursions(
+            runs=120, samples=120, heights=QuantileLaw(shares=(0.0, 0.9, 1.0), values_s=(0.02, 0.03, 0.5)), likeness=0
+        ),
+        "source": "known parameters",
+    }
+    return RttProcess.model_validate({**parts, **other})
+
+
+def plain(**other: object) -> RttProcess:
+    """The levels alone, without residuals or spikes."""
+    flat = QuantileLaw(shares=(0.0,), values_s=(0.0,))
+    return known(residuals=(flat, flat), spikes=None, **other)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_lap_spends_its_time_in_the_levels_and_shifts_between_them_as_often(seed: int) -> None:
+    levels = LevelShifts(
+        levels_s=(0.05, 0.06, 0.08), samples=(900, 80, 20), shifts=((0, 1, 4), (1, 0, 2), (1, 2, 2), (2, 0, 2))
     )
+    rtt_s = draw(
+        RttProcess.model_validate({**plain().model_dump(), "levels": levels, "residuals": (BODY,) * 3}), 60e3, seed
+    ).rtt_s
+    level = np.abs(rtt_s[:, None] - np.array(levels.levels_s)).argmin(axis=1)
+    assert np.bincount(level).tolist() == [900, 80, 20]
+    pairs = list(zip(level.tolist(), np.roll(level, -1).tolist(), strict=True))
+    assert {(a, b, pairs.count((a, b))) for a, b in pairs if a != b} == set(levels.shifts)
 
 
-def quantiles(series: RttSeries) -> np.ndarray:
-    return np.quantile(series.rtt_s, [0.5, 0.95, 0.99])
+def test_stays_are_geometric() -> None:
+    """Of n parts of a whole, cut at random, each exceeds twice the mean with a chance of about exp(-2)."""
+    levels = LevelShifts(levels_s=(0.05, 0.08), samples=(90_000, 30_000), shifts=((0, 1, 500), (1, 0, 500)))
+    rtt_s = draw(plain(levels=levels), 120_000 * STEP_S, seed=1).rtt_s
+    stays = np.array([len(list(run)) for value, run in groupby(rtt_s.tolist()) if value == 0.05])
+    assert float(np.mean(stays > 360)) == pytest.approx(np.exp(-2), abs=0.04)
 
 
-def test_a_fit_to_a_series_of_known_parameters_finds_them_again() -> None:
-    found = fit(draw(known(), 60.0 * 20_000, seed=1))
-    assert found.step_s == 60.0
-    assert found.levels_s == pytest.approx((0.050, 0.080), abs=2e-4)
-    assert found.shares == pytest.approx((0.75, 0.25), abs=0.1)
-    assert found.mean_dwell_steps == pytest.approx((300, 100), rel=0.3)
-    assert found.next_level == ((0.0, 1.0), (1.0, 0.0))
-    # A stay of one or two samples is taken for a spike, which blurs the chain a little.
-    assert found.residual_lag_1 == pytest.approx(0.7, abs=0.02)
-    assert found.spike_share == pytest.approx(0.03, rel=0.1)
-    assert found.spike_scale_s == pytest.approx(0.010, rel=0.3)
-    assert found.spike_shape == pytest.approx(0.3, abs=0.2)
+def test_a_lap_goes_on_where_the_one_before_ended() -> None:
+    rtt_s = draw(plain(), 5 * LAP_S, seed=3).rtt_s
+    assert int((np.diff(rtt_s) != 0).sum()) <= 5 * 20
 
 
-def test_what_a_fit_draws_looks_like_what_it_was_fitted_to() -> None:
-    seen = draw(known(), 60.0 * 20_000, seed=2)
-    again = draw(fit(seen), 60.0 * 20_000, seed=3)
-    assert quantiles(again) == pytest.approx(quantiles(seen), rel=0.1)
-    assert lag_1_autocorrelation(again.rtt_s) == pytest.approx(lag_1_autocorrelation(seen.rtt_s), abs=0.1)
+def test_residuals_have_the_autocorrelation_of_their_score() -> None:
+    one = LevelShifts(levels_s=(0.05,), samples=(100_000,), shifts=())
+    rtt_s = draw(known(levels=one, residuals=(BODY,), spikes=None), 100_000 * STEP_S, seed=1).rtt_s - 0.05
+    found = [float(np.mean(rtt_s[lag:] * rtt_s[:-lag]) / np.mean(rtt_s**2)) for lag in (1, 5)]
+    # Of a uniform law drawn by normal scores of correlation r it is 6 / pi * asin(r / 2) (Pearson 1907).
+    wanted = [6 / np.pi * np.arcsin(0.8 * 0.9**lag / 2) for lag in (1, 5)]
+    assert found == pytest.approx(wanted, abs=0.02)
+    assert float(rtt_s.mean()) == pytest.approx(0.0, abs=1e-4)
 
 
-@settings(max_examples=20, deadline=None)
+def test_every_lap_has_its_spikes_the_greatest_among_them() -> None:
+    for seed in range(5):
+        rtt_s = draw(known(levels=plain().levels), LAP_S, seed).rtt_s
+        level_s = np.where(draw(plain(), LAP_S, seed).rtt_s == 0.05, 0.05, 0.08)
+        spike = rtt_s - level_s > 0.01
+        assert spike.sum() == 120
+        assert not (spike[1:] & spike[:-1]).any()
+        assert (rtt_s - level_s).max() == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("likeness", [0.0, 1.0])
+def test_the_heights_of_a_burst_are_as_like_each_other_as_told(likeness: float) -> None:
+    heights = QuantileLaw(shares=(0.0, 1.0), values_s=(0.1, 0.2))
+    bursts = Excursions(runs=100, samples=1_000, heights=heights, likeness=likeness)
+    rtt_s = draw(plain(bursts=bursts), LAP_S, seed=1).rtt_s
+    far_s = np.where(rtt_s > 0.14, rtt_s - draw(plain(), LAP_S, seed=1).rtt_s, np.nan)
+    both = np.isfinite(far_s[1:]) & np.isfinite(far_s[:-1])
+    assert (np.isfinite(far_s).sum(), both.sum()) == (1_000, 900)
+    correlation = float(np.corrcoef(far_s[1:][both], far_s[:-1][both])[0, 1])
+    assert correlation == pytest.approx(likeness, abs=0.12)
+
+
+def test_a_swing_returns_every_day() -> None:
+    swing = DailySwing(hours_s=tuple(0.010 * (hour == 6) for hour in range(24)))
+    day = round(86_400 / STEP_S)
+    rtt_s = draw(plain(daily=swing), 3 * 86_400.0, seed=1).rtt_s - draw(plain(), 3 * 86_400.0, seed=1).rtt_s
+    assert rtt_s[:day] == pytest.approx(rtt_s[day : 2 * day])
+    assert int(rtt_s.argmax()) % day * STEP_S == pytest.approx(6.5 * 3600)
+    assert rtt_s.max() == pytest.approx(0.010)
+
+
 @given(st.integers(0, 2**31), st.integers(1, 300))
 def test_the_same_seed_draws_the_same_and_a_longer_series_begins_with_the_shorter(seed: int, count: int) -> None:
-    long, short = draw(known(), 60.0 * 300, seed), draw(known(), 60.0 * count, seed)
+    small = LevelShifts(levels_s=(0.050, 0.080), samples=(60, 40), shifts=((0, 1, 3), (1, 0, 3)))
+    process = known(levels=small, spikes=None)
+    long, short = draw(process, STEP_S * 300, seed), draw(process, STEP_S * count, seed)
     assert short.rtt_s.tolist() == long.rtt_s[:count].tolist()
-    assert draw(known(), 60.0 * count, seed).rtt_s.tolist() == short.rtt_s.tolist()
+    assert draw(process, STEP_S * count, seed).rtt_s.tolist() == short.rtt_s.tolist()
 
 
-def test_another_seed_draws_another_series() -> None:
-    assert draw(known(), 6000.0, 1).rtt_s.tolist() != draw(known(), 6000.0, 2).rtt_s.tolist()
+def test_another_seed_draws_another_series_alike() -> None:
+    one, two = draw(known(), LAP_S, 1).rtt_s, draw(known(), LAP_S, 2).rtt_s
+    assert one.tolist() != two.tolist()
+    assert figures(one).quantiles_s == pytest.approx(figures(two).quantiles_s, rel=0.02)
 
 
 def test_what_is_drawn_is_labelled_synthetic_with_its_seed_and_source() -> None:
@@ -87,62 +131,52 @@ def test_what_is_drawn_is_labelled_synthetic_with_its_seed_and_source() -> None:
     assert series.source == "drawn with seed 7 from a process fitted to known parameters"
 
 
-def test_parameters_survive_json_to_the_last_bit() -> None:
-    process = fit(draw(known(), 60.0 * 500, seed=4))
-    assert RttProcess.from_json(process.to_json()) == process
-
-
-def test_another_base_keeps_the_fluctuations() -> None:
-    near, far = draw(known().with_base(0.030), 6000.0, 5), draw(known(), 6000.0, 5)
-    assert far.rtt_s - near.rtt_s == pytest.approx(0.020)
-    with pytest.raises(TraceError, match="base RTT of 0 ms"):
-        known().with_base(0.0)
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"levels_s": 3}', known().to_json().replace("0.75", "0.85")])
-def test_parameters_that_make_no_process_are_refused(text: str) -> None:
-    with pytest.raises(TraceError, match="parameters"):
-        RttProcess.from_json(text)
-
-
-def test_a_flat_series_gives_a_flat_draw() -> None:
-    flat = RttSeries("flat", "measured", "", np.arange(60) * 5.0, np.full(60, 0.04))
-    assert draw(fit(flat), 1000.0, 1).rtt_s == pytest.approx(np.full(200, 0.04))
-
-
-def test_a_series_too_short_to_fit_is_refused() -> None:
-    with pytest.raises(TraceError, match="has 49 samples"):
-        fit(RttSeries("short", "measured", "", np.arange(49.0), np.full(49, 0.04)))
-
-
-@settings(max_examples=30, deadline=None)
-@given(st.lists(st.floats(1e-4, 10), min_size=50, max_size=80))
-def test_any_series_long_enough_is_fitted_and_drawn_from(rtts: list[float]) -> None:
-    series = draw(fit(RttSeries("any", "measured", "", np.arange(float(len(rtts))), np.array(rtts))), 200.0, 1)
-    assert series.rtt_s.max() <= 2 * max(rtts)
-
-
 def test_no_draw_falls_below_zero() -> None:
-    deep = replace(known(), residuals_s=tuple(tuple(np.linspace(-0.2, 0, len(SHARES)).tolist()) for _ in range(2)))
-    assert draw(deep, 6000.0, 1).rtt_s.min() > 0
+    deep = QuantileLaw(shares=(0.0, 1.0), values_s=(-0.2, 0.0))
+    assert draw(known(residuals=(deep, deep)), LAP_S, 1).rtt_s.min() > 0
 
 
-@pytest.mark.skipif(not REAL.is_dir(), reason="the RIPE Atlas series are not beside this checkout")
-def test_a_fit_to_the_first_half_of_a_real_series_foretells_the_second() -> None:
-    """Every third series that is in order of time. What fails are routes that the first half never saw."""
-    quantiles_hold, memory_holds, count = 0, 0, 0
-    for path in sorted(REAL.glob("*.csv"))[::3]:
-        try:
-            series = read_rtt_csv(path, time_column="epoch_s")
-        except TraceError as error:
-            assert "earlier than the row before" in str(error)
-            continue
-        half = len(series.rtt_s) // 2
-        first = RttSeries("first", "measured", "", series.time_s[:half], series.rtt_s[:half])
-        second = series.rtt_s[half:]
-        drawn = draw(fit(first), first.duration_s, seed=1)
-        error = np.abs(quantiles(drawn) / np.quantile(second, [0.5, 0.95, 0.99]) - 1).max()
-        memory = abs((lag_1_autocorrelation(drawn.rtt_s) or 0.0) - (lag_1_autocorrelation(second) or 0.0))
-        quantiles_hold, memory_holds, count = quantiles_hold + (error < 0.05), memory_holds + (memory < 0.2), count + 1
-    assert quantiles_hold >= 0.6 * count
-    assert memory_holds >= 0.6 * count
+def test_parameters_survive_their_file_to_the_last_bit(tmp_path: Path) -> None:
+    write_process(tmp_path / "p.json", known())
+    assert read_process(tmp_path / "p.json") == known()
+
+
+@pytest.mark.parametrize(
+    ("part", "wrong", "said"),
+    [
+        ('"schema_version": 1', '"schema_version": 2', "schema_version: Input should be 1"),
+        ('"step_s": 60.0', '"step_s": 0.0', "step_s: Input should be greater than 0"),
+        ('"step_s": 60.0', '"steps_s": 60.0', "step_s: Field required"),
+        ('"persistence": 0.9', '"persistence": 1.0', "persistence: Input should be less than 1"),
+        ("4500", "4500.5", "levels.samples.0"),
+        ("4500", "9", "levels: every level must be visited, and have a sample for each visit"),
+        ("0.08", "-0.08", "levels: levels_s must be positive"),
+        ("[[0,1,10],[1,0,10]]", "[[0,1,10],[1,0,9]]", "levels: shifts must leave each level as often as they enter it"),
+        ("[[0,1,10],[1,0,10]]", "[]", "levels: every level must be visited"),
+        ("[[0,1,10],[1,0,10]]", "[[0,1,10],[1,2,10]]", "levels: shifts must name levels"),
+        ('"runs": 120', '"runs": 121', "spikes: a run has at least one sample"),
+        ('"samples": 120', '"samples": 5990', "spikes and bursts leave too few other samples"),
+        ("0.5\n", "0.01\n", "spikes.heights: values_s must not decrease"),
+        ("0.9,\n    1.0", "0.9,\n    0.95", "spikes.heights: shares must run from 0 to 1"),
+    ],
+)
+def test_parameters_that_make_no_process_are_refused_by_name(tmp_path: Path, part: str, wrong: str, said: str) -> None:
+    path = tmp_path / "p.json"
+    write_process(path, known())
+    text = path.read_text()
+    if part.startswith("[["):  # the file has a number a line
+        text = "".join(text.split()) if "".join(part.split()) in "".join(text.split()) else text
+    assert part in text
+    path.write_text(text.replace(part, wrong, 1))
+    with pytest.raises(TraceError) as complaint:
+        read_process(path)
+    assert complaint.value.path == str(path) and said in complaint.value.what
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "nonsense"])
+def test_a_file_that_holds_something_else_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "p.json").write_text(text)
+    with pytest.raises(TraceError, match="params-out"):
+        read_process(tmp_path / "p.json")
+    with pytest.raises(TraceError, match="cannot be read"):
+        read_process(tmp_path / "none.json")

@@ -10,7 +10,7 @@ from typing import Any
 
 from simnmt import __version__
 from simnmt.costs import DeviceProfile, write_profile
-from simnmt.network.connection_profiles import stored_process, write_profiles
+from simnmt.network.connection_profiles import write_profiles
 from simnmt.reproduce.cnmt import published
 from simnmt.reproduce.cnmt.data_sets import DATA_SETS, DataSet
 from simnmt.reproduce.cnmt.fit import GREATEST_SPEEDUP, TableOneFit, shipped_lengths
@@ -114,8 +114,8 @@ def write_inferred(made: Sequence[DeviceProfile], folder: Path) -> list[Path]:
 
 
 def write_levels(fit: TableOneFit, folder: Path) -> None:
-    """Draw CP1 and CP2 anew at the fit's levels, from their stored processes, as `cp1.csv` and `cp2.csv`."""
-    write_profiles(folder, fit.mean_rtt_s, {name: stored_process(name) for name in published.NETWORKS})
+    """Write CP1 and CP2, moved to the fit's levels, as `cp1.csv` and `cp2.csv`."""
+    write_profiles(folder, fit.mean_rtt_s)
 
 
 def _spread(fit: TableOneFit, workload: str, device: int) -> dict[str, Any]:

@@ -1,0 +1,82 @@
+"""Whether one RTT series could pass for another: p50, p95, p99 and lag-1 autocorrelation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from simnmt.network.process import RttProcess, draw
+from simnmt.network.quantile_law import Floats
+from simnmt.network.rtt_series import RttSeries
+
+SHARES = (0.5, 0.95, 0.99)
+QUANTILE_TOLERANCE = 0.05
+"""Relative."""
+LAG_1_TOLERANCE = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What a series is judged by."""
+
+    quantiles_s: tuple[float, ...]
+    """At `SHARES`."""
+    lag_1: float
+    """Autocorrelation of the samples; 0 where all are alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How far one series is from another."""
+
+    quantile_errors: tuple[float, ...]
+    """Relative, at `SHARES`."""
+    lag_1_error: float
+
+    @property
+    def quantiles_hold(self) -> bool:
+        """Whether all are within `QUANTILE_TOLERANCE`."""
+        return max(map(abs, self.quantile_errors)) <= QUANTILE_TOLERANCE
+
+    @property
+    def lag_1_holds(self) -> bool:
+        """Whether it is within `LAG_1_TOLERANCE`."""
+        return abs(self.lag_1_error) <= LAG_1_TOLERANCE
+
+    @property
+    def holds(self) -> bool:
+        """Whether all four criteria do."""
+        return self.quantiles_hold and self.lag_1_holds
+
+
+def figures(rtt_s: Floats) -> Figures:
+    """The figures of samples, each counted once."""
+    centred = rtt_s - rtt_s.mean()
+    power = float(np.dot(centred, centred))
+    alike = power <= len(rtt_s) * (1e-12 * float(np.abs(rtt_s).max())) ** 2
+    lag_1 = 0.0 if alike else float(np.dot(centred[:-1], centred[1:])) / power
+    return Figures(tuple(np.quantile(rtt_s, SHARES).tolist()), lag_1)
+
+
+def compare(found: Figures, wanted: Figures) -> Verdict:
+    """How far `found` is from `wanted`."""
+    errors = (ours / theirs - 1 for ours, theirs in zip(found.quantiles_s, wanted.quantiles_s, strict=True))
+    return Verdict(tuple(errors), found.lag_1 - wanted.lag_1)
+
+
+def drawn_figures(process: RttProcess, seeds: range) -> list[Figures]:
+    """Those of one lap a seed."""
+    return [figures(draw(process, process.lap_s, seed).rtt_s) for seed in seeds]
+
+
+def halves(series: RttSeries) -> tuple[RttSeries, RttSeries]:
+    """The first and the second half of the samples."""
+    middle = len(series.rtt_s) // 2
+    parts = (slice(None, middle), "first"), (slice(middle, None), "second")
+    made = []
+    for part, which in parts:
+        time_s = series.time_s[part]
+        source = f"{which} half of {series.source}"
+        made.append(RttSeries(series.name, series.kind, source, time_s - time_s[0], series.rtt_s[part]))
+    return made[0], made[1]
