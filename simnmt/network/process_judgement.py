@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simnmt.network.process import RttProcess, draw
+from simnmt.network.process_fit import MIN_FIT_SAMPLES, fit
 from simnmt.network.quantile_law import Floats
 from simnmt.network.rtt_series import RttSeries
 
@@ -80,3 +81,49 @@ def halves(series: RttSeries) -> tuple[RttSeries, RttSeries]:
         source = f"{which} half of {series.source}"
         made.append(RttSeries(series.name, series.kind, source, time_s - time_s[0], series.rtt_s[part]))
     return made[0], made[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A line of a judgement: a real series, or the draws that are held against it."""
+
+    label: str
+    figures: Figures
+    """Of draws, the median of each figure."""
+    draws: int = 0
+    """0 for a real series."""
+    held: int = 0
+    """Draws whose verdict against the real series above them holds."""
+
+
+def judge(process: RttProcess, seeds: range, seen: RttSeries | None = None, unseen: RttSeries | None = None) -> list[Judged]:
+    """Draws against the series `seen` that the process was fitted to, and against an `unseen` one.
+
+    Without an unseen one, a process of the first half of `seen` is held against the second half, if both are long enough
+    to be fitted to; and so is the first half itself: what a process could hardly better.
+    """
+    found = []
+    drawn = drawn_figures(process, seeds)
+    if seen is not None:
+        found += [_real("the series itself", seen), _held("drawn from its fit", drawn, seen)]
+    if unseen is not None:
+        found += [_real(unseen.name, unseen), _held("drawn", drawn, unseen)]
+    elif seen is not None and len(seen.rtt_s) >= 2 * MIN_FIT_SAMPLES:
+        first, second = halves(seen)
+        found += [
+            _real("its second half", second),
+            _held("drawn from a fit to the first half", drawn_figures(fit(first), seeds), second),
+            _held("the first half as it is", [figures(first.rtt_s)], second),
+        ]
+    return found
+
+
+def _real(label: str, series: RttSeries) -> Judged:
+    return Judged(label, figures(series.rtt_s))
+
+
+def _held(label: str, drawn: list[Figures], against: RttSeries) -> Judged:
+    wanted = figures(against.rtt_s)
+    middle = np.median([(*each.quantiles_s, each.lag_1) for each in drawn], axis=0).tolist()
+    held = sum(compare(each, wanted).holds for each in drawn)
+    return Judged(label, Figures(tuple(middle[:-1]), middle[-1]), len(drawn), held)

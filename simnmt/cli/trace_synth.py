@@ -1,0 +1,123 @@
+"""`simnmt trace synth`."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from simnmt.network.process import RttProcess
+    from simnmt.network.process_judgement import Judged
+    from simnmt.network.rtt_series import RttSeries
+
+_DRAWS = range(1, 21)
+_MOST_SAMPLES = 20_000_000
+_DECIMALS_MS = 6
+
+
+def synth(
+    like: Annotated[Path | None, typer.Option("--like", metavar="FILE", help="Fit a process to this RTT series.")] = None,
+    params: Annotated[
+        Path | None, typer.Option("--params", metavar="FILE", help="Take a process that was fitted before.")
+    ] = None,
+    hours: Annotated[
+        float | None, typer.Option("--hours", metavar="H", help="Length to draw; default: that of the fit.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="CSV file to write what was drawn.")] = None,
+    params_out: Annotated[
+        Path | None, typer.Option("--params-out", metavar="FILE", help="JSON file to keep the process.")
+    ] = None,
+    unseen: Annotated[
+        Path | None, typer.Option("--judge", metavar="FILE", help="Judge it by this series, not by halves.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", metavar="S", min=0, help="Same seed, same bytes.")] = 1,
+    time_column: Annotated[str, typer.Option("--time-column", metavar="NAME", help="Of the files read, in s.")] = "time_s",
+    rtt_column: Annotated[str, typer.Option("--rtt-column", metavar="NAME", help="Of the files read, in ms.")] = "rtt_ms",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the judgement as JSON and nothing else.")] = False,
+) -> None:
+    """Draw a synthetic RTT series like a measured one, and say how like it is."""
+    from simnmt.network.process import draw, read_process, write_process
+    from simnmt.network.process_fit import fit
+    from simnmt.network.process_judgement import judge
+    from simnmt.network.rtt_csv import read_rtt_csv, write_rtt_csv
+
+    if (like is None) == (params is None):
+        raise typer.BadParameter("give a series with --like, or a process with --params")
+    for written in (out, params_out):
+        if written and any(read and os.path.realpath(read) == os.path.realpath(written) for read in (like, params, unseen)):
+            raise typer.BadParameter(f"{written} would be overwritten; choose another file to write")
+
+    def read(path: Path) -> RttSeries:
+        return read_rtt_csv(path, time_column=time_column, rtt_column=rtt_column)
+
+    seen = read(like) if like else None
+    process = fit(seen) if seen else read_process(params or "")
+    duration_s = process.lap_s if hours is None else hours * 3600
+    if not 0 < duration_s <= _MOST_SAMPLES * process.step_s:
+        most_hours = _MOST_SAMPLES * process.step_s / 3600
+        raise typer.BadParameter(f"--hours must lie between 0 and {most_hours:,.0f} at a sample each {process.step_s:g} s")
+    judgement = judge(process, _DRAWS, seen, read(unseen) if unseen else None)
+    said = []
+    if params_out:
+        said.append(f"{_verb(params_out)} {params_out}: the parameters of the process")
+        write_process(params_out, process)
+    if out:
+        series = draw(process, duration_s, seed, out.stem)
+        said.append(
+            f"{_verb(out)} {out}: {len(series.rtt_s):,} samples, {series.duration_s / 3600:g} h, seed {seed}, none lost"
+        )
+        write_rtt_csv(out, series, decimals=_DECIMALS_MS)
+    if as_json:
+        print(
+            json.dumps(
+                {"process": json.loads(process.model_dump_json()), "judgement": [_row(each) for each in judgement]}, indent=1
+            )
+        )
+        return
+    print("\n".join([_summary(process), *said]))
+    if judgement:
+        print(_table(judgement))
+
+
+def _verb(path: Path) -> str:
+    return "replaced" if os.path.lexists(path) else "wrote"
+
+
+def _summary(process: RttProcess) -> str:
+    shifts = sum(count for *_, count in process.levels.shifts)
+    spikes, bursts = (each.runs if each else 0 for each in (process.spikes, process.bursts))
+    swing = (
+        f"a daily swing of {1e3 * (max(process.daily.hours_s) - min(process.daily.hours_s)):.3g} ms" if process.daily else ""
+    )
+    parts = [f"{len(process.levels.levels_s)} levels", f"{shifts} shifts", f"{spikes} lone spikes", f"{bursts} bursts", swing]
+    lap = f"{process.lap_samples:,} samples {process.step_s:g} s apart"
+    return f"a process of {process.parameters} numbers for {lap}: {', '.join(part for part in parts if part)}"
+
+
+def _row(judged: Judged) -> dict[str, object]:
+    p50_s, p95_s, p99_s = judged.figures.quantiles_s
+    row = {"of": judged.label, "p50_s": p50_s, "p95_s": p95_s, "p99_s": p99_s, "lag_1": judged.figures.lag_1}
+    return row | ({"draws": judged.draws, "held": judged.held} if judged.draws else {})
+
+
+def _table(judgement: list[Judged]) -> str:
+    from simnmt.cli.tables import aligned
+    from simnmt.network.process_judgement import LAG_1_TOLERANCE, QUANTILE_TOLERANCE
+
+    rows = [
+        [
+            each.label,
+            *(f"{1e3 * value:.2f}" for value in each.figures.quantiles_s),
+            f"{each.figures.lag_1:.3f}",
+            f"{each.held} of {each.draws}" if each.draws else "",
+        ]
+        for each in judgement
+    ]
+    meaning = (
+        f"alike: quantiles within {QUANTILE_TOLERANCE:.0%} and lag-1 autocorrelation within {LAG_1_TOLERANCE:g}, all at once"
+    )
+    return f"\n{aligned(['', 'p50 ms', 'p95 ms', 'p99 ms', 'lag-1', 'alike'], rows, 1)}\n{meaning}; of draws the medians"
