@@ -1,53 +1,206 @@
+"""What holds for every kind of arrivals, and the two oldest kinds."""
+
 from __future__ import annotations
+
+import pickle
+import time
+import tracemalloc
+from collections import Counter
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 from scipy import stats
 
-from simnmt.workload.arrivals import Arrivals, BackToBack, Poisson, times
+from simnmt import streams
+from simnmt.workload.arrivals import ArrivalProcess, Arrivals, BackToBack, Poisson, input_paths, load_arrivals, resolved
 
-arrivals = TypeAdapter(Arrivals)
+FOLDER = Path(__file__).parent / "arrivals"
+arrivals: TypeAdapter[Any] = TypeAdapter(Arrivals)
+
+OPEN: dict[str, dict[str, Any]] = {
+    "poisson": {"kind": "poisson", "rate_rps": 3.0},
+    "renewal": {"kind": "renewal", "distribution": "gamma", "parameters": {"a": 0.5}, "rate_rps": 3.0},
+    "renewal of two columns": {"kind": "renewal", "distribution": "betaprime", "parameters": {"a": 2, "b": 3}, "rate_rps": 3.0},
+    "daily": {"kind": "varying", "daily": {"rate_rps": 3.0, "swing": 1.0, "peak_hour": 14}},
+    "hourly": {"kind": "varying", "daily": {"hourly_rps": [0.0] * 8 + [4.5] * 16, "start_hour": 7.5}},
+    "steps": {"kind": "varying", "steps": [{"for_s": 10, "rate_rps": 6}, {"for_s": 10, "rate_rps": 0}], "gap_cv": 2.0},
+    "series": {"kind": "varying", "series": {"csv": "rates.csv", "rate_rps": 3.0}},
+    "on_off": {"kind": "on_off", "on_rate_rps": 30.0, "mean_on_s": 1.0, "mean_off_s": 9.0},
+    "azure": {"kind": "recorded", "file": "azure.csv", "lengths": "rank", "rate_rps": 3.0},
+    "mooncake": {"kind": "recorded", "file": "mooncake.jsonl", "lengths": "rank", "rate_rps": 3.0},
+    "counts": {"kind": "recorded", "file": "counts.csv", "rate_rps": 3.0},
+    "times": {"kind": "recorded", "file": "times.csv", "rate_rps": 3.0},
+}
+"""One of each that sets its own pace; all with a mean of 3 requests a second."""
+CLOSED = {"kind": "clients", "clients": 5, "think_time": {"mean_s": 2.0}}
+
+
+def process_of(value: dict[str, Any]) -> ArrivalProcess:
+    return load_arrivals(arrivals.validate_python(value), FOLDER)
+
+
+@pytest.fixture(scope="module", params=OPEN)
+def process(request: pytest.FixtureRequest) -> ArrivalProcess:
+    return process_of(OPEN[request.param])
+
+
+# --- whatever the kind ---
+
+
+def test_times_are_sorted_seconds_from_the_start(process: ArrivalProcess) -> None:
+    arrival_s = process.times(20_000, 1, 0, "a")
+    assert arrival_s.shape == (20_000,) and arrival_s.dtype == np.float64
+    assert arrival_s[0] >= 0 and np.all(np.diff(arrival_s) >= 0) and np.all(np.isfinite(arrival_s))
+    assert process.times(0, 1, 0, "a").shape == (0,)
+
+
+def test_as_many_come_as_the_mean_rate_says(process: ArrivalProcess) -> None:
+    """Three a second, over more than two days where that is the period; bursts need the most."""
+    assert process.mean_rate_rps == pytest.approx(3.0)
+    arrival_s = process.times(1_000_000, 5, 0, "a")
+    whole_days = 3 * 86_400.0
+    assert np.searchsorted(arrival_s, whole_days) / whole_days == pytest.approx(3.0, rel=0.02)
+
+
+def test_a_longer_run_begins_with_exactly_the_shorter_one(process: ArrivalProcess) -> None:
+    """Also where the shorter one ends inside a block of the stream, a lap, or a window."""
+    long = process.times(140_000, 3, 1, "a")
+    for size in (1, 2, 7, 100, 1_001, 65_536, 70_000):
+        assert np.array_equal(process.times(size, 3, 1, "a"), long[:size])
+
+
+def test_the_key_alone_decides(process: ArrivalProcess) -> None:
+    keys = [(1, 0, "a"), (2, 0, "a"), (1, 1, "a"), (1, 0, "b")]
+    drawn = {process.times(200, *key).tobytes() for key in keys}
+    again = {process.times(200, *key).tobytes() for key in keys}
+    assert drawn == again
+    exact = process.account.startswith("arrivals of a recorded trace") and "spread" not in process.account
+    assert len(drawn) == (2 if exact else 4)  # a trace of exact times is the same in every replication 0
+
+
+def test_other_processes_draw_the_same(process: ArrivalProcess) -> None:
+    again = pickle.loads(pickle.dumps(process))
+    assert np.array_equal(again.times(500, 1, 2, "a"), process.times(500, 1, 2, "a"))
+    assert (again.account, again.discipline) == (process.account, "open")
+
+
+def test_no_two_quantities_share_a_stream(process: ArrivalProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But times and ranks, which begin at the same place on the trace."""
+    asked: Counter[tuple[int, int, str, int]] = Counter()
+    stream = streams.stream
+
+    def watched(seed: int, replication: int, name: str, block: int = 0) -> np.random.Generator:
+        asked[seed, replication, name, block] += 1
+        return stream(seed, replication, name, block)
+
+    monkeypatch.setattr(streams, "stream", watched)
+    process.times(70_000, 1, 1, "a")
+    process.size_ranks(70_000, 1, 1, "a")
+    assert all(name == "a" or name.startswith("a/") for _, _, name, _ in asked)
+    assert {name for (_, _, name, _), count in asked.items() if count > 1} <= {"a/trace start"}
+
+
+def test_an_open_process_knows_no_think_times(process: ArrivalProcess) -> None:
+    assert (process.discipline, process.clients) == ("open", 0)
+    with pytest.raises(TypeError, match="think"):
+        process.think_times(1, 1, 0, "a")
+
+
+def test_the_account_is_one_line_of_words(process: ArrivalProcess) -> None:
+    assert "\n" not in process.account and not process.account.endswith(".")
+    assert "requests/s" in process.account
+    assert any(kind in process.account for kind in ("assumed", "unstated", "measured", "synthetic"))
+
+
+@settings(max_examples=20)
+@given(st.sampled_from(sorted(OPEN)), st.integers(0, 3_000), st.integers(0, 3_000), st.integers(0, 2**32), st.integers(0, 5))
+def test_a_prefix_is_a_prefix_for_any_sizes(name: str, one: int, two: int, seed: int, replication: int) -> None:
+    drawn = process_of(OPEN[name])
+    short, long = sorted((one, two))
+    assert np.array_equal(drawn.times(short, seed, replication, "a"), drawn.times(long, seed, replication, "a")[:short])
+    ranks = drawn.size_ranks(long, seed, replication, "a")
+    if ranks is not None:
+        assert np.array_equal(drawn.size_ranks(short, seed, replication, "a"), ranks[:short])
+
+
+def test_a_million_times_take_a_fraction_of_a_second_and_few_columns(process: ArrivalProcess) -> None:
+    """Ten times as many must fit a run of 10,000,000 requests: no Python loop over requests, no more than three columns."""
+    began = time.process_time()
+    process.times(1_000_000, 1, 0, "a")
+    assert time.process_time() - began < 1.0  # 0.01 to 0.07 on an idle machine
+    tracemalloc.start()
+    process.times(1_000_000, 1, 0, "a")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 3 * 8_000_000 + 3_000_000
+
+
+@pytest.mark.parametrize("name", [*OPEN, "clients"])
+def test_a_configuration_written_out_and_read_again_means_the_same(name: str) -> None:
+    """With every default in place, as a run directory keeps it."""
+    config = resolved(arrivals.validate_python(OPEN.get(name, CLOSED)), FOLDER)
+    again = arrivals.validate_json(arrivals.dump_json(config))
+    assert again == config
+    assert load_arrivals(again, Path("/nowhere")).account == process_of(OPEN.get(name, CLOSED)).account
+    named = {
+        "series": "rates.csv",
+        "azure": "azure.csv",
+        "mooncake": "mooncake.jsonl",
+        "counts": "counts.csv",
+        "times": "times.csv",
+    }
+    assert input_paths(again, Path("/nowhere")) == ([FOLDER / named[name]] if name in named else [])
+
+
+# --- back to back ---
 
 
 def test_back_to_back_leaves_the_pace_to_the_world() -> None:
-    assert times(BackToBack(), 1000, seed=1, replication=0) is None
+    drawn = load_arrivals(BackToBack(), FOLDER)
+    assert (drawn.discipline, drawn.mean_rate_rps, drawn.size_ranks(5, 1, 0, "a")) == ("back_to_back", None, None)
+    for ask in (drawn.times, drawn.think_times):
+        with pytest.raises(TypeError, match="back to back"):
+            ask(5, 1, 0, "a")
 
 
-@given(st.integers(0, 200), st.integers(0, 200), st.integers(0, 2**32), st.floats(0.001, 1000))
-def test_a_longer_run_begins_with_exactly_the_shorter_one(one: int, two: int, seed: int, rate_rps: float) -> None:
-    short, long = sorted((one, two))
-    config = Poisson(kind="poisson", rate_rps=rate_rps)
-    first, second = times(config, short, seed, 2), times(config, long, seed, 2)
-    assert first is not None and second is not None
-    assert first.shape == (short,) and np.array_equal(first, second[:short])
-    assert np.all(np.diff(second) >= 0) and np.all(second >= 0)
-
-
-def test_the_prefix_holds_across_the_blocks_of_a_stream() -> None:
-    config = Poisson(kind="poisson", rate_rps=3.0)
-    assert np.array_equal(times(config, 70_000, 1, 0), times(config, 140_000, 1, 0)[:70_000])
+# --- poisson ---
 
 
 def test_gaps_are_exponential_with_the_mean_rate() -> None:
-    arrival_s = times(Poisson(kind="poisson", rate_rps=4.0), 100_000, seed=5, replication=0)
+    arrival_s = process_of({"kind": "poisson", "rate_rps": 4.0}).times(100_000, 5, 0, "a")
     gap_s = np.diff(arrival_s, prepend=0.0)
     assert stats.kstest(gap_s, stats.expon(scale=0.25).cdf).pvalue > 0.001
     assert arrival_s[-1] / 100_000 == pytest.approx(0.25, rel=4 / np.sqrt(100_000))
     assert abs(np.corrcoef(gap_s[1:], gap_s[:-1])[0, 1]) < 4 / np.sqrt(100_000)
 
 
+def test_counts_per_second_are_poisson() -> None:
+    arrival_s = process_of({"kind": "poisson", "rate_rps": 4.0}).times(100_000, 6, 0, "a")
+    seconds = int(arrival_s[-1])
+    observed = np.bincount(np.bincount(arrival_s.astype(int), minlength=seconds)[:seconds], minlength=13)
+    observed = np.append(observed[:12], observed[12:].sum())
+    expected = seconds * np.append(stats.poisson.pmf(np.arange(12), 4.0), stats.poisson.sf(11, 4.0))
+    assert stats.chisquare(observed, expected).pvalue > 0.001
+
+
 def test_half_the_rate_takes_exactly_twice_the_time() -> None:
     """Rates share their random numbers, so that a sweep over the rate compares like with like."""
-    slow, fast = (times(Poisson(kind="poisson", rate_rps=rate), 1000, 1, 0) for rate in (2.0, 4.0))
+    slow, fast = (process_of({"kind": "poisson", "rate_rps": rate}).times(1000, 1, 0, "a") for rate in (2.0, 4.0))
     assert np.array_equal(slow, 2 * fast)
 
 
-def test_replications_and_seeds_differ() -> None:
-    config = Poisson(kind="poisson", rate_rps=1.0)
-    assert len({times(config, 10, seed, replication).tobytes() for seed in (1, 2) for replication in (0, 1)}) == 4
+def test_the_poisson_draws_are_those_of_simnmt_0_1() -> None:
+    """So that a scenario of old meets its requests again."""
+    gap_s = streams.draw(7, 2, "w/arrivals", 70_000, lambda generator, count: generator.standard_exponential(count) / 2.5)
+    assert np.array_equal(process_of({"kind": "poisson", "rate_rps": 2.5}).times(70_000, 7, 2, "w/arrivals"), np.cumsum(gap_s))
+
+
+# --- what a scenario may say ---
 
 
 @pytest.mark.parametrize(
@@ -62,6 +215,22 @@ def test_replications_and_seeds_differ() -> None:
         ({"kind": "back_to_back", "rate_rps": 4}, "Extra inputs are not permitted"),
         ({"kind": "posson", "rate_rps": 4}, "expected tags: 'back_to_back', 'poisson'"),
         ({"rate_rps": 4}, "discriminator 'kind'"),
+        ({"kind": "varying"}, "give one of daily, steps, series"),
+        ({"kind": "varying", "daily": 5}, "expected a mapping"),
+        ({"kind": "varying", "daily": {"hourly_rps": [1.0] * 23}}, "at least 24 items"),
+        ({"kind": "varying", "daily": {"hourly_rps": [0.0] * 24}}, "nowhere above 0"),
+        ({"kind": "varying", "daily": {"rate_rps": 5, "swing": 1.1, "peak_hour": 4}}, "less than or equal to 1"),
+        ({"kind": "varying", "steps": []}, "at least 1 item"),
+        ({"kind": "varying", "steps": [{"for_s": 3, "rate_rps": 0}]}, "nowhere above 0"),
+        ({"kind": "varying", "steps": [{"for_s": 3, "rate_rps": 1}], "series": {"csv": "x"}}, "give one of daily"),
+        ({"kind": "on_off", "on_rate_rps": 1, "off_rate_rps": 1, "mean_on_s": 1, "mean_off_s": 1}, "must be below on_rate_rps"),
+        ({"kind": "on_off", "on_rate_rps": 1, "mean_on_s": 1e-3, "mean_off_s": 1}, "0.001 requests per burst and pause"),
+        ({"kind": "recorded", "file": "x", "speed": 2, "rate_rps": 3}, "give speed or rate_rps, not both"),
+        ({"kind": "recorded", "file": ""}, "at least 1 character"),
+        ({"kind": "clients", "clients": 0, "think_time": {"constant_s": 1}}, "greater than or equal to 1"),
+        ({"kind": "clients", "clients": 5, "think_time": 2}, "expected a mapping: {constant_s: 1} or"),
+        ({"kind": "clients", "clients": 5, "think_time": {"constant_s": 1, "mean_s": 1}}, "Extra inputs"),
+        ({"kind": "clients", "clients": 5, "think_time": {}}, "Field required"),
     ],
 )
 def test_what_arrivals_cannot_be(value: dict[str, object], message: str) -> None:

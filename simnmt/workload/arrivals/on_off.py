@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -87,21 +89,30 @@ class OnOffProcess(OpenProcess):
         """Arrival times in seconds, shape (size,), sorted."""
         gap = streams.draw(seed, replication, stream_name, size, lambda generator, count: generator.standard_exponential(count))
         expected = np.cumsum(gap, out=gap)
-        is_on = streams.stream(seed, replication, f"{stream_name}/on at the start").random() < self.on_share
-        # A block holds whole pairs of phases, so that each block begins with the same one.
-        rate_rps, mean_s = np.array([self.on_rate_rps, self.off_rate_rps]), np.array([self.mean_on_s, self.mean_off_s])
-        order = [0, 1] if is_on else [1, 0]
-        rate_rps, mean_s = np.tile(rate_rps[order], streams.BLOCK // 2), np.tile(mean_s[order], streams.BLOCK // 2)
-        done = block = 0
-        begun_s = begun = 0.0
-        while done < size:
-            phase_s = (
-                streams.stream(seed, replication, f"{stream_name}/phases", block).standard_exponential(streams.BLOCK) * mean_s
-            )
-            end_s, end = begun_s + np.cumsum(phase_s), begun + np.cumsum(phase_s * rate_rps)
+        done = 0
+        for end_s, end, rate_rps in self._phases(seed, replication, stream_name):
             reach = done + int(np.searchsorted(expected[done:], end[-1]))
-            here = expected[done:reach]
-            phase = np.searchsorted(end, here, side="right")
-            here[:] = end_s[phase] - (end[phase] - here) / rate_rps[phase]
-            done, begun_s, begun, block = reach, end_s[-1], end[-1], block + 1
+            for start in range(done, reach, streams.BLOCK):  # one block of phases may hold millions of requests
+                here = expected[start : min(start + streams.BLOCK, reach)]
+                phase = np.searchsorted(end, here, side="right")
+                here[:] = end_s[phase] - (end[phase] - here) / rate_rps[phase]
+            done = reach
+            if done == size:
+                break
+        # Rounding must not let a request come before the one it follows.
         return np.maximum.accumulate(expected, out=expected)
+
+    def _phases(self, seed: int, replication: int, stream_name: str) -> Iterator[tuple[Times, Times, Times]]:
+        """Without end, a block of phases at a time: when each ends, how many requests are expected by then, and its rate."""
+        is_on = streams.stream(seed, replication, f"{stream_name}/on at the start").random() < self.on_share
+        order = [0, 1] if is_on else [1, 0]
+        # A block holds whole pairs of phases, so that each block begins with the same one.
+        rate_rps = np.tile(np.array([self.on_rate_rps, self.off_rate_rps])[order], streams.BLOCK // 2)
+        mean_s = np.tile(np.array([self.mean_on_s, self.mean_off_s])[order], streams.BLOCK // 2)
+        begun_s = begun = 0.0
+        for block in itertools.count():
+            generator = streams.stream(seed, replication, f"{stream_name}/phases", block)
+            phase_s = generator.standard_exponential(streams.BLOCK) * mean_s
+            end_s, end = begun_s + np.cumsum(phase_s), begun + np.cumsum(phase_s * rate_rps)
+            yield end_s, end, rate_rps
+            begun_s, begun = float(end_s[-1]), float(end[-1])

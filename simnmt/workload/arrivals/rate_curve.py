@@ -24,6 +24,10 @@ class RateCurve:
     rate_rps: Times
     """Shape (pieces,), none negative, one at least positive."""
 
+    def __post_init__(self) -> None:
+        self.edge_s.setflags(write=False)
+        self.rate_rps.setflags(write=False)
+
     @property
     def duration_s(self) -> float:
         """One lap."""

@@ -83,6 +83,11 @@ class RecordedProcess(OpenProcess):
     account: str
     """One sentence for a reader."""
 
+    def __post_init__(self) -> None:
+        for column in (self.time_s, self.width_s, *(self.rank or ())):
+            if column is not None:
+                column.setflags(write=False)
+
     @property
     def mean_rate_rps(self) -> float:
         """Over a whole lap."""
