@@ -18,8 +18,9 @@ from simnmt.network.rtt_series import RttSeries
 MIN_FIT_SAMPLES = 50
 
 SHARES = (0.0, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.975, 0.99, 0.999, 1.0)
-"""Where the law of a level's residuals is kept, if it has `_SAMPLES_A_QUANTILE` samples for each; else at fewer shares."""
-_SAMPLES_A_QUANTILE = 40
+"""Where the law of a level's residuals is kept, if the level has samples enough for it."""
+_SHARES_OF_FEW = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
+_SAMPLES_A_QUANTILE = 30
 
 _FAR_LAG = 4
 _LEAST_MEMORY = 0.02
@@ -56,9 +57,8 @@ def fit(series: RttSeries) -> RttProcess:
 
 
 def _law(residual_s: Floats) -> QuantileLaw:
-    points = len(residual_s) // _SAMPLES_A_QUANTILE
-    shares = np.array(SHARES) if points >= len(SHARES) else np.linspace(0, 1, max(points, 3))
-    return QuantileLaw.of(residual_s, shares)
+    enough = len(residual_s) >= _SAMPLES_A_QUANTILE * len(SHARES)
+    return QuantileLaw.of(residual_s, np.array(SHARES if enough else _SHARES_OF_FEW))
 
 
 def _memory(residual_s: Floats, ordinary: list[NDArray[np.bool_]]) -> tuple[float, float]:

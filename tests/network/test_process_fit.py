@@ -136,6 +136,13 @@ def test_a_flat_series_gives_a_flat_draw() -> None:
     assert draw(flat, 1000.0, 1).rtt_s == pytest.approx(np.full(200, 0.04))
 
 
+def test_a_short_series_keeps_its_median_though_its_tail_is_long() -> None:
+    rtt_s = 0.05 + 0.05 * np.random.default_rng(1).exponential(size=150)
+    process = fit(measured(rtt_s))
+    found = np.median([figures(draw(process, process.lap_s, seed).rtt_s).quantiles_s[0] for seed in range(20)])
+    assert float(found) == pytest.approx(np.median(rtt_s), rel=0.04)
+
+
 def test_a_series_too_short_to_fit_is_refused() -> None:
     with pytest.raises(TraceError, match="has 49 samples"):
         fit(measured(np.full(49, 0.04)))
@@ -180,7 +187,7 @@ def test_draws_from_a_fit_to_real_series_hold() -> None:
             rows = [(float(row["epoch_s"]), float(row["rtt_ms"]) / 1e3) for row in csv.DictReader(file) if row["rtt_ms"]]
         time_s, rtt_s = np.array(sorted(dict(rows).items())).T
         process = fit(RttSeries(path.stem, "measured", "", time_s - time_s[0], rtt_s))
-        assert process.parameters <= 0.1 * len(rtt_s)
+        assert process.parameters <= 0.12 * len(rtt_s)
         held.append(compare(figures(draw(process, process.lap_s, 1).rtt_s), figures(rtt_s)).holds)
     assert np.mean(held) >= 0.7
 
