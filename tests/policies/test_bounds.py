@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,10 +11,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from simnmt.costs import ExecutionPlane
-from simnmt.policies import CLOUD, GATEWAY, CNmt, Fixed, Oracle, Policy, constant_length
+from simnmt.policies import CLOUD, GATEWAY, CNmt, Fixed, Oracle, Policy, TransferEstimate, constant_length
 from simnmt.workload.length_regression import LengthRegression
+from simnmt.world.pools import OneServer
 from simnmt.world.requests import Requests
-from simnmt.world.simulate import simulate
+from simnmt.world.simulate import Beliefs, Trail, simulate
 
 STEADY = settings(derandomize=True, deadline=None, max_examples=100)
 COEFFICIENT = st.floats(0.0, 0.05)
@@ -21,23 +24,37 @@ LENGTH = st.integers(1, 200)
 SECONDS = st.integers(0, 32).map(lambda eighths: eighths / 8) | st.floats(0.0, 4.0)
 
 
+def two_devices(src_len: Any, gateway_s: Any, cloud_s: Any, uplink_s: Any, downlink_s: Any) -> Requests:
+    return Requests(src_len, (gateway_s, cloud_s), (uplink_s,), (downlink_s,))
+
+
+def away_s(requests: Requests) -> NDArray[np.float64]:
+    """Latency in the cloud, where nothing waits."""
+    return requests.execution_s[CLOUD] + requests.uplink_s[0] + requests.downlink_s[0]
+
+
 @st.composite
 def worlds(draw: st.DrawFn) -> Requests:
     """Requests back to back with any times at all."""
     rows = draw(st.lists(st.tuples(LENGTH, SECONDS, SECONDS, SECONDS, SECONDS), min_size=1, max_size=20))
     src_len, *times_s = (np.array(column) for column in zip(*rows, strict=True))
-    return Requests(src_len, *(column.astype(np.float64) for column in times_s))
+    return two_devices(src_len, *(column.astype(np.float64) for column in times_s))
 
 
-def latency_s(requests: Requests, policy: Policy | None, initial_transfer_s: float = 0.05) -> NDArray[np.float64]:
-    """Per request, back to back; None stands for the oracle."""
-    trail = simulate(
+def run(requests: Requests, policy: Policy | None, initial_transfer_s: float = 0.05, told: bool = False) -> Trail:
+    """Back to back; None stands for the oracle. `told`: hand the present transfer times over."""
+    return simulate(
         requests,
-        lambda block: (policy or Oracle((block.gateway_s, block.cloud_s))).prepare(block.src_len),
-        initial_transfer_s=initial_transfer_s,
-        clairvoyant=policy is None,
+        lambda block: (policy or Oracle(block.execution_s)).prepare(block.src_len),
+        Beliefs(lambda decider, target: TransferEstimate(initial_transfer_s), true_transfer=told or policy is None),
+        [OneServer()],
     )
-    return np.where(trail.target == CLOUD, requests.cloud_s + requests.uplink_s + requests.downlink_s, requests.gateway_s)
+
+
+def latency_s(requests: Requests, policy: Policy | None, **how: Any) -> NDArray[np.float64]:
+    """Per request."""
+    trail = run(requests, policy, **how)
+    return np.where(trail.target == CLOUD, away_s(requests), requests.execution_s[GATEWAY])
 
 
 @STEADY
@@ -54,15 +71,15 @@ def test_back_to_back_no_policy_serves_any_request_faster_than_the_oracle(
         CNmt(planes, constant_length(abs(offset) + 1.0)),
     ]
     for policy in rivals:
-        assert (best_s <= latency_s(requests, policy, initial_transfer_s) + 1e-12).all()
+        assert (best_s <= latency_s(requests, policy, initial_transfer_s=initial_transfer_s) + 1e-12).all()
 
 
 def test_the_oracle_takes_the_least_of_both_times() -> None:
     random = np.random.default_rng(3)
-    requests = Requests(random.integers(1, 99, 500), *random.exponential((1.0, 0.6, 0.2, 0.2), (500, 4)).T)
-    away_s = requests.cloud_s + requests.uplink_s + requests.downlink_s
-    assert (latency_s(requests, None) == np.minimum(requests.gateway_s, away_s)).all()
-    assert 50 < (away_s < requests.gateway_s).sum() < 450
+    requests = two_devices(random.integers(1, 99, 500), *random.exponential((1.0, 0.6, 0.2, 0.2), (500, 4)).T)
+    here_s = requests.execution_s[GATEWAY]
+    assert (latency_s(requests, None) == np.minimum(here_s, away_s(requests))).all()
+    assert 50 < (away_s(requests) < here_s).sum() < 450
 
 
 def noiseless(seed: int, requests: int = 3_000) -> tuple[Requests, CNmt, NDArray[np.int64]]:
@@ -71,20 +88,14 @@ def noiseless(seed: int, requests: int = 3_000) -> tuple[Requests, CNmt, NDArray
     src_len, tgt_len = random.integers(1, 80, requests), random.integers(1, 80, requests)
     planes = (ExecutionPlane(0.001, 0.008, 0.010), ExecutionPlane(0.0002, 0.002, 0.005))
     one_way_s = 0.06 * random.lognormal(0.5, 0.8, (2, requests))
-    world = Requests(src_len, *(plane.seconds(src_len, tgt_len) for plane in planes), *one_way_s)
+    world = two_devices(src_len, *(plane.seconds(src_len, tgt_len) for plane in planes), *one_way_s)
     return world, CNmt(planes, lambda _: tgt_len.astype(np.float64)), tgt_len
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_with_perfect_lengths_true_planes_and_the_present_rtt_cnmt_equals_the_oracle(seed: int) -> None:
     requests, cnmt, _ = noiseless(seed)
-    ours = simulate(requests, lambda block: cnmt.prepare(block.src_len), initial_transfer_s=0.05, clairvoyant=True)
-    oracle = simulate(
-        requests,
-        lambda block: Oracle((block.gateway_s, block.cloud_s)).prepare(block.src_len),
-        initial_transfer_s=0.05,
-        clairvoyant=True,
-    )
+    ours, oracle = run(requests, cnmt, told=True), run(requests, None)
     assert (ours.target == oracle.target).all()
     assert (ours.arrival_s == oracle.arrival_s).all()
     assert 0.2 < ours.target.mean() < 0.8
@@ -95,21 +106,15 @@ def test_each_of_the_three_perfections_is_needed() -> None:
     best_s = latency_s(requests, None).sum()
     stale = latency_s(requests, cnmt)
     assert stale.sum() > 1.001 * best_s
-    present = simulate(
-        requests,
-        lambda block: CNmt(cnmt.planes, constant_length(float(tgt_len.mean()))).prepare(block.src_len),
-        initial_transfer_s=0.05,
-        clairvoyant=True,
-    )
-    away_s = requests.cloud_s + requests.uplink_s + requests.downlink_s
-    assert np.where(present.target == CLOUD, away_s, requests.gateway_s).sum() > 1.001 * best_s
+    one_length = CNmt(cnmt.planes, constant_length(float(tgt_len.mean())))
+    assert latency_s(requests, one_length, told=True).sum() > 1.001 * best_s
 
 
 def test_on_a_constant_network_the_estimate_is_all_that_cnmt_needs() -> None:
     """The same three perfections, the present RTT now by measuring it: one offloaded request tells it for good."""
     requests, cnmt, _ = noiseless(1)
     ways_s = np.full(len(requests), 0.1)
-    still = Requests(requests.src_len, requests.gateway_s, requests.cloud_s, ways_s, ways_s)
+    still = two_devices(requests.src_len, *requests.execution_s, ways_s, ways_s)
     assert (latency_s(still, cnmt, initial_transfer_s=0.2) == latency_s(still, None)).all()
 
 

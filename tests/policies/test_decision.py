@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from simnmt.policies import least_total
@@ -13,19 +13,34 @@ from simnmt.policies import least_total
 SECONDS = st.integers(0, 64).map(lambda sixteenths: sixteenths / 16) | st.floats(0.0, 1e3)
 
 
-@settings(derandomize=True, deadline=None, max_examples=300)
-@given(st.lists(st.tuples(SECONDS, SECONDS, SECONDS, SECONDS), min_size=1, max_size=8))
-def test_the_short_form_for_two_targets_decides_as_the_general_form(rows: list[tuple[float, float, float, float]]) -> None:
-    """A third target that never wins makes `least_total` take its general form."""
-    first_s, second_s, first_delay_s, second_delay_s = (np.array(column) for column in zip(*rows, strict=True))
-    two = least_total((first_s, second_s))
-    general = least_total((first_s, second_s, np.full(len(rows), np.inf)))
-    expected = np.argmin([first_s + first_delay_s, second_s + second_delay_s], axis=0)
-    for request, (_, _, first, second) in enumerate(rows):
-        assert two(request, (first, second)) == general(request, (first, second, 0.0)) == expected[request]
+@given(
+    st.integers(1, 6).flatmap(
+        lambda targets: st.lists(st.lists(SECONDS, min_size=2 * targets, max_size=2 * targets), min_size=1)
+    )
+)
+def test_every_short_form_takes_the_least_total_and_of_equal_ones_the_first(rows: list[list[float]]) -> None:
+    """For one to six targets: execution in the first half of a row, delays in the second."""
+    execution_s, delay_s = np.split(np.array(rows), 2, axis=1)
+    decide = least_total(list(execution_s.T))
+    for request, delays in enumerate(delay_s.tolist()):
+        assert decide(request, delays) == np.argmin(execution_s[request] + delays)
 
 
-@pytest.mark.parametrize("targets", [2, 3, 5])
+@given(
+    st.integers(2, 4).flatmap(
+        lambda targets: st.lists(st.lists(SECONDS, min_size=2 * targets, max_size=2 * targets), min_size=1)
+    )
+)
+def test_the_short_forms_agree_with_the_general_one(rows: list[list[float]]) -> None:
+    """Further targets that never win make `least_total` take its general form."""
+    execution_s, delay_s = np.split(np.array(rows), 2, axis=1)
+    never = [np.full(len(rows), np.inf)] * 3
+    short, general = least_total(list(execution_s.T)), least_total([*execution_s.T, *never])
+    for request, delays in enumerate(delay_s.tolist()):
+        assert short(request, delays) == general(request, [*delays, 0.0, 0.0, 0.0])
+
+
+@pytest.mark.parametrize("targets", [2, 3, 4, 5])
 def test_a_tie_goes_to_the_target_named_first(targets: int) -> None:
     decide = least_total([np.array([1.0 - k / 8]) for k in range(targets)])
     assert decide(0, [k / 8 for k in range(targets)]) == 0
@@ -40,7 +55,8 @@ def test_each_of_many_targets_can_win() -> None:
     assert decide(0, (0.0, 0.0, 9.0)) == 1
 
 
-def test_a_delay_for_every_target_is_asked_for() -> None:
-    decide = least_total([np.ones(1)] * 3)
-    with pytest.raises(ValueError, match="zip"):
-        decide(0, (0.0, 0.0))
+@pytest.mark.parametrize("targets", [2, 3, 4, 5])
+def test_a_delay_for_every_target_is_asked_for(targets: int) -> None:
+    decide = least_total([np.ones(1)] * targets)
+    with pytest.raises((ValueError, IndexError)):
+        decide(0, [0.0] * (targets - 1))

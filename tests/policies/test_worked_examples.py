@@ -8,11 +8,12 @@ import pytest
 from simnmt.costs import ExecutionPlane, fit_plane
 from simnmt.network.link import Link, bytes_per_token
 from simnmt.network.rtt_series import constant
-from simnmt.policies import CLOUD, GATEWAY, CNmt, Fixed, Oracle, constant_length, threshold
+from simnmt.policies import CLOUD, GATEWAY, CNmt, Fixed, Oracle, TransferEstimate, constant_length, threshold
 from simnmt.workload.length_regression import LengthRegression, fit_lengths
 from simnmt.workload.length_table import LengthTable
+from simnmt.world.pools import OneServer
 from simnmt.world.requests import Requests
-from simnmt.world.simulate import DecideFor, simulate
+from simnmt.world.simulate import Beliefs, DecideFor, simulate
 
 GATEWAY_PLANE, CLOUD_PLANE = ExecutionPlane(0.0004, 0.003, 0.005), ExecutionPlane(0.0001, 0.001, 0.004)
 LENGTHS = LengthRegression(slope=0.8, offset=1.0)
@@ -75,10 +76,9 @@ class TestCnmt10:
     RTT_S = np.array([50, 50, 20, 80, 80, 30]) / 1e3
     REQUESTS = Requests(
         src_len=SRC_LEN,
-        gateway_s=GATEWAY_PLANE.seconds(SRC_LEN, TGT_LEN),
-        cloud_s=CLOUD_PLANE.seconds(SRC_LEN, TGT_LEN),
-        uplink_s=RTT_S / 2,
-        downlink_s=RTT_S / 2,
+        execution_s=(GATEWAY_PLANE.seconds(SRC_LEN, TGT_LEN), CLOUD_PLANE.seconds(SRC_LEN, TGT_LEN)),
+        uplink_s=(RTT_S / 2,),
+        downlink_s=(RTT_S / 2,),
     )
 
     def run(self, name: str) -> tuple[str, float]:
@@ -87,13 +87,14 @@ class TestCnmt10:
         deciders: dict[str, DecideFor] = {
             "edge": lambda block: Fixed(GATEWAY).prepare(block.src_len),
             "cloud": lambda block: Fixed(CLOUD).prepare(block.src_len),
-            "oracle": lambda block: Oracle((block.gateway_s, block.cloud_s)).prepare(block.src_len),
+            "oracle": lambda block: Oracle(block.execution_s).prepare(block.src_len),
             "naive": lambda block: CNmt(planes, constant_length(20.0)).prepare(block.src_len),
             "cnmt": lambda block: CNmt(planes, LENGTHS.predict).prepare(block.src_len),
         }
-        trail = simulate(self.REQUESTS, deciders[name], initial_transfer_s=0.050, clairvoyant=name == "oracle")
-        away_s = self.REQUESTS.cloud_s + self.REQUESTS.uplink_s + self.REQUESTS.downlink_s
-        latency_s = np.where(trail.target == CLOUD, away_s, self.REQUESTS.gateway_s)
+        beliefs = Beliefs(lambda decider, target: TransferEstimate(0.050), true_transfer=name == "oracle")
+        trail = simulate(self.REQUESTS, deciders[name], beliefs, [OneServer()])
+        gateway_s, cloud_s = self.REQUESTS.execution_s
+        latency_s = np.where(trail.target == CLOUD, cloud_s + self.RTT_S, gateway_s)
         assert trail.arrival_s == pytest.approx(np.cumsum(latency_s) - latency_s, abs=1e-12)
         assert not trail.queue_s.any()
         return " ".join("ec"[target] for target in trail.target), 1e3 * float(latency_s.sum())
@@ -117,16 +118,17 @@ class TestCnmt11:
     # Request 0 holds the server until 1050 and is itself answered late. Requests from the second on stay at the gateway.
     REQUESTS = Requests(
         src_len=np.array([1, 1, 0, 0, 0, 0, 0]),
-        gateway_s=np.full(7, 0.001),
-        cloud_s=np.array([60.0, 50.0, 0.0, 0.0, 0.0, 0.0, 0.0]),
-        uplink_s=np.array([20.0, 20.0, 0.0, 0.0, 0.0, 0.0, 0.0]),
-        downlink_s=np.array([500.0, 30.0, 0.0, 0.0, 0.0, 0.0, 0.0]),
+        execution_s=(np.full(7, 0.001), np.array([60.0, 50.0, 0.0, 0.0, 0.0, 0.0, 0.0])),
+        uplink_s=(np.array([20.0, 20.0, 0.0, 0.0, 0.0, 0.0, 0.0]),),
+        downlink_s=(np.array([500.0, 30.0, 0.0, 0.0, 0.0, 0.0, 0.0]),),
         arrival_s=np.array([970.0, 1000.0, 1129.9, 1130.0, 1131.0, 1549.9, 1550.0]),
     )
 
+    BELIEFS = Beliefs(lambda decider, target: TransferEstimate(7.0))
+
     def test_the_gateway_measures_50_and_leaves_the_wait_at_the_server_out(self) -> None:
         decide_for: DecideFor = lambda block: lambda request, delay_s: int(block.src_len[request])  # noqa: E731
-        trail = simulate(self.REQUESTS, decide_for, initial_transfer_s=7.0)
+        trail = simulate(self.REQUESTS, decide_for, self.BELIEFS, [OneServer()])
         assert trail.target.tolist() == [1, 1, 0, 0, 0, 0, 0]
         assert trail.queue_s.tolist() == [0.0, 30.0, 0.0, 0.0, 0.0, 0.0, 0.0]
         # Known from the very moment of its receipt; then held until request 0 is answered, which was away for 520 on the link.
@@ -140,5 +142,5 @@ class TestCnmt11:
             handed.append(tuple(delay_s))  # type: ignore[arg-type]
             return int(self.REQUESTS.src_len[request])
 
-        simulate(self.REQUESTS, lambda block: decide, initial_transfer_s=7.0)
+        simulate(self.REQUESTS, lambda block: decide, self.BELIEFS, [OneServer()])
         assert handed == [(0.0, estimate_s) for estimate_s in [7.0, 7.0, 7.0, 50.0, 50.0, 50.0, 520.0]]
