@@ -1,31 +1,40 @@
 """CP1 and CP2, the C-NMT paper's two network profiles, as labelled synthetic series (CNMT-04).
 
 The paper gives no samples, only that both are RIPE Atlas traces of one day, CP1 from 3 to 7 p.m. and CP2 from 7:30 to
-12:30, and that CP1 is the slower on average. The shipped stand-ins were drawn once, by the RTT process of simnmt 0.1.0:
-levels as a semi-Markov chain, AR(1) residuals, spikes with a Pareto tail. It was fitted to other RIPE Atlas series,
-CP1's to a restless one and CP2's to a calm one, with a sample each 240 s as those have: finer ones would be invented. The
-headers of the files hold its parameters and the seeds. Table I's replication rests on these very samples, so they are
-data now, and `simnmt trace synth` draws others.
-
-The mean is an assumption; it is set by the length of the path, which leaves the fluctuations as many milliseconds as
-they were:
+12:30, and that CP1 is the slower on average. These stand-ins are drawn from processes fitted to other RIPE Atlas
+series, CP1's restless and CP2's calm, with a sample each 240 s as those have: finer ones would be invented. The mean is
+an assumption; it is set by the length of the path, which leaves the fluctuations as many milliseconds as they were. The
+processes stand in the header of the files:
 
     python -m simnmt.network.connection_profiles --cp1-mean-ms 80 --cp2-mean-ms 58.9 --out traces/rtt
+
+They are those of simnmt 0.1.0: levels as a semi-Markov chain, AR(1) residuals, lone spikes with a Pareto tail. The device
+profiles of Table I's replication were inferred on what it draws, to the last digit, so it is kept here, for these two
+alone; `simnmt.network.process` is the better one.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr
 
 from simnmt import shipped
 from simnmt.errors import InputError
 from simnmt.network.errors import TraceError
-from simnmt.network.rtt_csv import read_notes, read_rtt_csv, write_rtt_csv
+from simnmt.network.rtt_csv import read_notes, write_rtt_csv
 from simnmt.network.rtt_series import RttSeries
+from simnmt.streams import stream
+
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,22 +52,41 @@ PROFILES = {
 """The span of CP2 is ambiguous in the paper ("7:30-12:30 a.m."); read as five hours."""
 
 _DECIMALS_MS = 3
-_MOVED = "; moved by "
+_CANDIDATES = 99
+_CLIPPED_S = 1e-9
+_FLOOR_S = 1e-4
+_SHARES = (0.0, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.975, 0.99, 0.999, 1.0)
+"""Where a process keeps the quantiles of what is added to a level."""
+
+Process = Mapping[str, Any]
+"""Parameters as the header names them."""
 
 
 def connection_profile(name: str, mean_s: float) -> RttSeries:
-    """The shipped `cp1` or `cp2`, moved to a mean RTT.
+    """Draw `cp1` or `cp2` at a mean RTT, from the process in the header of the shipped file.
 
-    Raises `TraceError` where the mean is too low for the fluctuations.
+    A few hours of a restless process may look like anything. So the draw is the typical one: of 99 seeds, that whose
+    spread (p95 - p5) is the median. The same arguments give the same series. Raises `TraceError` where the mean is too
+    low for the fluctuations.
     """
-    series = read_rtt_csv(shipped.find("traces/rtt", name))
-    shift_s = mean_s - series.mean_s
-    if not series.rtt_s.min() + shift_s > 0:
+    process = _process(name)
+    count = round(PROFILES[name].hours * 3600 / process["step_s"])
+    seed = _typical_seed(process, count)
+    time_s = np.arange(count, dtype=np.float64) * process["step_s"]
+
+    def drawn(move_s: float) -> RttSeries:
+        return RttSeries(name, "synthetic", "", time_s, _draw(process, count, seed, move_s))
+
+    shift_s = mean_s - drawn(0.0).mean_s
+    lowest_s = min(process["levels_s"])
+    # To a base, not by a shift: the last digit of what was drawn before hangs on it.
+    series = drawn(lowest_s + shift_s - lowest_s)
+    if abs(series.mean_s - mean_s) > _CLIPPED_S:
         raise TraceError(f"{name}: a mean of {mean_s * 1e3:g} ms leaves no room for the fluctuations", remedy="raise it")
-    drawn, _, moved = series.source.partition(_MOVED)
-    moved_ms = float(moved.split()[0]) + shift_s * 1e3
-    source = f"{drawn}{_MOVED}{moved_ms:+.3f} ms for a mean of {mean_s * 1e3:g} ms"
-    return replace(series, rtt_s=series.rtt_s + shift_s, source=source)
+    label = f"synthetic stand-in for the C-NMT paper's {PROFILES[name].title}, none of whose samples is public"
+    origin = f"drawn with seed {seed} from a process fitted to {process['source']}"
+    moved = f"moved by {shift_s * 1e3:+.3f} ms for a mean of {mean_s * 1e3:g} ms"
+    return replace(series, source=f"{label}; {origin}; {moved}")
 
 
 def write_profiles(out: Path, mean_s: Mapping[str, float]) -> None:
@@ -70,10 +98,61 @@ def write_profiles(out: Path, mean_s: Mapping[str, float]) -> None:
         raise TraceError("CP1 must be slower on average than CP2 (CNMT-04)", remedy="raise CP1's mean or lower CP2's")
     for name in PROFILES:
         means = " ".join(f"--{each}-mean-ms {mean_s[each] * 1e3:g}" for each in PROFILES)
-        process = read_notes(shipped.find("traces/rtt", name))["process"]
+        process = json.dumps(_process(name), separators=(",", ":"))
         notes = {"made": f"python -m simnmt.network.connection_profiles {means}", "process": process}
         series = connection_profile(name, mean_s[name])
         write_rtt_csv(out / f"{name}.csv", series, notes=notes, decimals=_DECIMALS_MS)
+
+
+def _process(name: str) -> Process:
+    process: Process = json.loads(read_notes(shipped.find("traces/rtt", name))["process"])
+    return process
+
+
+def _typical_seed(process: Process, count: int) -> int:
+    draws = [_draw(process, count, seed) for seed in range(1, _CANDIDATES + 1)]
+    spread_s = [float(np.subtract(*np.quantile(rtt_s, [0.95, 0.05]))) for rtt_s in draws]
+    return 1 + int(np.argsort(spread_s, kind="stable")[_CANDIDATES // 2])
+
+
+def _draw(process: Process, count: int, seed: int, move_s: float = 0.0) -> Floats:
+    """`count` RTTs of levels moved by that many seconds; each part has a stream of its own."""
+    level = _levels(process, count, stream(seed, 0, "rtt level"))
+    innovation = stream(seed, 0, "rtt residual").standard_normal(count).tolist()
+    rho = process["residual_lag_1"]
+    scores = innovation[:1]
+    for shock in innovation[1:]:
+        scores.append(rho * scores[-1] + (1.0 - rho * rho) ** 0.5 * shock)
+    share = ndtr(np.array(scores))
+    rtt_s: Floats = np.array([level_s + move_s for level_s in process["levels_s"]])[level]
+    for k, quantiles_s in enumerate(process["residuals_s"]):
+        here = level == k
+        rtt_s[here] += np.interp(share[here], _SHARES, quantiles_s)
+    return np.maximum(rtt_s + _spikes(process, count, stream(seed, 0, "rtt spike")), _FLOOR_S)
+
+
+def _levels(process: Process, count: int, random: np.random.Generator) -> NDArray[np.int64]:
+    """Level of each sample."""
+
+    def pick(weights: Sequence[float]) -> int:
+        shares = np.cumsum(weights)
+        return int(np.searchsorted(shares / shares[-1], random.random(), side="right"))
+
+    level = pick(process["shares"])
+    found: list[int] = []
+    while len(found) < count:
+        found += [level] * int(random.geometric(1 / process["mean_dwell_steps"][level]))
+        level = pick(process["next_level"][level])
+    return np.array(found[:count])
+
+
+def _spikes(process: Process, count: int, random: np.random.Generator) -> Floats:
+    """Height of the spike on each sample, of a generalised Pareto law cut at what was seen; 0 on most."""
+    hit, tail = random.random((count, 2)).T
+    shape = process["spike_shape"]
+    over_s = process["spike_scale_s"] / shape * np.expm1(-shape * np.log1p(-tail))
+    height_s = np.minimum(process["spike_min_s"] + over_s, process["spike_max_s"])
+    return np.where(hit < process["spike_share"], height_s, 0.0)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -114,7 +114,7 @@ def write_inferred(made: Sequence[DeviceProfile], folder: Path) -> list[Path]:
 
 
 def write_levels(fit: TableOneFit, folder: Path) -> None:
-    """Write CP1 and CP2, moved to the fit's levels, as `cp1.csv` and `cp2.csv`."""
+    """Draw CP1 and CP2 anew at the fit's levels, as `cp1.csv` and `cp2.csv`."""
     write_profiles(folder, fit.mean_rtt_s)
 
 
