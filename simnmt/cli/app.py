@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from simnmt import __version__
-from simnmt.cli import corpus, reproduce, run, scenario
+from simnmt.cli import corpus, reproduce, run, scenario, trace
 from simnmt.errors import InputError, SimnmtError
 
 app = typer.Typer(
@@ -34,6 +34,7 @@ app.command("init")(scenario.init)
 app.command("schema")(scenario.schema)
 app.add_typer(corpus.app, name="corpus")
 app.add_typer(reproduce.app, name="reproduce")
+app.add_typer(trace.app, name="trace")
 
 
 def _version(wanted: bool) -> None:

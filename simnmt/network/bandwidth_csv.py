@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simnmt.network.bandwidth_series import BandwidthSeries
-from simnmt.network.csv_rows import SECONDS_PER, Rows, read_samples, write_rows
+from simnmt.network.csv_rows import SECONDS_PER, Rows, read_samples, write_series
 from simnmt.network.errors import TraceError
 
 RateUnit = Literal["mbps", "kbps", "bps"]
@@ -52,15 +53,14 @@ def read_bandwidth_csv(
 
 
 def write_bandwidth_csv(
-    path: str | os.PathLike[str], series: BandwidthSeries, *, notes: Mapping[str, str] | None = None
+    path: str | os.PathLike[str],
+    series: BandwidthSeries,
+    *,
+    notes: Mapping[str, str] | None = None,
+    lost: NDArray[np.bool_] | None = None,
 ) -> None:
-    """Write a series whole or not at all; `notes` become `# key: value` lines.
-
-    Raises `TraceError` where the file cannot be written.
-    """
-    said = {"kind": series.kind, "source": series.source, "lost": str(series.lost), **(notes or {})}
-    rows = zip(series.time_s.tolist(), (series.rate_bps / 1e6).tolist(), strict=True)
-    write_rows(path, "bandwidth", said, "time_s,mbps", rows)
+    """Write a series as `write_rtt_csv` does."""
+    write_series(path, "bandwidth", series, "time_s,mbps", series.rate_bps / 1e6, notes, lost)
 
 
 def unit_of(column: str) -> str | None:

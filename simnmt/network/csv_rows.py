@@ -9,10 +9,13 @@ import csv
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
+from typing import Literal, Protocol, get_args
+
+import numpy as np
+from numpy.typing import NDArray
 
 from simnmt.files import written_whole
 from simnmt.names import nearest
@@ -29,6 +32,26 @@ _NO_TIME = 1e20
 _MEND = "`simnmt trace import` mends the file"
 
 
+class Series(Protocol):
+    """What the header of a file says of a series of any quantity."""
+
+    @property
+    def kind(self) -> Kind:
+        """Whether somebody measured it."""
+
+    @property
+    def source(self) -> str:
+        """Where it came from."""
+
+    @property
+    def lost(self) -> int:
+        """Samples that were lost."""
+
+    @property
+    def time_s(self) -> NDArray[np.float64]:
+        """Times of the samples."""
+
+
 @dataclass(frozen=True, slots=True)
 class Samples:
     """Two columns as they stand in a file, lost samples held; at least one sample."""
@@ -43,10 +66,11 @@ class Samples:
 class Rows:
     """The rows of a file with its notes and column names, and complaints that know line and column."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, text: str | None = None) -> None:
         self.path = path
         self.notes: dict[str, str] = {}
-        self._lines = _text(path).split("\n")
+        self.ours = False  # whether simnmt wrote it
+        self._lines = (read_text(path) if text is None else text).split("\n")
         self._start = 0
         for line in self._lines:
             if line.strip() and not line.lstrip().startswith("#"):
@@ -62,7 +86,9 @@ class Rows:
         self.lost = int(self.notes["lost"]) if self.notes.get("lost", "").isdecimal() else 0
 
     def _note(self, text: str) -> None:
-        if (mark := _MARK.fullmatch(text)) and int(mark[1]) > VERSION:
+        mark = _MARK.fullmatch(text)
+        self.ours = self.ours or mark is not None
+        if mark and int(mark[1]) > VERSION:
             what = f"version {mark[1]} of the series format is newer than this simnmt knows ({VERSION})"
             raise TraceError(what, path=self.path, line=self._start, remedy="upgrade simnmt")
         key, colon, value = text.partition(":")
@@ -85,16 +111,25 @@ class Rows:
         except csv.Error:
             return [line]
 
+    @property
+    def header_line(self) -> int:
+        """The line that names the columns, 1 for the first."""
+        return self._start + 1
+
+    def refuse_numbers(self, column: str = "time_s, rtt_ms") -> None:
+        """Complain if the first row names no columns but is one of numbers."""
+        if all(_is_number(name) for name in self.names):
+            what = "the first row holds numbers, not column names"
+            raise self.wrong(what, self.header_line, 0, f"name the columns above it: {column}, ...")
+
     def index(self, column: str) -> int:
         """Where the column stands."""
-        here = self._start + 1
+        here = self.header_line
         if self.names.count(column) > 1:
             raise self.wrong(f"two columns are named {column}", here, self.names.index(column), "rename one")
         if column in self.names:
             return self.names.index(column)
-        if all(_is_number(name) for name in self.names):
-            what = "the first row holds numbers, not column names"
-            raise self.wrong(what, here, 0, f"name the columns above it: {column}, ...")
+        self.refuse_numbers(column)
         near = nearest(column, self.names)
         hint = f"did you mean {near}?" if near else "columns: " + ", ".join(self.names[:8])
         raise self.wrong(f"no column {column}", here, 0, hint)
@@ -171,16 +206,26 @@ def read_samples(rows: Rows, time_column: str, value_column: str, *, means: str,
     return Samples(times, values, lost)
 
 
-def write_rows(
-    path: str | os.PathLike[str], what: str, notes: Mapping[str, str], columns: str, rows: Iterable[tuple[float, float]]
+def write_series(
+    path: str | os.PathLike[str],
+    what: Literal["rtt", "bandwidth"],
+    series: Series,
+    columns: str,
+    value: NDArray[np.float64],
+    notes: Mapping[str, str] | None,
+    lost: NDArray[np.bool_] | None,
 ) -> None:
-    """Write a series whole or not at all: `what` it is, notes, the columns' names, the rows.
+    """Write a series whole or not at all; `value` is what stands in its second column, in that column's unit.
 
-    Raises `TraceError` where the file cannot be written.
+    `lost` marks samples whose cells stay empty. Raises `TraceError` where the file cannot be written.
     """
+    marked = np.zeros(len(value), dtype=bool) if lost is None else lost
+    unmarked = series.lost - int(marked.sum())
+    said = {"kind": series.kind, "source": series.source, "lost": str(unmarked), **(notes or {})}
     header = [f"# simnmt {what} series, version {VERSION}"]
-    header += [f"# {key}: {' '.join(value.split())}" for key, value in notes.items()]
-    lines = [f"{time_s!r},{value!r}" for time_s, value in rows]
+    header += [f"# {key}: {' '.join(text.split())}" for key, text in said.items()]
+    rows = zip(series.time_s.tolist(), value.tolist(), marked.tolist(), strict=True)
+    lines = [f"{time_s!r}," if was_lost else f"{time_s!r},{number!r}" for time_s, number, was_lost in rows]
     try:
         with written_whole(path) as partial:
             partial.write_text("\n".join([*header, columns, *lines]) + "\n", encoding="utf-8", newline="\n")
@@ -188,7 +233,8 @@ def write_rows(
         raise TraceError(f"cannot be written: {error.strerror}", path=path, remedy="choose another folder") from None
 
 
-def _text(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """The text of a file; raises `TraceError` where it cannot be read or is no UTF-8."""
     try:
         raw = path.read_bytes()
     except (OSError, ValueError) as error:

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.network.csv_rows import SECONDS_PER, Rows, read_samples, write_rows
+from simnmt.network.csv_rows import SECONDS_PER, Rows, read_samples, write_series
 from simnmt.network.errors import TraceError
 from simnmt.network.rtt_series import RttSeries
 
@@ -59,14 +59,15 @@ def write_rtt_csv(
     *,
     notes: Mapping[str, str] | None = None,
     decimals: int | None = None,
+    lost: NDArray[np.bool_] | None = None,
 ) -> None:
     """Write a series whole or not at all; `notes` become `# key: value` lines, `decimals` round milliseconds.
 
+    `lost`, shape (samples,), marks samples that were lost: their cells stay empty, and a reader holds and counts them.
     Raises `TraceError` where the file cannot be written.
     """
-    said = {"kind": series.kind, "source": series.source, "lost": str(series.lost), **(notes or {})}
     rtt_ms = series.rtt_s * 1e3 if decimals is None else np.round(series.rtt_s * 1e3, decimals)
-    write_rows(path, "rtt", said, "time_s,rtt_ms", zip(series.time_s.tolist(), rtt_ms.tolist(), strict=True))
+    write_series(path, "rtt", series, "time_s,rtt_ms", rtt_ms, notes, lost)
 
 
 def _check_unit(rtt_s: NDArray[np.float64], column: str, unit: str, path: str | os.PathLike[str]) -> None:

@@ -1,0 +1,202 @@
+"""CSV logs of other tools: RTT and throughput, each at its own clock, in columns that are found by their usual names."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simnmt.network import column_names
+from simnmt.network.csv_rows import Rows
+from simnmt.network.how_to_read import RATES, HowToRead
+from simnmt.network.readings import NOUN, Quantity, Readings
+from simnmt.network.time_cells import date_s, unit_of_epoch
+
+_MISSING = {"", "-", "--", "nan", "na", "n/a", "null", "none", "*", "timeout", "lost", "inf", "-inf"}
+_PER_UNIT = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "gbps": 1e9, "mbps": 1e6, "kbps": 1e3, "bps": 1.0}
+_ROLES: tuple[Literal["rtt", "downlink", "uplink"], ...] = ("rtt", "downlink", "uplink")
+_LIKE_A_LAN_S = 0.2e-3
+_IDLE_SHARE, _IDLE_OF_P90 = 0.05, 0.01
+_ACKNOWLEDGEMENTS = 0.05
+
+
+@dataclass(slots=True)
+class _Column:
+    """One quantity of the file, and its samples as they are read."""
+
+    quantity: Quantity
+    name: str
+    at: int
+    unit: str
+    unit_guessed: bool
+    times_s: list[float] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
+    oddities: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def si(self) -> NDArray[np.float64]:
+        """The values in seconds or bit/s."""
+        return np.array(self.values) * _PER_UNIT[self.unit]
+
+
+def read_measured_csv(path: Path, text: str, how: HowToRead) -> list[Readings]:
+    """The RTTs of a file, or its bandwidths, or both.
+
+    Beside a bandwidth, a row without an RTT is one of the other clock, and lost only where a column of losses says so. Raises
+    `TraceError` where no column, or more than one, could be meant.
+    """
+    rows = Rows(path, text)
+    time_of = _time_reader(rows, rows.index(_time_column(rows, how)), how)
+    columns = _value_columns(rows, how)
+    loss = column_names.find(rows.names, column_names.LOSS)
+    loss_at = rows.index(loss[0]) if loss else None
+    shared = len({column.quantity == "rtt" for column in columns}) > 1
+    for line, cells in rows:
+        time_s = time_of(line, cells)
+        for column in columns:
+            value = math.nan
+            if cells[column.at].strip().lower() not in _MISSING:
+                value = rows.number(line, cells, column.at)
+            elif shared and column.quantity == "rtt" and (loss_at is None or cells[loss_at].strip().lower() in _MISSING):
+                continue
+            if value <= 0.0:
+                column.oddities["zero" if value == 0.0 else "negative"] += 1
+                value = math.nan
+            column.times_s.append(time_s)
+            column.values.append(value)
+    source = rows.notes.get("source") or f"file {path.name}"
+    down = next((column for column in columns if column.quantity == "downlink"), None)
+    found = []
+    for column in columns:
+        values = column.si
+        said = [f"column {column.name}, read in {column.unit}" + ", as it names no unit" * column.unit_guessed] * (
+            not rows.ours
+        )
+        said += [f"{sign} values, so lost: {count:,}" for sign, count in column.oddities.items()]
+        if column.quantity == "rtt":
+            said += _like_a_lan(column, values)
+        else:
+            said += _pauses(values, how.idle_below_bps)
+            said += _acknowledgements(column, values, down)
+        times = np.array(column.times_s)
+        found.append(Readings(column.quantity, times, values, rows.kind, source, tuple(said), rows.lost, column.unit))
+    return found
+
+
+def _like_a_lan(column: _Column, rtt_s: NDArray[np.float64]) -> list[str]:
+    known = rtt_s[~np.isnan(rtt_s)]
+    if not (column.unit_guessed and known.size and np.median(known) < _LIKE_A_LAN_S):
+        return []
+    return [f"that is as fast as a cable across the room: if the file means seconds, say so by --column rtt={column.name}:s"]
+
+
+def _pauses(rate_bps: NDArray[np.float64], below_bps: float) -> list[str]:
+    """A log of throughput shows what was asked of the network, which may be less than it had to give."""
+    if below_bps > 0.0:
+        idle = rate_bps < below_bps
+        rate_bps[idle] = math.nan
+        return [f"values below {below_bps / 1e3:g} kbit/s, so pauses and lost: {int(idle.sum()):,}"]
+    known = rate_bps[~np.isnan(rate_bps)]
+    slow = float(np.mean(known < _IDLE_OF_P90 * np.quantile(known, 0.9))) if known.size else 0.0
+    if slow <= _IDLE_SHARE:
+        return []
+    what = f"{100 * slow:.0f} % of the values are below 1 % of their 90th percentile"
+    return [f"{what}: perhaps nothing was sent then; --idle-below-kbps counts such as lost"]
+
+
+def _acknowledgements(column: _Column, rate_bps: NDArray[np.float64], down: _Column | None) -> list[str]:
+    known = rate_bps[~np.isnan(rate_bps)]
+    if column.quantity != "uplink" or down is None or not known.size or np.isnan(down.si).all():
+        return []
+    if known.mean() >= _ACKNOWLEDGEMENTS * np.nanmean(down.si):
+        return []
+    return ["little beside the downlink: perhaps the acknowledgements of a download rather than what the uplink can carry"]
+
+
+def _time_column(rows: Rows, how: HowToRead) -> str:
+    said = how.column("time").name
+    return said or _only(rows, "a time", column_names.find(rows.names, column_names.TIME), "time")
+
+
+def _value_columns(rows: Rows, how: HowToRead) -> list[_Column]:
+    named: list[tuple[Quantity, str]] = [(role, name) for role in _ROLES if (name := how.column(role).name) is not None]
+    columns = []
+    for quantity, name in named or _guessed(rows, how):
+        at = rows.index(name)
+        unit = _unit(rows, quantity, name, how)
+        guessed = unit is None
+        if unit is None:
+            unit = "ms" if quantity == "rtt" else "kbps"
+            if quantity != "rtt" and not name.lower().endswith("bitrate"):  # those of G-NetTrack, always in kbit/s
+                raise rows.wrong(
+                    f"column {name} names no unit", rows.header_line, at, f"say it by --column downlink={name}:mbps"
+                )
+        columns.append(_Column(quantity, name, at, unit, guessed))
+    return columns
+
+
+def _guessed(rows: Rows, how: HowToRead) -> list[tuple[Quantity, str]]:
+    guesses: list[tuple[Quantity, Sequence[str], str]] = [
+        ("rtt", column_names.rtt_names(how.reply), "rtt"),
+        ("downlink", column_names.DOWNLINK, "downlink"),
+        ("uplink", column_names.UPLINK, "uplink"),
+        ("bandwidth", column_names.BANDWIDTH, "downlink"),
+    ]
+    found: list[tuple[Quantity, str]] = []
+    for quantity, names, role in guesses:
+        columns = column_names.find(rows.names, names)
+        one_way = any(other in ("downlink", "uplink") for other, _ in found)
+        if columns and not (quantity == "bandwidth" and one_way):
+            found.append((quantity, _only(rows, f"the {NOUN[quantity]}", columns, role)))
+    if not found:
+        _only(rows, "an RTT or a bandwidth", [], "rtt")
+    return found
+
+
+def _unit(rows: Rows, quantity: Quantity, name: str, how: HowToRead) -> str | None:
+    said = column_names.split_unit(name)[1]
+    unit = how.column("downlink" if quantity == "bandwidth" else quantity).unit or said
+    if unit is not None and (unit in RATES) is (quantity == "rtt"):
+        what = f"column {name} is in {unit}, which is no unit of the {NOUN[quantity]}"
+        raise rows.wrong(what, rows.header_line, rows.index(name), "choose another column")
+    return unit
+
+
+def _only(rows: Rows, what: str, found: Sequence[str], role: str) -> str:
+    if len(found) == 1:
+        return found[0]
+    rows.refuse_numbers()
+    if found:
+        text = f"{' and '.join(found)} could each be {what}"
+        raise rows.wrong(text, rows.header_line, rows.index(found[0]), f"choose by --column {role}={found[0]}")
+    text = f"no column is called like {what}: " + ", ".join(rows.names[:8])
+    raise rows.wrong(text, rows.header_line, 0, f"name it by --column {role}=NAME")
+
+
+def _time_reader(rows: Rows, time_at: int, how: HowToRead) -> Callable[[int, list[str]], float]:
+    unit = how.column("time").unit or column_names.split_unit(rows.names[time_at])[1]
+    if unit in RATES:
+        what = f"column {rows.names[time_at]} is in {unit}, which is no unit of a time"
+        raise rows.wrong(what, rows.header_line, time_at, "choose another column")
+    per_unit = None if unit is None else _PER_UNIT[unit]
+
+    def time_of(line: int, cells: list[str]) -> float:
+        nonlocal per_unit
+        moment_s = date_s(cells[time_at])
+        if not math.isnan(moment_s):
+            return moment_s
+        time = rows.number(line, cells, time_at)
+        if not abs(time) < 1e20:
+            what = f"{rows.names[time_at]} is {cells[time_at].strip()}"
+            raise rows.wrong(what, line, time_at, "give every row a finite time")
+        if per_unit is None:
+            per_unit = _PER_UNIT[unit_of_epoch(time)]
+        return time * per_unit
+
+    return time_of

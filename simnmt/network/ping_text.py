@@ -1,0 +1,85 @@
+"""What `ping` printed, on Linux, macOS or Windows."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+
+from simnmt.network.errors import TraceError
+from simnmt.network.how_to_read import HowToRead
+from simnmt.network.readings import Readings
+
+_STAMP = re.compile(r"^\[(\d+(?:\.\d+)?)\]\s*")
+_RTT = re.compile(r"\btime\s*([=<])\s*(\d+(?:\.\d+)?)\s*ms\b", re.IGNORECASE)
+_SEQUENCE = re.compile(r"\b(?:icmp_)?seq[= ](\d+)\b", re.IGNORECASE)
+_REPLY = re.compile(r"\bbytes from\b|^Reply from\b.*\btime", re.IGNORECASE)
+_LOST = re.compile(r"^Request timed out|^Request timeout for|no answer yet|\bunreachable\b|^General failure", re.IGNORECASE)
+_GOAL = re.compile(r"^(?:PING|Pinging) (\S+)", re.IGNORECASE)
+_WRAP = 1 << 16
+
+
+def is_ping_text(text: str) -> bool:
+    """Whether the first lines are what `ping` prints."""
+    lines = [_STAMP.sub("", line.strip()) for line in text[:4000].split("\n")[:20]]
+    return any(_GOAL.match(line) or _REPLY.search(line) for line in lines)
+
+
+def read_ping_text(path: Path, text: str, how: HowToRead) -> list[Readings]:
+    """The RTTs of a run of `ping`: one value a request, lost where its number is missing.
+
+    Times are those that `ping -D` prints; without them requests go out each `how.interval_s`. Raises `TraceError` where no
+    reply stands in the text.
+    """
+    said: list[str] = []
+    rtts_ms: dict[int, float] = {}
+    stamps: dict[int, float] = {}
+    goal = None
+    last, offset, duplicates = -1, 0, 0
+    for text_line in text.split("\n"):
+        stamp = _STAMP.match(text_line.strip())
+        line = _STAMP.sub("", text_line.strip())
+        if found := _GOAL.match(line):
+            goal = goal or found[1]
+            offset = last + 1  # another run of ping in the same file counts from its beginning
+            continue
+        rtt = _RTT.search(line) if _REPLY.search(line) else None
+        if rtt is None and not _LOST.search(line):
+            continue
+        if "DUP!" in line:
+            duplicates += 1
+            continue
+        numbered = _SEQUENCE.search(line)
+        sequence = last + 1 if numbered is None else int(numbered[1]) + offset
+        if sequence < last - _WRAP // 2:
+            offset += _WRAP
+            sequence += _WRAP
+        elif offset >= _WRAP and sequence > last + _WRAP // 2:
+            sequence -= _WRAP  # sent before the number began anew, answered after
+        last = max(last, sequence)
+        if rtt is not None:
+            rtts_ms[sequence] = float(rtt[2])
+            if stamp:
+                stamps[sequence] = float(stamp[1])
+    if not rtts_ms:
+        raise TraceError("ping had no reply", path=path, remedy="give a run in which at least one request was answered")
+    if duplicates:
+        said.append(f"duplicate replies left out: {duplicates:,}")
+    sequences = np.arange(min(rtts_ms), last + 1)
+    if len(stamps) == len(rtts_ms):
+        known = np.array(sorted(stamps))
+        steps = np.diff([stamps[number] for number in known.tolist()]) / np.diff(known)
+        step_s = float(np.median(steps)) if steps.size else how.interval_s
+        time_s = np.interp(sequences, known, [stamps[number] for number in known.tolist()])
+        time_s += np.maximum(sequences - known[-1], 0) * step_s
+    else:
+        time_s = (sequences - sequences[0]) * how.interval_s
+        said.append(f"no times in the file, which ping -D prints: a request each {how.interval_s:g} s taken for granted")
+    value = np.array([rtts_ms.get(number, np.nan) for number in sequences.tolist()]) / 1e3
+    zero = value == 0.0
+    if zero.any():
+        said.append(f"replies within 0 ms left out: {int(zero.sum()):,}")
+        value[zero] = np.nan
+    source = f"ping to {goal}" if goal else f"ping, file {path.name}"
+    return [Readings("rtt", time_s, value, "measured", source, tuple(said))]

@@ -1,0 +1,168 @@
+"""Measurements as a tool wrote them, and what they become: samples in order, each time once, lost ones held and marked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simnmt.network.bandwidth_csv import PLAUSIBLE_MEDIAN_BPS
+from simnmt.network.bandwidth_series import BandwidthSeries
+from simnmt.network.errors import TraceError
+from simnmt.network.rtt_csv import PLAUSIBLE_MEDIAN_S
+from simnmt.network.rtt_series import Kind, RttSeries
+
+Column = NDArray[np.float64]
+Quantity = Literal["rtt", "downlink", "uplink", "bandwidth"]
+"""Of one way where a file says which; `bandwidth` where it does not."""
+
+NOUN: dict[Quantity, str] = {"rtt": "RTT", "downlink": "downlink", "uplink": "uplink", "bandwidth": "bandwidth"}
+"""What a complaint calls it."""
+
+_FEW_STEPS, _MANY_SAMPLES = 3, 10
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Readings:
+    """Samples of one quantity in the order they were written, lost ones and oddities of the clock included."""
+
+    quantity: Quantity
+    time_s: Column
+    """Shape (samples,), on the tool's own clock; finite, in any order."""
+    value: Column
+    """Shape (samples,), seconds or bit/s; positive, or NaN where the sample was lost."""
+    kind: Kind
+    source: str
+    """Where they came from, in words."""
+    said: tuple[str, ...] = ()
+    """What the reader took for granted or left out, a sentence each."""
+    lost_before: int = 0
+    """Lost samples that are marked nowhere any more."""
+    unit: str = "ms"
+    """The unit that the values were read in."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trace:
+    """Readings mended: times from 0 in order, each once; lost samples hold the value before them and stay marked."""
+
+    quantity: Quantity
+    time_s: Column
+    """Shape (samples,); starts at 0 and strictly increases."""
+    value: Column
+    """Shape (samples,), seconds or bit/s."""
+    lost: NDArray[np.bool_]
+    """Shape (samples,); the first is never lost."""
+    lost_before: int
+    """Lost samples before the first that arrived, and those marked nowhere any more."""
+    began_s: float
+    """Time 0 on the tool's own clock, often Unix time."""
+    kind: Kind
+    source: str
+    said: tuple[str, ...]
+
+    @property
+    def lost_samples(self) -> int:
+        """All that were lost."""
+        return int(self.lost.sum()) + self.lost_before
+
+    def rtt_series(self, name: str) -> RttSeries:
+        """What a link looks RTTs up in."""
+        return RttSeries(name, self.kind, self.source, self.time_s, self.value, self.lost_samples)
+
+    def bandwidth_series(self, name: str) -> BandwidthSeries:
+        """What a link looks bandwidths up in."""
+        return BandwidthSeries(name, self.kind, self.source, self.time_s, self.value, self.lost_samples)
+
+
+def mended(readings: Readings, path: Path | None = None) -> Trace:
+    """Sort by time, keep one sample per time, drop what was lost before the first that arrived, hold what was lost later.
+
+    Each is counted in `said`; times are rounded to microseconds. Raises `TraceError` where no sample arrived, or the median
+    betrays a wrong unit.
+    """
+    noun, samples = NOUN[readings.quantity], len(readings.value)
+    missing = np.isnan(readings.value)
+    if missing.all():
+        why = f": {'; '.join(readings.said)}" if readings.said else ""
+        what = f"{noun}: no sample of {samples:,} arrived{why}" if samples else f"{noun}: no samples"
+        raise TraceError(what, path=path, remedy="give at least one that arrived")
+    _check_unit(readings, path)
+    said = [*readings.said, *_backward(readings.time_s)]
+    since_s = readings.time_s - readings.time_s.min()
+    since_s = np.round(since_s, 6)
+    # Of the samples of one time the first that arrived comes first, else the first that was written.
+    order = np.lexsort((missing, since_s))
+    again = np.diff(since_s[order], prepend=-np.inf) == 0.0
+    if again.any():
+        said.append(f"{_counted(int(again.sum()))} repeated the time of another: the first that arrived was kept")
+    kept = order[~again]
+    first = int(np.argmin(missing[kept]))
+    kept = kept[first:]
+    lost = missing[kept]
+    held = np.maximum.accumulate(np.where(lost, 0, np.arange(len(kept))))
+    if len(kept) == 1:
+        said.append("one sample alone: the same value at all times")
+    return Trace(
+        quantity=readings.quantity,
+        time_s=np.round(since_s[kept] - since_s[kept[0]], 6),
+        value=readings.value[kept][held],
+        lost=lost,
+        lost_before=readings.lost_before + first,
+        began_s=float(readings.time_s[kept[0]]),
+        kind=readings.kind,
+        source=readings.source,
+        said=tuple(said),
+    )
+
+
+def together(traces: Sequence[Trace]) -> list[Trace]:
+    """Traces of one clock, begun at one moment: the first at which each has a value, which it then holds at time 0."""
+    begin_s = max(trace.began_s for trace in traces)
+    return [_begun_at(trace, begin_s - trace.began_s) for trace in traces]
+
+
+def _begun_at(trace: Trace, begin_s: float) -> Trace:
+    first = int(np.searchsorted(trace.time_s, begin_s, side="right")) - 1
+    time_s = trace.time_s[first:] - begin_s
+    time_s[0] = 0.0
+    lost = trace.lost[first:].copy()
+    before = trace.lost_before + int(trace.lost[:first].sum()) + int(lost[0])
+    lost[0] = False
+    return replace(
+        trace, time_s=time_s, value=trace.value[first:], lost=lost, lost_before=before, began_s=trace.began_s + begin_s
+    )
+
+
+def _backward(time_s: Column) -> list[str]:
+    steps = np.diff(time_s)
+    back = steps < 0.0
+    if not back.any():
+        return []
+    times, most_s = int(back.sum()), float(-steps.min())
+    said = [f"{_counted(times)} stood behind a later one, by {most_s:.6g} s at most: sorted by time"]
+    if times <= _FEW_STEPS and most_s > _MANY_SAMPLES * float(np.median(np.abs(steps))):
+        said.append("the clock seems to have been set back: samples from before and after now lie between each other")
+    return said
+
+
+def _check_unit(readings: Readings, path: Path | None) -> None:
+    median = float(np.nanmedian(readings.value))
+    if readings.quantity == "rtt" and median > PLAUSIBLE_MEDIAN_S:
+        likely = {"s": "milliseconds read as seconds", "ms": "microseconds read as milliseconds"}
+        cause = likely.get(readings.unit, "numbers of a smaller unit")
+        what = f"the median RTT would be {median:.4g} s; these look like {cause}"
+        raise TraceError(what, path=path, remedy="say which unit it is by --column rtt=NAME:UNIT")
+    if readings.quantity != "rtt" and median > PLAUSIBLE_MEDIAN_BPS:
+        what = (
+            f"the median bandwidth would be {median / 1e9:.4g} Gbit/s; these look like a smaller unit read as {readings.unit}"
+        )
+        raise TraceError(what, path=path, remedy="say which unit it is by --column downlink=NAME:UNIT")
+
+
+def _counted(count: int) -> str:
+    return f"{count:,} sample{'s' * (count != 1)}"

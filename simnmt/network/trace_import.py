@@ -1,0 +1,54 @@
+"""A file of measurements turned into series that a scenario reads."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import cast, get_args
+
+from simnmt.network.bandwidth_csv import write_bandwidth_csv
+from simnmt.network.errors import TraceError
+from simnmt.network.readings import Trace
+from simnmt.network.rtt_csv import write_rtt_csv
+from simnmt.network.rtt_series import Kind
+
+_OLDEST_S, _NEWEST_S = 0.5e9, 4e9
+
+
+def targets(traces: Sequence[Trace], out: str | os.PathLike[str]) -> list[Path]:
+    """Where each trace goes: `out` itself for a single one, else `out` with the quantity before its suffix."""
+    path = Path(out)
+    if len(traces) == 1:
+        return [path]
+    return [path.with_name(f"{path.stem}.{trace.quantity}{path.suffix or '.csv'}") for trace in traces]
+
+
+def write_traces(traces: Sequence[Trace], out: str | os.PathLike[str], kind: str | None = None) -> list[Path]:
+    """Write each trace as a series to its target; `kind` says what a CSV log holds where the log does not.
+
+    Raises `TraceError` where a file cannot be written, or for a kind that there is not.
+    """
+    if kind is not None and kind not in get_args(Kind):
+        raise TraceError(f"--kind {kind}: no such kind", remedy=f"one of {', '.join(get_args(Kind))}")
+    paths = targets(traces, out)
+    for trace, path in zip(traces, paths, strict=True):
+        said = replace(trace, kind=cast(Kind, kind)) if kind is not None and trace.kind == "unstated" else trace
+        notes = {"made": "simnmt trace import"}
+        notes |= {"began": began} if (began := _began(trace.began_s)) else {}
+        notes |= {"mended": "; ".join(trace.said)} if trace.said else {}
+        if trace.quantity == "rtt":
+            write_rtt_csv(path, said.rtt_series(path.stem), notes=notes, decimals=6, lost=trace.lost)
+        else:
+            write_bandwidth_csv(path, said.bandwidth_series(path.stem), notes=notes, lost=trace.lost)
+    return paths
+
+
+def _began(unix_s: float) -> str | None:
+    """The moment of time 0, where the clock was evidently Unix time."""
+    if not _OLDEST_S < unix_s < _NEWEST_S:
+        return None
+    moment = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(seconds=unix_s)
+    return moment.isoformat(sep=" ", timespec="seconds")

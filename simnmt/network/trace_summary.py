@@ -1,0 +1,129 @@
+"""What a trace is like: its clock, its losses, its distribution, its memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simnmt.network.readings import Quantity, Trace
+from simnmt.network.rtt_series import Kind
+
+SHARES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999)
+"""Of the quantiles."""
+LEAST_FOR_P999 = 10_000
+"""Below so many samples, fewer than ten lie beyond the 99.9th percentile: it is not given."""
+LAGS = (1, 10)
+"""Of the autocorrelations, in samples."""
+GAP = 2.5
+"""A spacing of more than so many usual ones is a gap."""
+
+Column = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class TraceSummary:
+    """Figures of one trace, in SI units."""
+
+    quantity: Quantity
+    kind: Kind
+    source: str
+    said: tuple[str, ...]
+    """What was mended or taken for granted."""
+    samples: int
+    """Lost ones among them, those at the start not."""
+    duration_s: float
+    """One lap."""
+    spacing_s: float | None
+    """Median; None for one sample."""
+    spacing_least_s: float | None
+    spacing_most_s: float | None
+    gaps: int
+    """Spacings of more than `GAP` medians."""
+    lost: int
+    """Of all, those at the start included."""
+    lost_share: float
+    outages: int
+    """Runs of lost samples after the first that arrived."""
+    outage_most_samples: int
+    outage_most_s: float
+    """From the first lost sample to the next that arrived; to the end of the lap where none did."""
+    outage_s: float
+    """All outages together."""
+    mean: float
+    """Over time, as requests meet it: lost samples hold the value before them."""
+    quantiles: dict[float, float | None]
+    """Of the samples that arrived, by share."""
+    autocorrelation: dict[int, float | None]
+    """Of the samples that arrived, by lag in samples; None where it is not defined."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data, quantiles and autocorrelations by names such as `p99` and `lag_1`."""
+        plain = {name: getattr(self, name) for name in self.__slots__}
+        plain["said"] = list(self.said)
+        plain["unit"] = "s" if self.quantity == "rtt" else "bit/s"
+        plain["quantiles"] = {percent(share): value for share, value in self.quantiles.items()}
+        plain["autocorrelation"] = {f"lag_{lag}": value for lag, value in self.autocorrelation.items()}
+        return plain
+
+
+def percent(share: float) -> str:
+    """`p99.9` of 0.999."""
+    return f"p{100 * share:.4g}"
+
+
+def summarised(trace: Trace) -> TraceSummary:
+    """The figures of a trace."""
+    arrived = trace.value[~trace.lost]
+    spacing = np.diff(trace.time_s)
+    usual_s = float(np.median(spacing)) if spacing.size else None
+    series = trace.rtt_series("trace") if trace.quantity == "rtt" else trace.bandwidth_series("trace")
+    starts, ends = _runs(trace.lost)
+    until_s = np.append(trace.time_s, series.duration_s)
+    outages_s = until_s[ends] - until_s[starts]
+    with_start = len(trace.value) + trace.lost_before
+    return TraceSummary(
+        quantity=trace.quantity,
+        kind=trace.kind,
+        source=trace.source,
+        said=trace.said,
+        samples=len(trace.value),
+        duration_s=series.duration_s,
+        spacing_s=usual_s,
+        spacing_least_s=float(spacing.min()) if spacing.size else None,
+        spacing_most_s=float(spacing.max()) if spacing.size else None,
+        gaps=int((spacing > GAP * usual_s).sum()) if usual_s is not None else 0,
+        lost=trace.lost_samples,
+        lost_share=trace.lost_samples / with_start,
+        outages=len(starts),
+        outage_most_samples=int((ends - starts).max(initial=0)),
+        outage_most_s=float(outages_s.max(initial=0.0)),
+        outage_s=float(outages_s.sum()),
+        mean=float(np.average(trace.value, weights=np.diff(until_s))),
+        quantiles={
+            share: float(np.quantile(arrived, share)) if share < 0.999 or len(arrived) >= LEAST_FOR_P999 else None
+            for share in SHARES
+        },
+        autocorrelation={lag: autocorrelation(trace, lag) for lag in LAGS},
+    )
+
+
+def autocorrelation(trace: Trace, lag: int) -> float | None:
+    """Correlation of samples with those `lag` later, pairs with a lost one left out; None without spread or pairs."""
+    early, late = trace.value[:-lag], trace.value[lag:]
+    both = ~(trace.lost[:-lag] | trace.lost[lag:])
+    arrived = trace.value[~trace.lost]
+    spread = float(np.mean((arrived - arrived.mean()) ** 2))
+    # A constant series may differ from its mean by rounding.
+    if not both.any() or spread <= 1e-24 * float(arrived.mean()) ** 2:
+        return None
+    mean = arrived.mean()
+    return float(np.mean((early[both] - mean) * (late[both] - mean)) / spread)
+
+
+def _runs(lost: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Where runs of lost samples begin, and where each has ended."""
+    edges = np.diff(lost.astype(np.int8), prepend=0, append=0)
+    return np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)

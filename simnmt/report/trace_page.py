@@ -1,0 +1,97 @@
+"""The page of a trace: what `simnmt trace inspect` says, and plots, in one HTML file that needs nothing else."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from simnmt import __version__
+from simnmt.errors import InputError
+from simnmt.files import written_whole
+from simnmt.network.readings import NOUN, Trace
+from simnmt.network.trace_summary import autocorrelation, summarised
+from simnmt.network.trace_words import facts, title
+from simnmt.report import thinning
+from simnmt.report.figures import embedded
+from simnmt.report.plotly_js import packed
+
+POINTS = 4_000
+"""Of a series; its peaks and troughs stay."""
+MOST_LAGS = 100
+MOST_OUTAGES = 2_000
+
+_HERE = Path(__file__).resolve().parent
+_LENGTHS = ((86_400.0, "days"), (3_600.0, "h"), (60.0, "min"))
+
+
+def write_trace_page(path: str | os.PathLike[str], name: str, traces: Sequence[Trace]) -> None:
+    """Write the page whole or not at all. Raises `InputError` where the file cannot be written."""
+    try:
+        with written_whole(path) as partial:
+            partial.write_text(render_traces(name, traces), encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise InputError(f"cannot be written: {error.strerror}", path=path, remedy="choose another folder") from None
+
+
+def render_traces(name: str, traces: Sequence[Trace]) -> str:
+    """The page as text; the same traces give the same text, and every name that came with the input is escaped."""
+    environment = Environment(
+        loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    summaries = [summarised(trace) for trace in traces]
+    return environment.get_template("trace_page.html.j2").render(
+        name=name,
+        version=__version__,
+        sections=[
+            {"index": index, "title": title(summary), "summary": summary, "facts": facts(summary)}
+            for index, summary in enumerate(summaries)
+        ],
+        content=Markup(embedded({"series": [drawn(trace) for trace in traces]})),
+        style=_asset("page.css"),
+        script=_asset("trace_page.js"),
+        plotly=Markup(packed()),
+    )
+
+
+def drawn(trace: Trace) -> dict[str, Any]:
+    """The content of one trace's plots, ready for JSON: milliseconds or Mbit/s, because a person reads them."""
+    summary = summarised(trace)
+    per_unit, unit = (1e3, "ms") if trace.quantity == "rtt" else (1e-6, "Mbit/s")
+    length_s, time_unit = next(((length, word) for length, word in _LENGTHS if summary.duration_s > 2 * length), (1.0, "s"))
+    kept = thinning.extremes(trace.value, POINTS)
+    value, until_s = trace.value * per_unit, np.append(trace.time_s, summary.duration_s)
+    arrived = value[~trace.lost]
+    grid = thinning.shares(arrived.size)
+    lags = range(1, min(MOST_LAGS, len(value) // 4) + 1)
+    return {
+        "what": NOUN[trace.quantity],
+        "unit": unit,
+        "time_unit": time_unit,
+        "time": thinning.numbers(np.append(trace.time_s[kept], summary.duration_s) / length_s, 7),
+        "value": thinning.numbers(np.append(value[kept], value[-1])),
+        "outages": _outages(trace, until_s / length_s),
+        "share": [round(share, 7) for share in grid.tolist()],
+        "quantile": thinning.numbers(thinning.quantiles(arrived, grid)),
+        "lag": list(lags),
+        "autocorrelation": [autocorrelation(trace, lag) for lag in lags],
+    }
+
+
+def _outages(trace: Trace, until: np.ndarray[Any, np.dtype[np.float64]]) -> list[float | None]:
+    """Begin, end and a break of each run of lost samples, in the time unit of the plot."""
+    edges = np.diff(trace.lost.astype(np.int8), prepend=0, append=0)
+    begins, ends = np.flatnonzero(edges == 1)[:MOST_OUTAGES], np.flatnonzero(edges == -1)[:MOST_OUTAGES]
+    points: list[float | None] = []
+    for begin, end in zip(until[begins].tolist(), until[ends].tolist(), strict=True):
+        points += [round(begin, 7), round(end, 7), None]
+    return points
+
+
+def _asset(file: str) -> Markup:
+    return Markup((_HERE / file).read_text(encoding="utf-8"))
