@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import codecs
 import gzip
+import io
 import os
+import stat
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +17,9 @@ _GZIP_MAGIC = b"\x1f\x8b"
 _UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _RECODE = "save the file as UTF-8, e.g. with iconv -t UTF-8"
 
+MAX_LINE_BYTES = 1 << 20
+"""No sentence is longer: a longer line comes from a file of another kind, and could fill the memory."""
+
 
 class TextLines:
     """Iterates once over a file's lines, without their line ends; `read` tells how many have come so far.
@@ -22,8 +27,8 @@ class TextLines:
     Lines end at LF (a CR before it goes too), so that a form feed or U+2028 inside a sentence splits nothing.
     A byte order mark at the start is dropped. Gzip is known by its first bytes, whatever the file's name.
 
-    Raises `CorpusError` for a file that cannot be read, undecodable bytes (column = byte in the line) and NUL
-    bytes.
+    Raises `CorpusError` for a file that cannot be read, a device (it may never end), a line of more than
+    `MAX_LINE_BYTES`, undecodable bytes (column = byte in the line) and NUL bytes.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -47,10 +52,14 @@ class TextLines:
 
     def _decoded(self) -> Iterator[str]:
         try:
+            # Asked before it is opened, for opening some devices already does something.
+            if _is_device(self.path.stat().st_mode):
+                raise CorpusError("a device, not a file", path=self.path, remedy="give a text file, or a pipe")
             with self.path.open("rb") as file:
                 # Peeked at, not read and rewound: a pipe is a file too.
                 packed = file.peek(2).startswith(_GZIP_MAGIC)
-                for raw in gzip.GzipFile(fileobj=file) if packed else file:
+                lines = io.BufferedReader(gzip.GzipFile(fileobj=file)) if packed else file
+                while raw := lines.readline(MAX_LINE_BYTES + 1):
                     self.read += 1
                     yield self._text(raw)
         except FileNotFoundError:
@@ -68,6 +77,9 @@ class TextLines:
     def _text(self, raw: bytes) -> str:
         if self.read == 1 and raw.startswith(_UTF16_MARKS):
             raise self.fault("UTF-16 text, not UTF-8", column=1, remedy=_RECODE)
+        if len(raw) > MAX_LINE_BYTES:
+            what = f"a line of more than {MAX_LINE_BYTES:,} bytes"
+            raise self.fault(what, remedy="give a text file with one sentence a line")
         try:
             text = raw.decode()
         except UnicodeDecodeError as error:
@@ -79,3 +91,7 @@ class TextLines:
         if self.read == 1:
             text = text.removeprefix("\ufeff")
         return text.removesuffix("\n").removesuffix("\r")
+
+
+def _is_device(mode: int) -> bool:
+    return stat.S_ISCHR(mode) or stat.S_ISBLK(mode)
