@@ -1,7 +1,12 @@
-"""How the length of a sentence is counted: the units a workload's lengths may be in (CNMT-07)."""
+"""How the length of a sentence is counted: the units a workload's lengths may be in (CNMT-07).
+
+A unit is counted here (`word`, `mixed`, `char`) or by a sentencepiece model. Tables and profiles may name further ones,
+such as the subwords of a model that is not at hand: such lengths are taken as they are, or come of a stated fertility.
+"""
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable
 
@@ -44,10 +49,46 @@ def characters(text: str) -> int:
 UNITS: dict[str, Count] = {"word": words, "mixed": mixed, "char": characters}
 """A unit's name in files and on the command line -> what counts in it."""
 
+MODEL_PREFIX = "sentencepiece:"
+"""Before the path of a sentencepiece model where a unit is asked for as a text."""
+
+_NEAR_MISS = 0.8
+"""Likeness from which on a name is taken for a slip of a known one: mixd and words are, subword is not."""
+
 
 def counter(unit: str) -> Count:
-    """What counts in `unit`. Raises `CorpusError` for a unit that is not in `UNITS`."""
+    """What counts in `unit`, a name of `UNITS`. Raises `CorpusError` for another."""
     try:
         return UNITS[unit]
     except KeyError:
-        raise CorpusError(f"unknown unit {unit!r}", remedy=nearest(unit, UNITS)) from None
+        raise CorpusError(f"unknown unit {unit!r}", remedy=nearest(unit, [*UNITS, MODEL_PREFIX + "PATH"])) from None
+
+
+def unit_and_counter(unit: str) -> tuple[str, Count]:
+    """The name that lengths in `unit` go by, and what counts them: `unit` is a name of `UNITS` or `sentencepiece:PATH`.
+
+    Raises `CorpusError` for an unknown name, and for a model that cannot be used.
+    """
+    if unit.startswith(MODEL_PREFIX):
+        from simnmt.workload.sentencepiece_unit import SentencePieceCounter
+
+        pieces = SentencePieceCounter(unit.removeprefix(MODEL_PREFIX))
+        return pieces.unit, pieces
+    return unit, counter(unit)
+
+
+def source_and_target(units: str) -> tuple[str, str]:
+    """Part `SRC:TGT` into the two units, or give both sides the one; paths of models may hold colons themselves."""
+    model, known = f"{MODEL_PREFIX}.+?", f"{MODEL_PREFIX}.+|{'|'.join(UNITS)}"
+    match = re.fullmatch(f"({model})(?::({known}))?", units) or re.fullmatch("([^:]*)(?::(.*))?", units)
+    src, tgt = match.groups() if match else (units, None)
+    return src, tgt or src
+
+
+def checked(unit: str) -> str:
+    """The name of a unit that lengths are given in. Raises `CorpusError` for none, a long one, and a slip of a known one."""
+    if not unit or len(unit) > 100 or not unit.isprintable():
+        raise CorpusError(f"{unit[:20]!r} is no name of a unit", remedy="give a short text on one line, such as word")
+    if unit not in UNITS and (near := difflib.get_close_matches(unit, UNITS, n=1, cutoff=_NEAR_MISS)):
+        raise CorpusError(f"unknown unit {unit!r}", remedy=f"did you mean {near[0]}?")
+    return unit

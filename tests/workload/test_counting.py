@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt.workload.counting import UNITS, characters, counter, mixed, words
+from simnmt.workload.counting import UNITS, characters, counter, mixed, source_and_target, words
 from simnmt.workload.errors import CorpusError
 
 
@@ -51,5 +51,24 @@ def test_a_blank_between_two_texts_adds_their_lengths_up(left: str, right: str) 
 def test_an_unknown_unit_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(CorpusError, match=r"unknown unit 'words' \(did you mean word\?\)"):
         counter("words")
-    with pytest.raises(CorpusError, match=r"known: word, mixed, char"):
+    with pytest.raises(CorpusError, match=r"known: word, mixed, char, sentencepiece:PATH"):
         counter("xyzzy")
+
+
+@pytest.mark.parametrize(
+    ("asked", "parts"),
+    [
+        ("word", ("word", "word")),
+        ("word:mixed", ("word", "mixed")),
+        ("word:", ("word", "word")),
+        ("wrod:mixed", ("wrod", "mixed")),
+        ("sentencepiece:a.model", ("sentencepiece:a.model", "sentencepiece:a.model")),
+        ("sentencepiece:a.model:word", ("sentencepiece:a.model", "word")),
+        ("word:sentencepiece:b.model", ("word", "sentencepiece:b.model")),
+        ("sentencepiece:a.model:sentencepiece:b.model", ("sentencepiece:a.model", "sentencepiece:b.model")),
+        ("sentencepiece:C:/a b.model", ("sentencepiece:C:/a b.model", "sentencepiece:C:/a b.model")),
+        ("sentencepiece:C:/a:1.model:char", ("sentencepiece:C:/a:1.model", "char")),
+    ],
+)
+def test_units_of_both_sides_are_told_apart(asked: str, parts: tuple[str, str]) -> None:
+    assert source_and_target(asked) == parts
