@@ -5,7 +5,7 @@ import pytest
 
 from simnmt import shipped
 from simnmt.workload.errors import CorpusError
-from simnmt.workload.filters import FILTERS, keep
+from simnmt.workload.filters import FILTERS, RatioFilter, filter_named, keep
 from simnmt.workload.length_regression import fit_lengths
 from simnmt.workload.length_table import LengthTable, read_table
 
@@ -51,9 +51,77 @@ def test_each_pair_is_booked_under_the_first_rule_that_drops_it() -> None:
     assert str(dropped) == "cnmt: 11111 pairs read, 1111 dropped (empty 1, too_long 110, ratio 1000)"
 
 
-def test_an_unknown_filter_is_refused_with_the_nearest_name() -> None:
-    with pytest.raises(CorpusError, match=r"unknown filter 'cmnt' \(did you mean cnmt\?\)"):
-        kept_by("cmnt", 1, 1)
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("cmnt", r"unknown filter 'cmnt' \(did you mean cnmt\?\)"),
+        ("xyzzy", r"unknown filter 'xyzzy' \(known: cnmt, none, ratio, paracrawl\)"),
+        ("xyzzy:max_len=3", r"unknown filter 'xyzzy:max_len=3' \("),
+        ("cnmt:max_len=3", r"filter 'cnmt' takes no parameters \(write cnmt\)"),
+        ("ratio:max_lne=3", r"no parameter 'max_lne' \(did you mean max_len\?\)"),
+        ("ratio:kind=ratio", r"no parameter 'kind' \(known: max_ratio, max_len, tgt_per_src\)"),
+        ("ratio:", r"no parameter '' \(known: "),
+        ("ratio:max_ratio=0.5", r"max_ratio: input should be greater than or equal to 1"),
+        ("ratio:max_len=many", r"max_len: input should be a valid integer"),
+        ("ratio:tgt_per_src=nan", r"tgt_per_src: input should be a finite number"),
+        ("ratio:max_ratio", r"max_ratio: input should be a valid number"),
+    ],
+)
+def test_what_names_no_filter_is_refused_in_one_line(name: str, message: str) -> None:
+    with pytest.raises(CorpusError, match=message) as caught:
+        kept_by(name, 1, 1)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "src_len", "tgt_len", "kept"),
+    [
+        ("", 10, 20, True),  # exactly twice
+        ("", 10, 21, False),
+        ("", 21, 10, False),
+        ("", 1, 3, False),  # short ones too, unlike cnmt
+        ("", 200, 150, True),
+        ("", 201, 150, False),
+        ("max_ratio=3,max_len=50", 10, 30, True),
+        ("max_ratio=3,max_len=50", 51, 50, False),
+        # About its own ratio: 16 Chinese tokens are to be expected of 10 English words.
+        ("tgt_per_src=1.6", 10, 32, True),
+        ("tgt_per_src=1.6", 10, 33, False),
+        ("tgt_per_src=1.6", 10, 8, True),
+        ("tgt_per_src=1.6", 10, 7, False),
+    ],
+)
+def test_the_ratio_filter_has_bounds_of_your_own(parameters: str, src_len: int, tgt_len: int, kept: bool) -> None:
+    assert kept_by(f"ratio:{parameters}" if parameters else "ratio", src_len, tgt_len) is kept
+    given = {key: float(value) for key, value in (part.split("=") for part in parameters.split(",") if part)}
+    if "max_len" in given:
+        given["max_len"] = int(given["max_len"])
+    from_a_scenario = RatioFilter.model_validate({"kind": "ratio", **given})
+    assert keep(from_a_scenario, *(np.array([n]) for n in (src_len, tgt_len, 1)))[0].tolist() == [kept]
+    assert from_a_scenario.filter().name == filter_named(f"ratio:{parameters}" if parameters else "ratio").name
+
+
+def test_what_a_filter_was_set_to_is_told_with_what_it_dropped() -> None:
+    _, dropped = keep("ratio:max_ratio=1.5", np.array([10, 10]), np.array([10, 16]), np.array([3, 4]))
+    assert (
+        str(dropped) == "ratio max_ratio=1.5 max_len=200 tgt_per_src=1: 7 pairs read, 4 dropped (empty 0, too_long 0, ratio 4)"
+    )
+
+
+def test_rules_on_lines_cannot_be_asked_of_lengths_alone() -> None:
+    message = (
+        r"filter paracrawl looks at the text, and a table holds lengths alone \(filter the text, or take cnmt, none, ratio\)"
+    )
+    with pytest.raises(CorpusError, match=message):
+        kept_by("paracrawl", 1, 1)
+
+
+@pytest.mark.parametrize("name", FILTERS)
+def test_every_filter_drops_empty_sides(name: str) -> None:
+    """A request without a token is none."""
+    for pair in ((0, 3), (3, 0)):
+        kept, dropped = keep(name, *(np.array([n]) for n in (*pair, 5)), rejected_before={})
+        assert not kept.any() and dropped.rejects["empty"] == 5
 
 
 def with_mismatched_pairs(table: LengthTable, seed: int) -> LengthTable:
@@ -93,5 +161,5 @@ def test_elsewhere_the_filter_still_helps(name: str) -> None:
     table = read_table(shipped.find("traces/lengths", name))
     harmed = with_mismatched_pairs(table, 0)
     slope = fit_lengths(table).len_slope
-    shifts = {f: abs(fit_lengths(filtered(harmed, f)).len_slope - slope) for f in FILTERS}
+    shifts = {f: abs(fit_lengths(filtered(harmed, f)).len_slope - slope) for f in ("none", "cnmt")}
     assert 0.5 < shifts["cnmt"] / shifts["none"] < 0.85
