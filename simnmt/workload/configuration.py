@@ -12,9 +12,11 @@ from simnmt import shipped
 from simnmt.configuration import Configuration
 from simnmt.workload.arrivals import Arrivals, BackToBack
 from simnmt.workload.corpus import read_corpus
-from simnmt.workload.counting import UNITS
+from simnmt.workload.counting import MODEL_PREFIX, UNITS
 from simnmt.workload.errors import nearest
-from simnmt.workload.filters import FILTERS
+from simnmt.workload.fertility import Fertility
+from simnmt.workload.filters import FILTERS, RatioFilter, keep
+from simnmt.workload.language_order import order_warning
 from simnmt.workload.length_table import LengthTable, read_table
 
 
@@ -40,56 +42,107 @@ def _at_name(name: str) -> str:
     return name
 
 
-Unit = Annotated[str, AfterValidator(_known_unit), Field(json_schema_extra={"enum": list(UNITS)})]
+UnitName = Annotated[str, AfterValidator(_known_unit), Field(json_schema_extra={"enum": list(UNITS)})]
 FilterName = Annotated[str, AfterValidator(_known_filter), Field(json_schema_extra={"enum": list(FILTERS)})]
 FilePath = Annotated[str, Field(min_length=1)]
 ShippedName = Annotated[str, AfterValidator(_at_name), Field(json_schema_extra={"pattern": "^@."})]
 
 
-class TableFile(Configuration):
+class SentencePieceUnit(Configuration):
+    """Lengths in the pieces of a sentencepiece model."""
+
+    sentencepiece: FilePath
+    """Path of the model, relative to the scenario file."""
+
+
+def _unit_form(value: Any) -> str:
+    return "unit_of_model" if isinstance(value, (dict, SentencePieceUnit)) else "unit_by_name"
+
+
+def _filter_form(value: Any) -> str:
+    return "filter_with_parameters" if isinstance(value, (dict, RatioFilter)) else "filter_by_name"
+
+
+# The tags stand in the location of pydantic's errors; they are no keys.
+Unit = Annotated[
+    Annotated[UnitName, Tag("unit_by_name")] | Annotated[SentencePieceUnit, Tag("unit_of_model")], Discriminator(_unit_form)
+]
+FilterConfiguration = Annotated[
+    Annotated[FilterName, Tag("filter_by_name")] | Annotated[RatioFilter, Tag("filter_with_parameters")],
+    Discriminator(_filter_form),
+]
+
+
+class _Lengths(Configuration):
+    """What may be said of any lengths from a file."""
+
+    fertility: Fertility | None = None
+    """Tokens of the device profiles' unit per token counted here, where the two units differ."""
+    expect_slope: Annotated[float, Field(gt=0.0, le=1000.0)] | None = None
+    """Target tokens per source token that you expect; left out, the shipped tables of the language pair tell. Lengths
+    that look as if source and target were swapped are warned of."""
+
+
+class TableFile(_Lengths):
     """Lengths from a table of joint counts, as `simnmt corpus table` writes it."""
 
     table: FilePath
-    """Path, relative to the scenario file."""
+    """`@name` of a shipped table, or a path, relative to the scenario file."""
+    filter: FilterConfiguration | None = None
+    """Which further pairs are dropped; only by rules that look at lengths alone."""
 
 
-class TextFiles(Configuration):
+class _Text(_Lengths):
+    """What may be said of any text."""
+
+    src_unit: Unit
+    """What a source length counts."""
+    tgt_unit: Unit
+    """What a target length counts."""
+    filter: FilterConfiguration = "cnmt"
+    """Which pairs are dropped."""
+
+
+class TextFiles(_Text):
     """Lengths from two text files, plain or gzip; line i of one is line i of the other, translated."""
 
     source: FilePath
     """Path, relative to the scenario file."""
     target: FilePath
     """Path, relative to the scenario file."""
-    src_unit: Unit
-    """What a source length counts."""
-    tgt_unit: Unit
-    """What a target length counts."""
-    filter: FilterName = "cnmt"
-    """Which pairs are dropped."""
 
 
-class TsvFile(Configuration):
+class TsvFile(_Text):
     """Lengths from one text file with two tab-separated columns, source and target; plain or gzip."""
 
     tsv: FilePath
     """Path, relative to the scenario file."""
-    src_unit: Unit
-    """What a source length counts."""
-    tgt_unit: Unit
-    """What a target length counts."""
-    filter: FilterName = "cnmt"
-    """Which pairs are dropped."""
+
+
+class JsonLinesFile(_Text):
+    """Lengths from JSON Lines, plain or gzip: an object a line that holds the two texts, or has them under `translation`."""
+
+    jsonl: FilePath
+    """Path, relative to the scenario file."""
+    src_key: Annotated[str, Field(min_length=1)]
+    """Key of the source text, such as `de`."""
+    tgt_key: Annotated[str, Field(min_length=1)]
+    """Key of the target text, such as `en`."""
+
+
+_FORMS = (
+    (TableFile, "table_file", ("table",)),
+    (TextFiles, "text_files", ("source", "target")),
+    (TsvFile, "tsv_file", ("tsv",)),
+    (JsonLinesFile, "json_lines_file", ("jsonl",)),
+)
 
 
 def _form(value: Any) -> str | None:
     """The tag of the form that a value means to have, so that complaints are about that form alone."""
     if isinstance(value, str):
         return "shipped_table"
-    for form, tag, keys in (
-        (TableFile, "table_file", ("table",)),
-        (TextFiles, "text_files", ("source", "target")),
-        (TsvFile, "tsv_file", ("tsv",)),
-    ):
+    for form, tag, keys in _FORMS:
         if isinstance(value, form) or (isinstance(value, dict) and any(key in value for key in keys)):
             return tag
     return None
@@ -99,16 +152,17 @@ LengthsConfiguration = Annotated[
     Annotated[ShippedName, Tag("shipped_table")]
     | Annotated[TableFile, Tag("table_file")]
     | Annotated[TextFiles, Tag("text_files")]
-    | Annotated[TsvFile, Tag("tsv_file")],
+    | Annotated[TsvFile, Tag("tsv_file")]
+    | Annotated[JsonLinesFile, Tag("json_lines_file")],
     Discriminator(
         _form,
         custom_error_type="no_lengths",
-        custom_error_message="expected the @name of a shipped table, or one of table, tsv, source and target",
+        custom_error_message="expected the @name of a shipped table, or one of table, tsv, jsonl, source and target",
     ),
 ]
 """Where lengths come from. The tags stand in the location of pydantic's errors; they are no keys."""
 
-Lengths = str | TableFile | TextFiles | TsvFile
+Lengths = str | TableFile | TextFiles | TsvFile | JsonLinesFile
 """A `LengthsConfiguration` once read."""
 
 
@@ -124,35 +178,95 @@ class WorkloadConfiguration(Configuration):
 
 
 def load_lengths(config: Lengths, base: Path) -> LengthTable:
-    """The table that a configuration names; relative paths start at the folder `base`.
+    """The table that a configuration names, in the units it is counted in; relative paths start at the folder `base`.
+
+    A stated fertility is not applied: only the device profiles say which unit is wanted (`fertility.in_units`).
 
     Raises `CorpusError` for a file's fault, `InputError` for an unknown `@name`.
     """
-    if isinstance(config, TextFiles):
-        source, target = input_paths(config, base)
-        return read_corpus(source, target, src_unit=config.src_unit, tgt_unit=config.tgt_unit, filter=config.filter)[0]
-    (path,) = input_paths(config, base)
-    if isinstance(config, TsvFile):
-        return read_corpus(path, src_unit=config.src_unit, tgt_unit=config.tgt_unit, filter=config.filter)[0]
-    return read_table(path)
+    if isinstance(config, str | TableFile):
+        table = read_table(_table_path(config if isinstance(config, str) else config.table, base))
+        return table if isinstance(config, str) else _filtered(table, config.filter)
+    source, *others = (base / getattr(config, key) for key in _file_keys(config))
+    return read_corpus(
+        source,
+        *others,
+        keys=(config.src_key, config.tgt_key) if isinstance(config, JsonLinesFile) else None,
+        src_unit=_asked(config.src_unit, base),
+        tgt_unit=_asked(config.tgt_unit, base),
+        filter=config.filter,
+    )[0]
+
+
+def lengths_warning(config: Lengths, table: LengthTable) -> str | None:
+    """One line where the lengths that `load_lengths` found look swapped or odd; None where all is well, and for `@names`."""
+    if isinstance(config, str):
+        return None
+    return order_warning(table, config.expect_slope)
+
+
+def fertility_of(config: Lengths) -> Fertility | None:
+    """What is stated of the fertility; None where nothing is, as for a bare `@name`."""
+    return None if isinstance(config, str) else config.fertility
 
 
 def input_paths(config: Lengths, base: Path) -> list[Path]:
-    """The files that `load_lengths` reads, in its order; a shipped one too.
+    """The files that `load_lengths` reads, in its order, models of units last; a shipped table too.
 
     Raises `InputError` for an unknown `@name`.
     """
-    if isinstance(config, str):
-        return [shipped.find("traces/lengths", config)]
-    return [base / getattr(config, key) for key in _path_keys(config)]
+    return list(named_inputs(config, base).values())
+
+
+def named_inputs(config: Lengths, base: Path) -> dict[str, Path]:
+    """The files that `load_lengths` reads, by the name each has: its `@name`, else its path.
+
+    Raises `InputError` for an unknown `@name`.
+    """
+    if isinstance(config, str | TableFile):
+        table = config if isinstance(config, str) else config.table
+        path = _table_path(table, base)
+        return {table if _is_shipped(table) else str(path): path}
+    files = [getattr(config, key) for key in _file_keys(config)]
+    files += [unit.sentencepiece for unit in (config.src_unit, config.tgt_unit) if isinstance(unit, SentencePieceUnit)]
+    return {str(base / file): base / file for file in files}
 
 
 def resolved(config: Lengths, base: Path) -> Lengths:
     """The same configuration with absolute paths; an `@name` stays, since it means the same everywhere."""
     if isinstance(config, str):
         return config
-    return config.model_copy(update={key: str((base / getattr(config, key)).resolve()) for key in _path_keys(config)})
+    changed: dict[str, object] = {}
+    for key in _file_keys(config):
+        file = getattr(config, key)
+        shipped_table = isinstance(config, TableFile) and _is_shipped(file)
+        changed[key] = file if shipped_table else str((base / file).resolve())
+    for key in ("src_unit", "tgt_unit"):
+        unit = getattr(config, key, None)
+        if isinstance(unit, SentencePieceUnit):
+            changed[key] = SentencePieceUnit(sentencepiece=str((base / unit.sentencepiece).resolve()))
+    return config.model_copy(update=changed)
 
 
-def _path_keys(config: TableFile | TextFiles | TsvFile) -> list[str]:
-    return [key for key in ("table", "source", "target", "tsv") if key in type(config).model_fields]
+def _file_keys(config: TableFile | TextFiles | TsvFile | JsonLinesFile) -> tuple[str, ...]:
+    return next(keys for form, _, keys in _FORMS if isinstance(config, form))
+
+
+def _is_shipped(table: str) -> bool:
+    return table.startswith("@")
+
+
+def _table_path(table: str, base: Path) -> Path:
+    return shipped.find("traces/lengths", table) if _is_shipped(table) else base / table
+
+
+def _asked(unit: str | SentencePieceUnit, base: Path) -> str:
+    """A unit as `read_corpus` takes it."""
+    return unit if isinstance(unit, str) else f"{MODEL_PREFIX}{base / unit.sentencepiece}"
+
+
+def _filtered(table: LengthTable, by: str | RatioFilter | None) -> LengthTable:
+    if by is None:
+        return table
+    kept, dropped = keep(by, table.src_len, table.tgt_len, table.count)
+    return table.only(kept, str(dropped))

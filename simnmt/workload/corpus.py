@@ -1,17 +1,20 @@
-"""Parallel text -> the joint counts of its lengths: two files line by line, or one with two columns."""
+"""Parallel text -> the joint counts of its lengths: two files line by line, one with two columns, or JSON Lines."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
-from simnmt.workload.counting import Count, counter
+from simnmt.workload.counting import unit_and_counter
 from simnmt.workload.errors import CorpusError
-from simnmt.workload.filters import Dropped, keep
+from simnmt.workload.filters import Dropped, RatioFilter, filter_named, keep
+from simnmt.workload.json_rows import json_pairs, refuse_as_columns
+from simnmt.workload.language_order import languages_in
 from simnmt.workload.length_table import LengthTable
 from simnmt.workload.text_lines import TextLines
 
@@ -19,76 +22,100 @@ FilePath = str | os.PathLike[str]
 
 
 def read_corpus(
-    source: str | os.PathLike[str],
-    target: str | os.PathLike[str] | None = None,
+    source: FilePath,
+    target: FilePath | None = None,
     *,
     src_unit: str,
     tgt_unit: str,
-    filter: str = "cnmt",  # noqa: A002 - the word of the scenario file
+    keys: tuple[str, str] | None = None,
+    filter: str | RatioFilter = "cnmt",  # noqa: A002 - the word of the scenario file
     name: str | None = None,
     origin: str | None = None,
 ) -> tuple[LengthTable, Dropped]:
     """Count the lengths of parallel text, drop outliers, and say how many went by which rule.
 
     `source` and `target`: two files of which line i is line i's translation; without `target`, `source` is
-    one file with two tab-separated columns (quotation marks mean nothing). UTF-8, plain or gzip. The lines
-    are counted as they pass; memory holds the distinct length pairs alone. `origin` becomes the table's
+    one file with two tab-separated columns (quotation marks mean nothing) or, with `keys`, one of JSON Lines with
+    the two texts under these keys. UTF-8, plain or gzip. The lines are counted as they pass; memory holds the distinct
+    length pairs alone. A unit is a name of `counting.UNITS` or `sentencepiece:PATH`. `origin` becomes the table's
     `source`; both default to the files' names.
 
     Raises `CorpusError` for files that cannot be read or decoded, unequal line counts, a line without exactly
-    two columns, an empty corpus, nothing left behind the filter, and an unknown unit or filter.
+    two columns or without two texts, an empty corpus, nothing left behind the filter, and an unknown unit or filter.
     """
-    count_src, count_tgt = counter(src_unit), counter(tgt_unit)
-    keep(filter, *(np.empty(0, dtype=np.int64),) * 3)  # an unknown filter's name is told before a long read
+    # What is unknown is told before a long read.
+    rules = filter_named(filter)
+    (src_name, count_src), (tgt_name, count_tgt) = unit_and_counter(src_unit), unit_and_counter(tgt_unit)
     files = [Path(source)] if target is None else [Path(source), Path(target)]
-    if target is None:
-        pairs = _count_columns(TextLines(source), count_src, count_tgt)
-    else:
-        pairs = _count_files(TextLines(source), TextLines(target), count_src, count_tgt)
-    if not pairs:
+    if target is not None and keys is not None:
+        raise CorpusError("keys are for one file of JSON Lines, not for two files", remedy="leave one of them out")
+    texts = _texts(files, keys)
+    rejects: dict[str, int] = {}
+    kept_texts = rules.passed(texts, rejects) if rules.text_rules else texts
+    pairs = Counter((count_src(src), count_tgt(tgt)) for src, tgt in kept_texts)
+    if not pairs and not rejects:
         raise CorpusError("the corpus is empty", path=source, remedy="give a file with one sentence a line")
 
-    lengths = np.array(list(pairs), dtype=np.int64)
+    lengths = np.array(list(pairs), dtype=np.int64).reshape(-1, 2)
     count = np.array(list(pairs.values()), dtype=np.int64)
-    kept, dropped = keep(filter, lengths[:, 0], lengths[:, 1], count)
+    kept, dropped = keep(rules, lengths[:, 0], lengths[:, 1], count, rejects)
     if not kept.any():
         remedy = "check that line i of both sides belongs together and that each side's unit fits its language"
         raise CorpusError(f"no pair is left, filter {dropped}", path=source, remedy=remedy)
+    name = name or "-".join(keys or [_bare(file) for file in files])
+    languages = _languages(files, keys)
     table = LengthTable.of_pairs(
-        name or "-".join(_bare(file) for file in files),
+        name,
         origin or " and ".join(file.name for file in files),
-        src_unit,
-        tgt_unit,
+        src_name,
+        tgt_name,
         lengths[kept, 0],
         lengths[kept, 1],
         count[kept],
         str(dropped),
+        languages if languages != languages_in(name) else "",
     )
     return table, dropped
 
 
-def _count_files(source: TextLines, target: TextLines, count_src: Count, count_tgt: Count) -> Counter[tuple[int, int]]:
-    src_lengths: Iterable[int] = map(count_src, source)
-    pairs = Counter(zip(src_lengths, map(count_tgt, target), strict=False))
+def _texts(files: list[Path], keys: tuple[str, str] | None) -> Iterator[tuple[str, str]]:
+    if len(files) == 2:
+        return _of_files(*map(TextLines, files))
+    lines = TextLines(files[0])
+    return json_pairs(lines, *keys) if keys else _of_columns(lines)
+
+
+def _of_files(source: TextLines, target: TextLines) -> Iterator[tuple[str, str]]:
+    yield from zip(source, target, strict=False)
     src_lines, tgt_lines = source.drain(), target.drain()
     if src_lines != tgt_lines:
         what = f"{src_lines} lines, but {target.path} has {tgt_lines}"
         raise CorpusError(what, path=source.path, remedy="give two files of which line i is line i's translation")
-    return pairs
 
 
-def _count_columns(lines: TextLines, count_src: Count, count_tgt: Count) -> Counter[tuple[int, int]]:
-    pairs: Counter[tuple[int, int]] = Counter()
+def _of_columns(lines: TextLines) -> Iterator[tuple[str, str]]:
     for text in lines:
         columns = text.split("\t")
         if len(columns) != 2:
+            if lines.read == 1 and text.startswith("{"):
+                refuse_as_columns(lines, text)
             found = "1 column" if len(columns) == 1 else f"{len(columns)} columns"
             remedy = "put one tab between source and target, e.g. with cut -f1,2; of two files name both"
             raise lines.fault(f"{found}, not 2", remedy=remedy)
-        pairs[count_src(columns[0]), count_tgt(columns[1])] += 1
-    return pairs
+        yield columns[0], columns[1]
 
 
 def _bare(file: Path) -> str:
     """The file's name less its endings: de of de.txt.gz."""
     return file.name.removesuffix(".gz").rsplit(".", 1)[0] or file.name
+
+
+def _languages(files: list[Path], keys: tuple[str, str] | None) -> str:
+    """`de-en` where the keys or the files' names tell the languages, else nothing."""
+    if keys:
+        found = [re.fullmatch("([a-z]{2})([_-].*)?", key) for key in keys]
+    else:
+        names = [file.name.lower().removesuffix(".gz").removesuffix(".txt") for file in files]
+        found = [re.fullmatch(r"(?:.*[._-])?([a-z]{2})", name) for name in names]
+    codes = [match[1] for match in found if match]
+    return "-".join(codes) if len(codes) == 2 else ""

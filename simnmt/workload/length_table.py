@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simnmt import streams
 from simnmt.files import written_whole
-from simnmt.workload.counting import counter
+from simnmt.workload.counting import checked
 from simnmt.workload.errors import CorpusError
 from simnmt.workload.text_lines import TextLines
 
@@ -23,7 +24,8 @@ MAX_PAIRS = 10**9 - 1
 
 _TITLE = "# simnmt length table, version "
 _COLUMNS = "src_len,tgt_len,count"
-_KEYS = ("name", "source", "src_unit", "tgt_unit", "filtered")
+_KEYS = ("name", "source", "languages", "src_unit", "tgt_unit", "filtered")
+_OMITTED_EMPTY = ("languages",)
 _REMEDY = "write it with `simnmt corpus table`"
 
 
@@ -39,7 +41,7 @@ class LengthTable:
     source: str
     """Where the text came from, and its licence; one line."""
     src_unit: str
-    """What `src_len` counts, one of `counting.UNITS`."""
+    """What `src_len` counts: one of `counting.UNITS`, a sentencepiece model, or another unit by its name."""
     tgt_unit: str
     src_len: IntArray
     """Tokens, at least 1."""
@@ -49,10 +51,12 @@ class LengthTable:
     """Pairs, at least 1."""
     filtered: str = ""
     """The filter that was applied and what it dropped; empty where that is unknown."""
+    languages: str = ""
+    """Source and target language, such as `de-en`; empty where unknown, or where the name begins with them."""
 
     def __post_init__(self) -> None:
-        """Raises `CorpusError` for columns that are no table, and for an unknown unit."""
-        counter(self.src_unit), counter(self.tgt_unit)
+        """Raises `CorpusError` for columns that are no table, and for what is no unit."""
+        checked(self.src_unit), checked(self.tgt_unit)
         for column in ("src_len", "tgt_len", "count"):
             values = np.array(getattr(self, column), dtype=np.int64)
             values.setflags(write=False)
@@ -85,13 +89,14 @@ class LengthTable:
         tgt_len: ArrayLike,
         count: ArrayLike = 1,
         filtered: str = "",
+        languages: str = "",
     ) -> LengthTable:
         """The table of pairs in any order, equal ones added up; `count` broadcasts over the pairs."""
         src, tgt, times = np.broadcast_arrays(*(np.asarray(x, dtype=np.int64) for x in (src_len, tgt_len, count)))
         pairs, row = np.unique(np.stack([src.ravel(), tgt.ravel()], axis=1), axis=0, return_inverse=True)
         total = np.zeros(len(pairs), dtype=np.int64)
         np.add.at(total, row.ravel(), times.ravel())
-        return cls(name, source, src_unit, tgt_unit, pairs[:, 0], pairs[:, 1], total, filtered)
+        return cls(name, source, src_unit, tgt_unit, pairs[:, 0], pairs[:, 1], total, filtered, languages)
 
     @property
     def pairs(self) -> int:
@@ -146,10 +151,54 @@ class LengthTable:
         row = np.searchsorted(np.cumsum(self.count), (uniform * self.pairs).astype(np.int64), side="right")
         return self.src_len[row], self.tgt_len[row]
 
+    def with_fertility(self, src: float, tgt: float, src_unit: str, tgt_unit: str) -> LengthTable:
+        """The table in other units, of which a token of this table's makes `src` and `tgt` on average.
+
+        Each pair's lengths are multiplied and split between the whole numbers below and above, so that the total of each
+        side is kept to within half a token; nothing is drawn. No length falls below 1. What is lost is the spread:
+        sentences of like length in words differ in their pieces. `source` tells of it.
+
+        Raises `CorpusError` for a factor that is not positive and finite, and for what is no unit.
+        """
+        if not all(0.0 < factor < math.inf for factor in (src, tgt)):
+            raise CorpusError(f"fertility {src:g} / {tgt:g} is no pair of positive numbers", remedy="e.g. 1.3 and 1.5")
+        src_low, src_up = _split(self.src_len, src, self.count)
+        tgt_low, tgt_up = _split(self.tgt_len, tgt, self.count)
+        # The two roundings as independent of each other as whole counts allow.
+        both = src_up * tgt_up // self.count
+        parts = ((1, 1, both), (1, 0, src_up - both), (0, 1, tgt_up - both), (0, 0, self.count - src_up - tgt_up + both))
+        count = np.concatenate([part for _, _, part in parts])
+        src_len = np.concatenate([np.maximum(src_low + more, 1) for more, _, _ in parts])[count > 0]
+        tgt_len = np.concatenate([np.maximum(tgt_low + more, 1) for _, more, _ in parts])[count > 0]
+        told = (
+            f"{self.source}; lengths scaled from {self.src_unit} / {self.tgt_unit} by a stated fertility of {src:g} / {tgt:g}"
+        )
+        pairs = (src_len, tgt_len, count[count > 0])
+        return LengthTable.of_pairs(self.name, told, src_unit, tgt_unit, *pairs, self.filtered, self.languages)
+
+    def only(self, kept: NDArray[np.bool_], filtered: str) -> LengthTable:
+        """The pairs that a further filter keeps, of which `filtered` is told behind what was told before.
+
+        Raises `CorpusError` where none is kept.
+        """
+        if not kept.any():
+            remedy = "choose another filter, or another table"
+            raise CorpusError(f"length table {self.name}: no pair is left, filter {filtered}", remedy=remedy)
+        told = "; then ".join(filter(None, (self.filtered, filtered)))
+        return replace(self._with_count(np.where(kept, self.count, 0)), filtered=told)
+
     def _with_count(self, count: IntArray) -> LengthTable:
         occurs = count > 0
-        columns = (self.src_len[occurs], self.tgt_len[occurs], count[occurs])
-        return LengthTable(self.name, self.source, self.src_unit, self.tgt_unit, *columns, self.filtered)
+        return replace(self, src_len=self.src_len[occurs], tgt_len=self.tgt_len[occurs], count=count[occurs])
+
+
+def _split(own: IntArray, factor: float, count: IntArray) -> tuple[IntArray, IntArray]:
+    """(whole length below, how many of each row's `count` get one more), so that every prefix's total is kept."""
+    length = own.astype(np.float64) * factor
+    low = np.floor(length).astype(np.int64)
+    upto = np.floor(np.cumsum((length - low) * count) + 0.5).astype(np.int64)
+    # A sum's rounding error could ask for one more than there are.
+    return low, np.clip(np.diff(upto, prepend=0), 0, count)
 
 
 def write_table(path: str | os.PathLike[str], table: LengthTable) -> None:
@@ -157,7 +206,11 @@ def write_table(path: str | os.PathLike[str], table: LengthTable) -> None:
 
     Raises `CorpusError` where the file cannot be written.
     """
-    keys = [f"# {key}: {' '.join(getattr(table, key).split())}".rstrip() for key in _KEYS]
+    keys = [
+        f"# {key}: {' '.join(getattr(table, key).split())}".rstrip()
+        for key in _KEYS
+        if getattr(table, key) or key not in _OMITTED_EMPTY
+    ]
     rows = zip(table.src_len.tolist(), table.tgt_len.tolist(), table.count.tolist(), strict=True)
     text = "\n".join(
         [
@@ -208,6 +261,7 @@ def read_table(path: str | os.PathLike[str]) -> LengthTable:
             header["tgt_unit"],
             *columns,
             header.get("filtered", ""),
+            header.get("languages", ""),
         )
     except CorpusError as error:
         raise CorpusError(error.what, path=path, remedy=error.remedy) from None
@@ -231,7 +285,7 @@ def _read_header(lines: TextLines) -> dict[str, str]:
                 raise lines.fault(f"{key} is given twice", remedy="keep one of them")
             if key.endswith("_unit"):
                 try:
-                    counter(value)
+                    checked(value)
                 except CorpusError as error:
                     raise lines.fault(error.what, remedy=error.remedy or _REMEDY) from None
             header[key] = value

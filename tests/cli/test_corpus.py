@@ -46,10 +46,17 @@ def test_the_same_text_in_any_form_is_the_same_line(folder: Path, fit: Callable[
     columns = "".join(f"{a}\t{b}\n" for a, b in zip(source.splitlines(), target.splitlines(), strict=True))
     Path("ab.tsv").write_text(columns)
     Path("ab.tsv.gz").write_bytes(gzip.compress(columns.encode()))
+    rows = "".join(
+        json.dumps({"translation": {"de": a, "en": b}}) + "\n"
+        for a, b in zip(source.splitlines(), target.splitlines(), strict=True)
+    )
+    Path("ab.jsonl").write_text(rows)
+    Path("ab.jsonl.gz").write_bytes(gzip.compress(rows.encode()))
     plain = fit("news.de", "news.en")
     assert plain["pairs_kept"] == 80
     assert 0.8 < plain["len_slope"] < 1.1
     assert fit("a.gz", "b.gz") == fit("ab.tsv") == fit("ab.tsv.gz") == plain
+    assert fit("ab.jsonl", "--keys", "de:en") == fit("ab.jsonl.gz", "--keys", "de:en") == plain
 
 
 def test_units_and_filters_change_what_is_counted(folder: Path, fit: Callable[..., Any]) -> None:
@@ -73,6 +80,109 @@ def test_for_a_reader_the_same_in_words(folder: Path, simnmt: Callable[..., Any]
     assert f"R2 {found['pairs_r2']:.5f}" in said
     assert f"R2 {found['means_r2']:.5f}" in said
     assert "80 pairs read" in said
+
+
+def test_figure_3_is_printed_by_source_length(folder: Path, simnmt: Callable[..., Any], fit: Callable[..., Any]) -> None:
+    """Two targets for each source length, apart by as much as the source is long: the deviation grows with it."""
+    lengths = [1, 2, 3, 10, 12, 14, 40]
+    Path("a").write_text("".join("x " * n + "\n" for n in lengths for _ in (0, 1)))
+    Path("b").write_text("".join("y " * (2 * n + sign * n // 2) + "\n" for n in lengths for sign in (-1, 1)))
+    found = fit("a", "b")
+    assert [mean["src_len"] for mean in found["by_src_len"]] == lengths
+    ten = found["by_src_len"][3]
+    assert (ten["pairs"], ten["mean_tgt_len"], ten["sd_tgt_len"]) == (2, 20.0, pytest.approx(50**0.5))
+    assert ten["line_tgt_len"] == pytest.approx(10 * found["len_slope"] + found["len_offset"])
+    assert found["pair_error"]["power_exponent"] == pytest.approx(1.0, abs=0.2)
+    assert (found["pair_error"]["pairs"], found["pair_error"]["src_lengths"]) == (14, 7)
+
+    rows = [line.split() for line in simnmt("corpus", "fit", "a", "b").out.splitlines()]
+    assert ["10", "2", "20.00", "7.07", f"{ten['line_tgt_len']:.2f}", f"{ten['rmse_tgt_len']:.2f}"] in rows
+    assert [row[:5] for row in rows if row[1:2] == ["to"]] == [["12", "to", "14", "4", "26.00"]]
+    assert " ".join(rows[-1]).startswith("deviation of a pair from the line: ") and "14 pairs of 7 source lengths" in " ".join(
+        rows[-1]
+    )
+
+
+def test_the_rejects_of_every_rule_are_printed(folder: Path, simnmt: Callable[..., Any], fit: Callable[..., Any]) -> None:
+    Path("a").write_text("das ist gut so\nsiehe www.a.org dort drüben\nja\n")
+    Path("b").write_text("that is good so\nsee www.a.org over there\nyes\n")
+    said = simnmt("corpus", "fit", "a", "b", "--filter", "paracrawl").out
+    assert "paracrawl: 3 pairs read, 2 dropped (empty 0, " in said
+    assert "not_too_short 1, " in said and "no_urls 1, " in said
+    assert fit("a", "b", "--filter", "ratio:max_ratio=1.5")["filter"] == "ratio max_ratio=1.5 max_len=200 tgt_per_src=1"
+
+
+def test_languages_the_wrong_way_round_are_warned_of(folder: Path, simnmt: Callable[..., Any]) -> None:
+    """On standard error, since the figures are those of the files as they are."""
+    lengths = [5 + n % 30 for n in range(300)]
+    for name, ratio in (("a.fr", 0.92), ("a.en", 1.0), ("b.fr", 1.0), ("b.en", 0.92)):
+        Path(name).write_text("".join("w " * round(ratio * n) + "\n" for n in lengths))
+    for command in (("fit",), ("fit", "--json"), ("table",)):
+        done = simnmt("corpus", command[0], "a.fr", "a.en", *command[1:])
+        assert done.status == 0 and done.err.count("\n") == 1
+        assert done.err.startswith("simnmt: warning: source and target fr-en seem to be swapped: 1.09 target tokens per source")
+    for fine in (("b.fr", "b.en"), ("b.en", "b.fr"), ("news.de", "news.en"), ("a.fr", "a.en", "--expect-slope", "1.09")):
+        assert simnmt("corpus", "fit", *fine).err == ""
+    assert "swapped: 0.92 target" in simnmt("corpus", "fit", "b.fr", "b.en", "--expect-slope", "1.09").err
+    Path("zh").write_text("一二三四五六七八九十\n" * 40)
+    Path("en").write_text("one two three four five six\n" * 39 + "one\n")
+    assert "the filter dropped 98 % of the pairs" in simnmt("corpus", "fit", "en", "zh").err
+
+
+def test_lengths_in_pieces_of_a_model(folder: Path, simnmt: Callable[..., Any], fit: Callable[..., Any]) -> None:
+    sentencepiece = pytest.importorskip("sentencepiece", reason="the optional package sentencepiece is not installed")
+    text = ["one old house there", "ein altes Haus dort", "houses are old there"] * 9
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(text), model_prefix="tiny", vocab_size=30, hard_vocab_limit=False, minloglevel=2
+    )
+    for name in ("a", "b"):
+        Path(name).write_text("".join(f"{line}\n" for line in text))
+    found = fit("a", "b", "--unit", "word:sentencepiece:tiny.model")
+    assert found["src_unit"] == "word" and found["tgt_unit"].startswith("sentencepiece tiny ")
+    assert found["mean_tgt_len"] > found["mean_src_len"]
+    assert simnmt("corpus", "table", "a", "b", "--unit", "sentencepiece:tiny.model", "--out", "t.csv").status == 0
+    assert f"# src_unit: {found['tgt_unit']}\n" in Path("t.csv").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (
+            "rows.jsonl",
+            "rows.jsonl:1: a row of JSON Lines with texts under 'de', 'en', not of columns (name the keys of source and",
+        ),
+        ("rows.jsonl --keys de:fr", "rows.jsonl:1: no key 'fr'; texts stand under 'de', 'en' (name the keys of the two texts)"),
+        (
+            "rows.jsonl --keys de",
+            "Invalid value for --keys: give two keys with a colon between, e.g. de:en (see simnmt corpus fit",
+        ),
+        ("rows.jsonl --keys de:", "Invalid value for --keys: give two keys"),
+        ("news.de news.en --keys de:en", "keys are for one file of JSON Lines, not for two files (leave one of them out)"),
+        ("news.de news.en --unit word:wrod", "unknown unit 'wrod' (did you mean word?)"),
+        ("news.de news.en --unit sentencepiece:no.model", "no.model: no such file (check the path of the sentencepiece model)"),
+        ("news.de news.en --unit sentencepiece:news.de", "news.de: no sentencepiece model (give the .model file that its"),
+        (
+            "news.de news.en --filter ratio:max_ratio=0",
+            "filter 'ratio:max_ratio=0': max_ratio: input should be greater than or",
+        ),
+        ("news.de news.en --filter cnmt:max_len=9", "filter 'cnmt' takes no parameters (write cnmt)"),
+        ("news.de news.en --expect-slope 0", "Invalid value for '--expect-slope'"),
+        ("/dev/zero", "/dev/zero: a device, not a file (give a text file, or a pipe)"),
+        ("news.de /dev/zero", "/dev/zero: a device, not a file (give a text file, or a pipe)"),
+    ],
+)
+def test_what_cannot_be_read_is_told_in_one_line(
+    folder: Path, simnmt: Callable[..., Any], tree: Callable[..., Any], arguments: str, complaint: str
+) -> None:
+    if "sentencepiece:news" in arguments:
+        pytest.importorskip("sentencepiece", reason="the optional package sentencepiece is not installed")
+    Path("rows.jsonl").write_text('{"translation": {"de": "a", "en": "b"}}\n')
+    before = tree(folder)
+    for verb in ("fit", "table"):
+        done = simnmt("corpus", verb, *arguments.split())
+        assert (done.status, done.out) == (2, "")
+        assert done.err.startswith(f"simnmt: {complaint.replace('corpus fit', f'corpus {verb}')}") and done.err.count("\n") == 1
+    assert tree(folder) == before
 
 
 def test_where_no_line_is_known_none_is_made_up(folder: Path, simnmt: Callable[..., Any], fit: Callable[..., Any]) -> None:

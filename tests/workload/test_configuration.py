@@ -9,10 +9,20 @@ from pydantic import ValidationError
 
 from simnmt.errors import InputError
 from simnmt.workload.arrivals import BackToBack, Poisson
-from simnmt.workload.configuration import WorkloadConfiguration, input_paths, load_lengths, resolved
+from simnmt.workload.configuration import (
+    WorkloadConfiguration,
+    fertility_of,
+    input_paths,
+    lengths_warning,
+    load_lengths,
+    named_inputs,
+    resolved,
+)
 from simnmt.workload.errors import CorpusError
+from simnmt.workload.fertility import Fertility
 from simnmt.workload.length_table import LengthTable, write_table
 
+JSONL = {"jsonl": "rows.jsonl", "src_key": "de", "tgt_key": "en", "src_unit": "word", "tgt_unit": "word"}
 TEXT = {"source": "de.txt", "target": "en.txt", "src_unit": "word", "tgt_unit": "word"}
 TSV = {"tsv": "pairs.tsv", "src_unit": "word", "tgt_unit": "mixed", "filter": "none"}
 
@@ -26,6 +36,7 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "de.txt").write_text("ein Haus\nja\n")
     (tmp_path / "en.txt").write_text("one house\nyes it is so now and then\n")
     (tmp_path / "pairs.tsv").write_text("a b c\t你好\n")
+    (tmp_path / "rows.jsonl").write_text('{"translation": {"de": "ein Haus", "en": "one old house"}}\n')
     write_table(tmp_path / "t.csv", LengthTable.of_pairs("mine", "s", "word", "word", [3], [4], [5]))
     return tmp_path
 
@@ -45,6 +56,79 @@ def test_every_form_of_lengths_is_loaded(folder: Path) -> None:
     assert load_lengths(lengths_of({**TEXT, "filter": "none"}), folder).tgt_len.tolist() == [7, 2]
     tsv = load_lengths(lengths_of(TSV), folder)
     assert (tsv.src_len.tolist(), tsv.tgt_len.tolist(), tsv.tgt_unit) == ([3], [2], "mixed")
+    rows = load_lengths(lengths_of(JSONL), folder)
+    assert (rows.src_len.tolist(), rows.tgt_len.tolist(), rows.name) == ([2], [3], "de-en")
+    assert load_lengths(lengths_of({**JSONL, "src_key": "en", "tgt_key": "de"}), folder).src_len.tolist() == [3]
+    assert load_lengths(lengths_of({"table": "@de-en-news"}), folder).name == "de-en-news"
+
+
+def test_a_filter_may_have_parameters(folder: Path) -> None:
+    strict = {"kind": "ratio", "max_ratio": 1.2}
+    with pytest.raises(CorpusError, match=r"no pair is left, filter ratio max_ratio=1\.2 max_len=200 tgt_per_src=1: "):
+        load_lengths(lengths_of({**JSONL, "filter": strict}), folder)
+    assert load_lengths(lengths_of({**JSONL, "filter": {**strict, "tgt_per_src": 1.5}}), folder).pairs == 1
+    assert load_lengths(lengths_of({**JSONL, "filter": "ratio"}), folder).filtered.startswith("ratio max_ratio=2 ")
+
+
+def test_a_table_can_be_filtered_further_by_its_lengths(folder: Path) -> None:
+    shipped_table = load_lengths(lengths_of("@en-zh-docs"), folder)
+    config = lengths_of({"table": "@en-zh-docs", "filter": {"kind": "ratio", "tgt_per_src": 1.65, "max_len": 80}})
+    filtered = load_lengths(config, folder)
+    assert max(filtered.src_len.max(), filtered.tgt_len.max()) == 80 and filtered.pairs < shipped_table.pairs
+    assert filtered.filtered.startswith(
+        f"{shipped_table.filtered}; then ratio max_ratio=2 max_len=80 tgt_per_src=1.65: 74556 pairs"
+    )
+    with pytest.raises(CorpusError, match="filter paracrawl looks at the text, and a table holds lengths alone"):
+        load_lengths(lengths_of({"table": "@en-zh-docs", "filter": "paracrawl"}), folder)
+
+
+def test_a_unit_may_be_a_model_beside_the_scenario(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    sentencepiece = pytest.importorskip("sentencepiece", reason="the optional package sentencepiece is not installed")
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["one old house", "ein altes Haus"] * 9),
+        model_prefix=str(folder / "tiny"),
+        vocab_size=25,
+        hard_vocab_limit=False,
+        minloglevel=2,
+    )
+    config = lengths_of({**TEXT, "src_unit": {"sentencepiece": "tiny.model"}})
+    assert input_paths(config, folder) == [folder / "de.txt", folder / "en.txt", folder / "tiny.model"]
+    table = load_lengths(config, folder)
+    assert table.src_unit.startswith("sentencepiece tiny ") and table.tgt_unit == "word"
+    assert table.src_len.min() > 2  # "ein Haus" in pieces
+    absolute = resolved(config, folder)
+    assert absolute.src_unit.sentencepiece == str(folder.resolve() / "tiny.model")
+    assert load_lengths(absolute, tmp_path_factory.getbasetemp()).src_unit == table.src_unit
+    assert lengths_of(absolute.model_dump()) == absolute
+    with pytest.raises(CorpusError, match=r"none\.model: no such file"):
+        load_lengths(lengths_of({**TEXT, "tgt_unit": {"sentencepiece": "none.model"}}), folder)
+
+
+def test_what_is_stated_beside_the_lengths_is_handed_on(folder: Path) -> None:
+    assert fertility_of(lengths_of("@de-en-news")) is None is fertility_of(lengths_of(TEXT))
+    stated = lengths_of({"table": "@de-en-news", "fertility": {"src": 1.3, "tgt": 1.5}})
+    assert fertility_of(stated) == Fertility(src=1.3, tgt=1.5)
+    # Only the device profiles say which unit is wanted, so nothing is scaled yet.
+    assert load_lengths(stated, folder).mean_src_len == load_lengths(lengths_of("@de-en-news"), folder).mean_src_len
+
+
+def test_lengths_that_look_swapped_are_warned_of(folder: Path) -> None:
+    (folder / "fr.txt").write_text("a b c d e f g h i j\n" * 40)
+    (folder / "en.txt").write_text("a b c d e f g h i\n" * 40)
+    right = {**TEXT, "source": "fr.txt"}
+    wrong = {**right, "source": "en.txt", "target": "fr.txt"}
+
+    def warning(value: dict[str, object]) -> str | None:
+        config = lengths_of(value)
+        return lengths_warning(config, load_lengths(config, folder))
+
+    assert warning(right) is None
+    assert warning(wrong) is None  # names and contents agree: English to French
+    assert "seem to be swapped" in (warning({**wrong, "expect_slope": 0.9}) or "")
+    for link, file in (("x.fr", "en.txt"), ("x.en", "fr.txt")):
+        (folder / link).symlink_to(folder / file)
+    assert "fr-en seem to be swapped" in (warning({**right, "source": "x.fr", "target": "x.en"}) or "")
+    assert lengths_warning("@de-en-news", load_lengths("@de-en-news", folder)) is None
 
 
 def test_the_files_read_are_known(folder: Path) -> None:
@@ -53,11 +137,16 @@ def test_the_files_read_are_known(folder: Path) -> None:
     assert input_paths(lengths_of({"table": "t.csv"}), folder) == [folder / "t.csv"]
     (shipped,) = input_paths(lengths_of("@fr-en-docs"), folder)
     assert shipped.is_file() and shipped.name == "fr-en-docs.csv"
+    assert named_inputs(lengths_of({"table": "@fr-en-docs"}), folder) == {"@fr-en-docs": shipped}
+    assert named_inputs(lengths_of("@fr-en-docs"), folder) == {"@fr-en-docs": shipped}
+    assert named_inputs(lengths_of(JSONL), folder) == {str(folder / "rows.jsonl"): folder / "rows.jsonl"}
+    # Of the others only a table is looked up among the shipped ones.
+    assert input_paths(lengths_of({**TSV, "tsv": "@fr-en-docs"}), folder) == [folder / "@fr-en-docs"]
 
 
 def test_resolved_paths_mean_the_same_from_elsewhere(folder: Path) -> None:
     elsewhere = folder / "not" / "here"
-    for value in (TEXT, TSV, {"table": "./t.csv"}, "@de-en-news"):
+    for value in (TEXT, TSV, JSONL, {"table": "./t.csv"}, {"table": "@de-en-news", "fertility": {"src": 2}}, "@de-en-news"):
         config = lengths_of(value)
         absolute = resolved(config, folder)
         assert load_lengths(absolute, elsewhere).pairs == load_lengths(config, folder).pairs
@@ -72,7 +161,7 @@ def test_resolved_paths_mean_the_same_from_elsewhere(folder: Path) -> None:
     [
         ("de-en-news", (), r"de-en-news is no @name of a shipped length table"),
         ("@", (), r"@ is no @name of a shipped length table"),
-        (7, (), r"expected the @name of a shipped table, or one of table, tsv, source and target"),
+        (7, (), r"expected the @name of a shipped table, or one of table, tsv, jsonl, source and target"),
         ({}, (), r"expected the @name of a shipped table"),
         ({"tabel": "t.csv"}, (), r"expected the @name of a shipped table"),
         ({"table": 3}, ("table",), r"valid string"),
@@ -80,6 +169,14 @@ def test_resolved_paths_mean_the_same_from_elsewhere(folder: Path) -> None:
         ({"table": "t.csv", "src_unit": "word"}, ("src_unit",), r"Extra inputs are not permitted"),
         ({**TSV, "src_unit": "wrod"}, ("src_unit",), r"unknown unit wrod \(did you mean word\?\)"),
         ({**TSV, "filter": "cmnt"}, ("filter",), r"unknown filter cmnt \(did you mean cnmt\?\)"),
+        ({**TSV, "filter": {"kind": "ratio", "max_ratio": 0.5}}, ("filter", "max_ratio"), r"greater than or equal to 1"),
+        ({**TSV, "filter": {"kind": "cnmt"}}, ("filter", "kind"), r"Input should be 'ratio'"),
+        ({**TSV, "src_unit": {"sentencepeice": "m"}}, ("src_unit", "sentencepiece"), r"Field required"),
+        ({**TSV, "src_unit": 3}, ("src_unit",), r"valid string"),
+        ({**TSV, "fertility": {"src": 0}}, ("fertility", "src"), r"greater than 0"),
+        ({**TSV, "expect_slope": -1.0}, ("expect_slope",), r"greater than 0"),
+        ({k: v for k, v in JSONL.items() if k != "src_key"}, ("src_key",), r"Field required"),
+        ({**JSONL, "tgt_key": ""}, ("tgt_key",), r"at least 1 character"),
         ({"tsv": "a.tsv", "src_unit": "word"}, ("tgt_unit",), r"Field required"),
         ({k: v for k, v in TEXT.items() if k != "target"}, ("target",), r"Field required"),
         ({k: v for k, v in TEXT.items() if k != "source"}, ("source",), r"Field required"),
@@ -89,9 +186,11 @@ def test_what_lengths_cannot_be(value: object, where: tuple[str, ...], message: 
     """One complaint, about the form that was meant: not one per form that might have been."""
     with pytest.raises(ValidationError) as caught:
         lengths_of(value)
-    (error,) = caught.value.errors()
+    error, *others = caught.value.errors()
     assert re.search(message, error["msg"])
-    tags = {"shipped_table", "table_file", "text_files", "tsv_file"}
+    assert all(other["type"] == "extra_forbidden" for other in others)  # the unknown key that stands for a missing one
+    tags = {"shipped_table", "table_file", "text_files", "tsv_file", "json_lines_file", "unit_by_name", "unit_of_model"}
+    tags |= {"filter_by_name", "filter_with_parameters"}
     assert tuple(part for part in error["loc"] if part not in tags) == ("lengths", *where)
 
 
@@ -117,7 +216,7 @@ def test_the_schema_offers_the_names_that_are_known() -> None:
     text = json.dumps(WorkloadConfiguration.model_json_schema())
     for fragment in (
         '"enum": ["word", "mixed", "char"]',
-        '"enum": ["cnmt", "none"]',
+        '"enum": ["cnmt", "none", "ratio", "paracrawl"]',
         '"pattern": "^@."',
         '"poisson"',
     ):

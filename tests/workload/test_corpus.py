@@ -16,6 +16,7 @@ from simnmt.workload.corpus import read_corpus
 from simnmt.workload.errors import CorpusError
 from simnmt.workload.filters import Dropped
 from simnmt.workload.length_table import LengthTable
+from simnmt.workload.text_lines import MAX_LINE_BYTES
 
 GERMAN = "das Haus ist alt\nja\n\nwir sehen den alten Mann\nja"
 ENGLISH = "the house is old\nyes\nempty\nwe see the old man\nindeed so\n"
@@ -167,6 +168,53 @@ def test_a_missing_file_and_a_folder_are_named(tmp_path: Path) -> None:
         read(tmp_path, good)
 
 
+@pytest.mark.parametrize("device", ["/dev/zero", "/dev/random", "/dev/null", "/dev/tty"])
+def test_a_device_is_refused_at_once(tmp_path: Path, device: str) -> None:
+    """Some never end."""
+    if not Path(device).exists():
+        pytest.skip(f"the system has no {device}")
+    with pytest.raises(CorpusError, match=rf"^{device}: a device, not a file \(give a text file, or a pipe\)"):
+        read(Path(device))
+    (tmp_path / "link").symlink_to(device)
+    with pytest.raises(CorpusError, match="link: a device, not a file"):
+        read(written(tmp_path, "a.txt", "a\n"), tmp_path / "link")
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_a_line_without_end_is_refused(tmp_path: Path, pack: Callable[[bytes], bytes]) -> None:
+    """A gigabyte of blanks packs into a megabyte; the longest line that is read has the limit's length."""
+    longest = b"a\t" + b"b " * (MAX_LINE_BYTES // 2 - 2) + b"\n"
+    assert rows(read(written(tmp_path, "fits.tsv", pack(longest)), filter="none")[0])[0][:2] == (1, MAX_LINE_BYTES // 2 - 2)
+    path = written(tmp_path, "long.tsv", pack(b"a\tb\n" + b" " * 3 * MAX_LINE_BYTES))
+    with pytest.raises(CorpusError, match=r"long\.tsv:2: a line of more than 1,048,576 bytes \(give a text file"):
+        read(path)
+
+
+def test_the_languages_are_known_by_the_files_names(tmp_path: Path) -> None:
+    def languages(src: str, tgt: str, **options: str) -> tuple[str, str]:
+        table, _ = read(written(tmp_path, src, "a b\n"), written(tmp_path, tgt, "c d\n"), **options)
+        return table.name, table.languages
+
+    assert languages("news.de", "news.en") == ("news-news", "de-en")
+    assert languages("train.fr.gz", "train-en.txt") == ("train-train-en", "fr-en")
+    # Where the name tells, nothing is added to the file.
+    assert languages("de.txt", "en.txt") == ("de-en", "")
+    assert languages("de.txt", "en.txt", name="mine") == ("mine", "de-en")
+    assert languages("source.txt", "target.txt") == ("source-target", "")
+
+
+def test_rules_on_lines_and_on_lengths_are_told_together(tmp_path: Path) -> None:
+    """Booked by the first rule, those on lines first."""
+    text = "das ist gut so\tthat is good so\n\tx\nja\tyes\nsiehe www.a.org im Netz\tsee www.a.org on the web\n"
+    table, dropped = read(written(tmp_path, "a.tsv", text), filter="paracrawl")
+    assert rows(table) == [(4, 4, 1)]
+    assert (dropped.pairs_read, dropped.pairs_kept) == (4, 1)
+    assert {rule: count for rule, count in dropped.rejects.items() if count} == {"empty": 1, "not_too_short": 1, "no_urls": 1}
+    assert table.filtered == str(dropped) and "no_urls 1" in table.filtered
+    with pytest.raises(CorpusError, match=r"no pair is left, filter paracrawl: 1 pairs read, 1 dropped \(empty 0, "):
+        read(written(tmp_path, "b.tsv", "a b\tc\n"), filter="paracrawl")
+
+
 def test_an_unknown_unit_or_filter_is_told_before_reading(tmp_path: Path) -> None:
     missing = tmp_path / "never_opened.txt"
     with pytest.raises(CorpusError, match="unknown unit 'wrod'"):
@@ -175,11 +223,14 @@ def test_an_unknown_unit_or_filter_is_told_before_reading(tmp_path: Path) -> Non
         read(missing, missing, filter="all")
 
 
-def test_a_hundred_thousand_lines_take_seconds_at_most(tmp_path: Path) -> None:
-    generator = np.random.default_rng(1)
-    lines = [b"wort " * int(n) + b"\n" for n in generator.integers(1, 60, 100_000)]
-    source = written(tmp_path, "s.txt", b"".join(lines))
+@pytest.mark.parametrize(("name", "lines", "limit_s"), [("cnmt", 100_000, 3.0), ("paracrawl", 20_000, 3.0)])
+def test_a_hundred_thousand_lines_take_seconds_at_most(tmp_path: Path, name: str, lines: int, limit_s: float) -> None:
+    lengths = np.random.default_rng(1).integers(3, 60, lines)
+    source, target = (
+        written(tmp_path, file, b"".join(word * int(n) + b"\n" for n in lengths))
+        for file, word in (("s.txt", b"wort "), ("t.txt", b"word "))
+    )
     began = time.process_time()
-    table, _ = read(source, source)
-    assert table.pairs == 100_000
-    assert time.process_time() - began < 3.0  # about 0.3 on an idle machine
+    table, _ = read(source, target, filter=name)
+    assert table.pairs == lines
+    assert time.process_time() - began < limit_s  # 0.2 and 0.6 on an idle machine

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import pickle
 import re
 import time
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from simnmt.workload.errors import CorpusError
+from simnmt.workload.length_regression import fit_lengths
 from simnmt.workload.length_table import LengthTable, read_table, write_table
 
 
@@ -87,9 +89,93 @@ def test_columns_that_are_no_table_are_refused(src_len, tgt_len, count, what: st
         LengthTable("t", "s", "word", "word", *columns)
 
 
-def test_a_table_in_an_unknown_unit_is_refused() -> None:
-    with pytest.raises(CorpusError, match="unknown unit 'subword'"):
-        LengthTable.of_pairs("t", "s", "word", "subword", [1], [1])
+@pytest.mark.parametrize(
+    ("unit", "message"),
+    [
+        ("mixd", r"unknown unit 'mixd' \(did you mean mixed\?\)"),
+        ("words", r"unknown unit 'words' \(did you mean word\?\)"),
+        ("", r"'' is no name of a unit"),
+        ("two\nlines", r"'two\\nlines' is no name of a unit"),
+        ("x" * 101, r"is no name of a unit \(give a short text"),
+    ],
+)
+def test_what_is_no_unit_is_refused(unit: str, message: str) -> None:
+    with pytest.raises(CorpusError, match=message):
+        LengthTable.of_pairs("t", "s", "word", unit, [1], [1])
+
+
+def test_a_unit_that_nothing_here_counts_is_taken_as_it_is(tmp_path: Path) -> None:
+    """A device profile may be in the subwords of a model that is not at hand."""
+    for unit in ("subword", "sentencepiece opus-mt 0123abcd", "bpe 32k"):
+        write_table(tmp_path / "t.csv", LengthTable.of_pairs("t", "s", unit, "word", [1], [1]))
+        assert read_table(tmp_path / "t.csv").src_unit == unit
+
+
+# --- fertility ---
+
+
+factors = st.floats(0.3, 8.0, allow_nan=False)
+
+
+@given(tables, st.floats(1.0, 8.0), st.floats(1.0, 8.0))
+def test_a_fertility_keeps_the_pairs_and_the_total_of_each_side(table: LengthTable, src: float, tgt: float) -> None:
+    scaled = table.with_fertility(src, tgt, "subword", "piece")
+    assert scaled.pairs == table.pairs
+    for side, factor in (("src_len", src), ("tgt_len", tgt)):
+        total = getattr(scaled, side) @ scaled.count
+        assert abs(total - factor * (getattr(table, side) @ table.count)) <= 0.5 + 1e-6
+    assert (scaled.src_unit, scaled.tgt_unit, scaled.name) == ("subword", "piece", table.name)
+    assert "word / mixed" in scaled.source and f"{src:g} / {tgt:g}" in scaled.source
+
+
+@given(tables, factors, factors)
+def test_a_fertility_moves_each_length_to_a_whole_number_beside_its_multiple(
+    table: LengthTable, src: float, tgt: float
+) -> None:
+    scaled = table.with_fertility(src, tgt, "subword", "subword")
+    beside = set()
+    for n, m in counts(table):
+        for low, high in [(max(math.floor(n * src), 1), max(math.floor(m * tgt), 1))]:
+            beside |= {(low + a, high + b) for a in (0, 1) for b in (0, 1)}
+    assert set(counts(scaled)) <= beside
+    assert counts(table.with_fertility(src, tgt, "subword", "subword")) == counts(scaled)
+
+
+def test_a_fertility_of_one_changes_the_unit_alone() -> None:
+    table = table_of({(1, 2): 3, (4, 5): 6})
+    assert counts(table.with_fertility(1.0, 1.0, "subword", "subword")) == counts(table)
+
+
+def test_a_fertility_scales_the_line_with_it() -> None:
+    """Of M = g N + d in words comes t M = (t g / s) (s N) + t d in subwords."""
+    table = table_of({(n, 2 * n + 3): 100 for n in range(1, 60)})
+    line = fit_lengths(table.with_fertility(1.3, 1.7, "subword", "subword"))
+    assert line.len_slope == pytest.approx(2 * 1.7 / 1.3, rel=1e-3)
+    assert line.len_offset == pytest.approx(3 * 1.7, abs=0.05)
+
+
+def test_no_length_falls_below_one_token() -> None:
+    scaled = table_of({(1, 1): 10, (20, 20): 10}).with_fertility(0.2, 0.2, "subword", "subword")
+    assert counts(scaled) == {(1, 1): 10, (4, 4): 10}
+
+
+@pytest.mark.parametrize("factor", [0.0, -1.3, math.inf, math.nan])
+def test_a_fertility_that_is_none_is_refused(factor: float) -> None:
+    for factors in ((factor, 1.0), (1.0, factor)):
+        with pytest.raises(CorpusError, match=r"no pair of positive numbers \("):
+            table_of({(1, 1): 10}).with_fertility(*factors, "subword", "subword")
+
+
+# --- filters over a table ---
+
+
+def test_a_further_filter_is_told_behind_the_first() -> None:
+    table = LengthTable.of_pairs("t", "s", "word", "word", [1, 5], [1, 50], [3, 4], "none: 7 pairs read, 0 dropped (empty 0)")
+    left = table.only(np.array([True, False]), "second: 7 pairs read, 4 dropped (x 4)")
+    assert counts(left) == {(1, 1): 3}
+    assert left.filtered == "none: 7 pairs read, 0 dropped (empty 0); then second: 7 pairs read, 4 dropped (x 4)"
+    with pytest.raises(CorpusError, match=r"no pair is left, filter second \(choose another"):
+        table.only(np.array([False, False]), "second")
 
 
 # --- split ---
@@ -206,6 +292,15 @@ def test_the_form_of_a_file(tmp_path: Path) -> None:
     table = read_table(tmp_path / "t.csv")
     assert counts(table) == {(4, 9): 1, (7, 2): 3}
     assert (table.name, table.source, table.filtered) == ("de-en", "somewhere: with a colon, CC0", "")
+
+
+def test_the_languages_are_kept_where_they_are_known(tmp_path: Path) -> None:
+    table = LengthTable.of_pairs("t", "s", "word", "word", [1, 2], [1, 2], [5, 5], languages="de-en")
+    write_table(tmp_path / "t.csv", table)
+    again = read_table(tmp_path / "t.csv")
+    assert again.languages == "de-en" == again.split(0.5, 1)[0].languages == again.with_fertility(2, 2, "a", "a").languages
+    write_table(tmp_path / "t.csv", LengthTable.of_pairs("t", "s", "word", "word", [1], [1]))
+    assert "languages" not in (tmp_path / "t.csv").read_text() and read_table(tmp_path / "t.csv").languages == ""
 
 
 def test_a_source_of_several_lines_is_written_on_one(tmp_path: Path) -> None:

@@ -1,0 +1,107 @@
+"""Pairs of texts from JSON Lines: `{"translation": {"de": ..., "en": ...}}` or the two texts as keys of the row itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NoReturn
+
+from simnmt.workload.errors import nearest
+from simnmt.workload.text_lines import TextLines
+
+WRAPPER = "translation"
+"""The key under which Hugging Face's data sets keep a row's texts by language."""
+
+_SHOWN_KEYS = 12
+_ONE_A_LINE = "write one JSON object a line"
+
+
+def json_pairs(lines: TextLines, src_key: str, tgt_key: str) -> Iterator[tuple[str, str]]:
+    """(source, target) of each row, one JSON object a line; blank lines are passed over, other keys left alone.
+
+    The keys are looked up under `translation` where the row has that key with an object, else in the row.
+
+    Raises `CorpusError` with the line for what is no JSON object, for a missing key (naming those that are there),
+    and for a value that is no text.
+    """
+    for line in lines:
+        if not line.strip():
+            continue
+        row = _row(lines, line)
+        inner = row.get(WRAPPER)
+        if isinstance(inner, dict):
+            row = inner
+        try:
+            src, tgt = row[src_key], row[tgt_key]
+        except KeyError:
+            _refuse_keys(lines, row, src_key if src_key not in row else tgt_key)
+        if not (isinstance(src, str) and isinstance(tgt, str)):
+            key, value = (tgt_key, tgt) if isinstance(src, str) else (src_key, src)
+            raise lines.fault(f"{key} is {_kind(value)}, not a text", remedy="name two keys whose values are texts")
+        # JSON can spell half a character, which no text holds; only an escape can, so few lines need the look.
+        if "\\u" in line and _has_surrogate(src + tgt):
+            raise lines.fault("an escape that is half a character (\\ud800 to \\udfff)", remedy="write the file again as UTF-8")
+        yield src, tgt
+
+
+def text_keys(row: Mapping[str, Any]) -> list[str]:
+    """Keys of a row under which texts stand, those inside `translation` where it has that."""
+    inner = row.get(WRAPPER)
+    return [key for key, value in (inner if isinstance(inner, dict) else row).items() if isinstance(value, str)]
+
+
+def refuse_as_columns(lines: TextLines, line: str) -> NoReturn:
+    """Say of a first line that it is a row of JSON Lines, and which keys it has.
+
+    Raises `CorpusError`.
+    """
+    keys = text_keys(_row(lines, line))
+    under = f" with texts under {_listed(keys)}" if keys else ""
+    example = ":".join(keys[:2]) if len(keys) > 1 else "SRC:TGT"
+    remedy = f"name the keys of source and target: --keys {example}, in a scenario jsonl with src_key and tgt_key"
+    raise lines.fault(f"a row of JSON Lines{under}, not of columns", remedy=remedy)
+
+
+def _row(lines: TextLines, line: str) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    except json.JSONDecodeError as error:
+        whole = lines.read == 1 and line.strip() in ("[", "{")
+        remedy = "it looks like one JSON text over many lines: write it with jq -c" if whole else _ONE_A_LINE
+        raise lines.fault(f"no JSON: {error.msg}", column=error.colno, remedy=remedy) from None
+    except ValueError:  # a number of thousands of digits
+        raise lines.fault("no JSON that can be read: a number too long", remedy=_ONE_A_LINE) from None
+    except RecursionError:
+        raise lines.fault("nested too deeply to be a row", remedy=_ONE_A_LINE) from None
+    if not isinstance(row, dict):
+        remedy = "write each row on a line of its own, e.g. with jq -c '.[]'" if isinstance(row, list) else _ONE_A_LINE
+        raise lines.fault(f"{_kind(row)}, not an object with two texts", remedy=remedy)
+    return row
+
+
+def _refuse_keys(lines: TextLines, row: Mapping[str, Any], missing: str) -> NoReturn:
+    texts = text_keys(row)
+    if not texts:
+        raise lines.fault(f"no key {missing!r}, and no text under any other", remedy="name the keys of the two texts")
+    guess = nearest(missing, texts)
+    remedy = guess if guess.startswith("did you mean") else "name the keys of the two texts"
+    raise lines.fault(f"no key {missing!r}; texts stand under {_listed(texts)}", remedy=remedy)
+
+
+def _listed(keys: Sequence[str]) -> str:
+    shown = [repr(key if len(key) <= 40 else key[:37] + "...") for key in keys[:_SHOWN_KEYS]]
+    return ", ".join(shown) + (", ..." if len(keys) > _SHOWN_KEYS else "")
+
+
+def _kind(value: object) -> str:
+    """What a JSON value is, in words."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true or false"
+    kinds: dict[type, str] = {dict: "an object", list: "a list", str: "a text"}
+    return kinds.get(type(value), "a number")
+
+
+def _has_surrogate(text: str) -> bool:
+    return any("\ud800" <= char <= "\udfff" for char in text)

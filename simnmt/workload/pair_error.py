@@ -1,0 +1,102 @@
+"""How the error of the length line grows with the source length: long sentences are predicted worse.
+
+The line of C-NMT is fitted as if every pair erred alike. On real text the error about it grows with the source length,
+which is what a policy that weighs the output length as a distribution lives on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simnmt.workload.length_regression import LengthRegression
+from simnmt.workload.length_table import LengthTable
+
+FloatArray = NDArray[np.float64]
+
+_REACH = 8.0
+"""How far, in its logarithm, the deviation at either end may lie from the overall one: bounds where a few pairs fit exactly."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairErrorGrowth:
+    """Two forms of the standard deviation of M about the line, as functions of N, each fitted to all pairs.
+
+    Both by maximum likelihood of normal errors, so that a source length counts as much as it has pairs, and one that
+    occurs once still counts. They have two parameters each; the likelier one is the better description.
+    """
+
+    linear_sd_at_0: float
+    """Tokens."""
+    linear_sd_per_src_token: float
+    power_sd_at_1: float
+    """Tokens."""
+    power_exponent: float
+    """0: no growth; 0.5: as of independent words; 1: in proportion."""
+    better: str
+    """`linear` or `power`."""
+    log_likelihood_gain: float
+    """Of the better form over a deviation that does not grow; below 2 or so there is no growth to speak of."""
+    pairs: int
+    src_lengths: int
+    """Distinct source lengths."""
+
+    def sd(self, src_len: FloatArray) -> FloatArray:
+        """Standard deviation of the target length about the line, tokens, by the better form; shape of `src_len`."""
+        if self.better == "linear":
+            return self.linear_sd_at_0 + self.linear_sd_per_src_token * src_len
+        power: FloatArray = self.power_sd_at_1 * src_len**self.power_exponent
+        return power
+
+
+def fit_pair_error(table: LengthTable, line: LengthRegression) -> PairErrorGrowth | None:
+    """Fit both forms to the pairs' errors about the line; None where all sources have one length or no pair errs."""
+    weight = table.count.astype(np.float64)
+    squared = (table.tgt_len - (line.slope * table.src_len + line.offset)) ** 2
+    lengths, row = np.unique(table.src_len, return_inverse=True)
+    pairs = np.bincount(row, weight).astype(np.float64)
+    mean_square = np.bincount(row, weight * squared) / pairs
+    overall = math.sqrt(float(pairs @ mean_square / pairs.sum()))
+    # An error that is nothing but rounding has no growth.
+    if len(lengths) < 2 or overall < 1e-9 * max(table.mean_tgt_len, 1.0):
+        return None
+    place = ((lengths - lengths[0]) / (lengths[-1] - lengths[0])).astype(np.float64)
+    log_place = np.log(lengths / lengths[0]) / math.log(lengths[-1] / lengths[0])
+    (lin_first, lin_last), linear = _fit(lambda ends: (1 - place) * ends[0] + place * ends[1], pairs, mean_square, overall)
+    (pow_first, pow_last), power = _fit(
+        lambda ends: ends[0] ** (1 - log_place) * ends[1] ** log_place, pairs, mean_square, overall
+    )
+    slope = (lin_last - lin_first) / float(lengths[-1] - lengths[0])
+    exponent = math.log(pow_last / pow_first) / math.log(lengths[-1] / lengths[0])
+    constant = -float(pairs.sum()) * (math.log(overall) + 0.5)
+    return PairErrorGrowth(
+        linear_sd_at_0=lin_first - slope * float(lengths[0]),
+        linear_sd_per_src_token=slope,
+        power_sd_at_1=pow_first * float(lengths[0]) ** -exponent,
+        power_exponent=exponent,
+        better="linear" if linear >= power else "power",
+        log_likelihood_gain=max(linear, power) - constant,
+        pairs=table.pairs,
+        src_lengths=len(lengths),
+    )
+
+
+def _fit(
+    form: Callable[[FloatArray], FloatArray], pairs: FloatArray, mean_square: FloatArray, overall: float
+) -> tuple[tuple[float, float], float]:
+    """(deviation at the shortest and at the longest source length, log likelihood) of a form given by these two."""
+    from scipy.optimize import minimize
+
+    def cost(logs: FloatArray) -> float:
+        sd = form(np.exp(logs))
+        return float(pairs @ (np.log(sd) + 0.5 * mean_square / sd**2) / pairs.sum())
+
+    middle = math.log(overall)
+    bounds = [(middle - _REACH, middle + _REACH)] * 2
+    found = minimize(cost, np.array([middle - 0.1, middle + 0.1]), method="L-BFGS-B", bounds=bounds)
+    first, last = np.exp(found.x).tolist()
+    return (first, last), -float(found.fun) * float(pairs.sum())
