@@ -84,8 +84,10 @@ def granularity_s(time_s: Times) -> float:
     apart = apart[apart > 0]
     if not len(apart) or (len(time_s) - 1 - len(apart)) / len(time_s) < _SHARED:
         return 0.0
-    step = float(np.median(apart[apart < 1.5 * apart.min()]))
-    strays = np.abs(apart / step - np.round(apart / step)).max() > _GRID_SLACK
+    # The least distance alone would stray with the two times it is of.
+    steps = np.round(apart / np.median(apart[apart < 1.5 * apart.min()]))
+    step = float(apart.sum() / steps.sum())
+    strays = np.abs(apart / step - steps).max() > _GRID_SLACK
     return 0.0 if strays else float(f"{step:.4g}")
 
 

@@ -1,0 +1,36 @@
+"""The documentation's examples of arrivals are ones that a scenario may say, and there is one of every kind."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from pydantic import TypeAdapter
+from ruamel.yaml import YAML
+
+from simnmt.workload.arrivals import Arrivals, load_arrivals
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "arrivals.md"
+EXAMPLES = [
+    YAML(typ="safe").load(block)["arrivals"]
+    for block in re.findall(r"^```yaml\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.M | re.S)
+]
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example["kind"])
+def test_an_example_loads(tmp_path: Path, example: dict[str, Any]) -> None:
+    for name in ("azure.csv", "rates.csv"):
+        shutil.copy(Path(__file__).parent / "arrivals" / name, tmp_path)
+    process = load_arrivals(TypeAdapter(Arrivals).validate_python(example), tmp_path)
+    if process.discipline == "open":
+        assert process.mean_rate_rps == pytest.approx(2.5, rel=0.5)
+
+
+def test_there_is_one_of_every_kind() -> None:
+    kinds = {get_args(each.model_fields["kind"].annotation)[0] for each in get_args(get_args(Arrivals)[0])}
+    assert {example["kind"] for example in EXAMPLES} == kinds
+    for kind in kinds:
+        assert f"[`{kind}`](#" in PAGE.read_text(encoding="utf-8")
