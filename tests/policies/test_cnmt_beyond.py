@@ -1,0 +1,92 @@
+"""C-NMT with target lengths as a distribution: the percentile of a request's time, whichever way its plane leans."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simnmt import shipped
+from simnmt.costs import ExecutionPlane
+from simnmt.policies import CNmt, constant_length
+from simnmt.workload.length_distribution import LengthDistribution
+from simnmt.workload.length_table import read_table
+
+TABLE = read_table(shipped.find("traces/lengths", "fr-en-mixed"))
+DISTRIBUTION = LengthDistribution.of(TABLE)
+PERCENTILES = (lambda n: DISTRIBUTION.quantile(n, 0.05), lambda n: DISTRIBUTION.quantile(n, 0.95))
+SECONDS = st.floats(-0.02, 0.02)
+PLANE = st.builds(ExecutionPlane, st.floats(0.0, 0.01), SECONDS, st.floats(0.0, 0.5))
+
+
+def border_s(policy: CNmt, src_len: int) -> float:
+    """The transfer time at which the policy is indifferent between two targets; found by halving."""
+    decide = policy.prepare(np.array([src_len]))
+    low, high = 0.0, 10.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (low, middle) if decide(0, (0.0, middle)) == 0 else (middle, high)
+    return high
+
+
+@settings(max_examples=40)
+@given(PLANE, st.integers(1, 60))
+def test_the_p95_rule_reckons_with_the_95th_percentile_of_the_time_rising_or_falling_with_the_length(
+    plane: ExecutionPlane, src_len: int
+) -> None:
+    """The oracle: lengths drawn evenly from the whole distribution, put through the plane, and sorted."""
+    local = ExecutionPlane(0.0, 0.0, 5.0)
+    found_s = 5.0 - border_s(CNmt((local, plane), DISTRIBUTION.mean, PERCENTILES), src_len)
+    drawn = np.array([DISTRIBUTION.quantile(np.array([src_len]), q)[0] for q in (np.arange(300) + 0.5) / 300])
+    assert found_s == pytest.approx(np.quantile(plane.seconds(src_len, drawn), 0.95), abs=0.01 + 0.02 * abs(found_s))
+
+
+def test_two_devices_with_equal_means_and_unequal_tails_part_the_two_rules() -> None:
+    """The one is slow to begin with and the other per token: a careful sender takes the one that long outputs hurt less."""
+    src_len = np.array([20])
+    mean = float(DISTRIBUTION.mean(src_len)[0])
+    per_token, to_begin = ExecutionPlane(0.0, 0.010, 0.0), ExecutionPlane(0.0, 0.0, 0.010 * mean + 0.001)
+    by_mean = CNmt((per_token, to_begin), DISTRIBUTION.mean)
+    by_p95 = CNmt((per_token, to_begin), DISTRIBUTION.mean, PERCENTILES)
+    assert by_mean.prepare(src_len)(0, (0.0, 0.0)) == 0
+    assert by_p95.prepare(src_len)(0, (0.0, 0.0)) == 1
+
+
+def test_a_length_without_spread_makes_both_rules_one() -> None:
+    random = np.random.default_rng(1)
+    planes = [ExecutionPlane(*random.uniform(0.0, 0.01, 3)) for _ in range(3)]
+    length, src_len = constant_length(17.0), random.integers(1, 90, 500)
+    delay_s = random.uniform(0.0, 0.3, (500, 3)).tolist()
+    by_mean, by_p95 = (CNmt(planes, length, tails).prepare(src_len) for tails in (None, (length, length)))
+    assert [by_mean(k, delay_s[k]) for k in range(500)] == [by_p95(k, delay_s[k]) for k in range(500)]
+
+
+@pytest.mark.parametrize("percentiles", [None, PERCENTILES])
+def test_what_a_request_adds_to_a_queue_is_its_expected_time_whatever_the_rule_minimises(percentiles: object) -> None:
+    src_len = np.array([3, 30, 90])
+    planes = (ExecutionPlane(0.001, 0.008, 0.010), ExecutionPlane(0.0002, 0.002, 0.005))
+    policy = CNmt(planes, DISTRIBUTION.mean, percentiles)  # type: ignore[arg-type]
+    for plane, column in zip(planes, policy.execution_s(src_len), strict=True):
+        assert (column == plane.seconds(src_len, DISTRIBUTION.mean(src_len))).all()
+    assert (policy.predicted_tgt_len(src_len) == DISTRIBUTION.mean(src_len)).all()
+
+
+def test_minimising_the_percentile_gives_shorter_tails_and_longer_means() -> None:
+    """Over lengths that the rules did not see, each at its own aim, where two devices trade a start for a rate."""
+    fitted, other = TABLE.split(0.2, 1)
+    lengths = LengthDistribution.of(fitted)
+    planes = (ExecutionPlane(0.0, 0.010, 0.0), ExecutionPlane(0.0, 0.002, 0.16))
+    src_len, tgt_len = other.sample(1, 0, "requests", 100_000)
+    tails = (lambda n: lengths.quantile(n, 0.05), lambda n: lengths.quantile(n, 0.95))
+    times_s = np.stack([plane.seconds(src_len, tgt_len) for plane in planes])
+    taken_s = []
+    for rule in (CNmt(planes, lengths.mean), CNmt(planes, lengths.mean, tails)):
+        decide = rule.prepare(src_len)
+        target = np.array([decide(request, (0.0, 0.0)) for request in range(len(src_len))])
+        taken_s.append(times_s[target, np.arange(len(src_len))])
+    by_mean, by_p95 = taken_s
+    assert by_mean.mean() < by_p95.mean()
+    differ = by_mean != by_p95
+    assert 0.02 < differ.mean() < 0.5
+    assert np.quantile(by_mean[differ], 0.95) > np.quantile(by_p95[differ], 0.95)

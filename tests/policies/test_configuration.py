@@ -1,0 +1,88 @@
+"""What a scenario may say of a policy beyond the paper, in both forms, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jsonschema
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from simnmt.policies import ProbedEstimate, TransferEstimate
+from simnmt.policies.configuration import KINDS, CNmtPolicy, NaivePolicy, PolicyConfiguration, Probing, transfer_estimate
+
+POLICY: TypeAdapter[Any] = TypeAdapter(PolicyConfiguration)
+
+
+def test_left_out_everything_is_as_in_the_paper() -> None:
+    for kind in ("cnmt", "naive"):
+        policy = POLICY.validate_python({"kind": kind})
+        assert policy.transfer_estimate.kind == "last"
+        assert not policy.sees_backlog
+    assert (policy.kind, POLICY.validate_python({"kind": "cnmt"}).minimises) == ("naive", "mean")
+    estimate = transfer_estimate(policy.transfer_estimate, 0.25, lambda at_s: 9.0)
+    estimate.learn(0.125, 3.0)
+    assert type(estimate) is TransferEstimate
+    assert estimate.value_s == 0.125
+
+
+@pytest.mark.parametrize("kind", ["last", "smoothed", "probing"])
+def test_a_kind_alone_stands_for_its_mapping(kind: str) -> None:
+    short, long = ({"kind": "cnmt", "transfer_estimate": form} for form in (kind, {"kind": kind}))
+    assert POLICY.validate_python(short) == POLICY.validate_python(long)
+
+
+def test_the_estimate_is_built_as_it_was_configured() -> None:
+    smoothed = NaivePolicy.model_validate({"kind": "naive", "transfer_estimate": {"kind": "smoothed", "weight": 0.5}})
+    estimate = transfer_estimate(smoothed.transfer_estimate, 1.0, lambda at_s: 9.0)
+    estimate.learn(2.0, 1.0)
+    assert estimate.value_s == 1.5
+    probing = Probing(kind="probing", interval_s=10.0, weight=0.5)
+    probed = transfer_estimate(probing, 1.0, lambda at_s: 2.0)
+    assert isinstance(probed, ProbedEstimate)
+    probed.refresh(12.0)
+    assert (probed.value_s, probed.probes_sent) == (1.5, 1)
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ({"kind": "cnmt", "minimises": "p95"}, "lengths: distribution"),
+        ({"kind": "cnmt", "lengths": "distribution", "len_slope": 1.0}, "len_slope"),
+        ({"kind": "cnmt", "transfer_estimate": "newest"}, "last.*smoothed.*probing"),
+        ({"kind": "cnmt", "transfer_estimate": {"kind": "smoothed", "weight": 0.0}}, "greater than 0"),
+        ({"kind": "cnmt", "transfer_estimate": {"kind": "smoothed", "weight": 1.5}}, "less than or equal to 1"),
+        ({"kind": "cnmt", "transfer_estimate": {"kind": "probing", "interval_s": 0.0}}, "greater than or equal to 0.01"),
+        ({"kind": "cnmt", "transfer_estimate": {"kind": "last", "weight": 0.5}}, "not permitted"),
+        ({"kind": "edge", "sees_backlog": True}, "not permitted"),
+        ({"kind": "naive", "lengths": "distribution"}, "not permitted"),
+        ({"kind": "fixed"}, "Field required"),
+        ({"kind": "fixed", "device": ""}, "at least 1"),
+    ],
+)
+def test_what_contradicts_itself_is_refused(content: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ValidationError, match=complaint):
+        POLICY.validate_python(content)
+
+
+@pytest.mark.parametrize(
+    ("content", "allowed"),
+    [
+        ({"kind": "cnmt", "transfer_estimate": "probing"}, True),
+        ({"kind": "cnmt", "transfer_estimate": {"kind": "probing", "interval_s": 2}}, True),
+        ({"kind": "cnmt", "lengths": "distribution", "minimises": "p95", "sees_backlog": True}, True),
+        ({"kind": "fixed", "device": "gateway"}, True),
+        ({"kind": "cnmt", "transfer_estimate": "newest"}, False),
+        ({"kind": "cnmt", "transfer_estimate": {"kind": "probing", "weight": 2}}, False),
+        ({"kind": "cnmt", "transfer_estimate": {}}, False),
+    ],
+)
+def test_the_schema_for_editors_says_the_same(content: dict[str, Any], allowed: bool) -> None:
+    assert jsonschema.Draft202012Validator(POLICY.json_schema()).is_valid(content) == allowed
+    if allowed:
+        POLICY.validate_python(content)
+
+
+def test_every_kind_has_a_name_by_which_it_may_go() -> None:
+    assert sorted(KINDS) == sorted(POLICY.json_schema()["discriminator"]["mapping"])
+    assert CNmtPolicy.model_validate({"kind": "cnmt"}) == POLICY.validate_python({"kind": "cnmt"})
