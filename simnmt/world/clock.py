@@ -14,8 +14,8 @@ from typing import Any
 
 import simpy
 
-REACHES_SERVER, ARRIVAL = range(2)
-"""Kinds of event, in the order in which those of one moment happen."""
+REACHES_SERVER, ARRIVAL, ASKS = range(3)
+"""Kinds of event, in the order in which those of one moment happen. Each kind has numbers of its own."""
 
 
 class Event:

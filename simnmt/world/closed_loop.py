@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.world.clock import ARRIVAL, Clock, Event
+from simnmt.world.clock import ARRIVAL, ASKS, Clock, Event
 from simnmt.world.passage import Passages, Trail
 from simnmt.world.requests import Places, Requests, Route, Row
 
@@ -78,7 +78,7 @@ class ClosedLoop:
 
     def _will_ask(self, client: _Client, number: int, at_s: float) -> None:
         client.callbacks = (lambda _: self._ask(client, at_s),)
-        heappush(self._heap, (at_s, ARRIVAL, number, client))
+        heappush(self._heap, (at_s, ASKS, number, client))
 
     def _ask(self, client: _Client, now_s: float) -> None:
         if self._issued == len(self._requests):

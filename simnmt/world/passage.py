@@ -219,14 +219,17 @@ class Passages:
     def _true_wait_s(self, pool: Pool, target: int, request: int, row: Row, now_s: float) -> float:
         """How long the request will wait, unless a later one overtakes it on the uplink.
 
-        What is on the clock and bound for that tier is on its uplink, all of it; earlier requests, so a tie is theirs.
+        What is on the clock and bound for that tier is on its uplink, all of it; of those that reach it in one moment the
+        request of the lower number goes first.
         """
         execution = self._places.execution(target)
         entry_s = now_s + row[self._places.uplink(target)]
         ahead = sorted(
             (entry[0], entry[2], entry[3].row)
             for entry in self._clock.heap
-            if entry[0] <= entry_s and entry[1] == REACHES_SERVER and entry[3].callbacks is self._on_reaching[target - 1]
+            if entry[1] == REACHES_SERVER
+            and (entry[0], entry[2]) < (entry_s, request)
+            and entry[3].callbacks is self._on_reaching[target - 1]
         )
         entries = ((at_s, its_row[execution], earlier, its_row[1]) for at_s, earlier, its_row in ahead)
         return wait_s(pool, (entry_s, row[execution], request, row[1]), entries)

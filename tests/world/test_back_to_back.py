@@ -10,7 +10,8 @@ from simnmt.costs import ExecutionPlane
 from simnmt.network.rtt_series import RttSeries
 from simnmt.policies import CLOUD, GATEWAY, CNmt, Decide, Fixed, Oracle
 from simnmt.world.requests import Requests
-from simnmt.world.simulate import Trail, simulate
+from simnmt.world.simulate import Trail
+from tests.worlds import latency_s, link_of, run, two_devices
 
 PLANES = (ExecutionPlane(0.001, 0.008, 0.010), ExecutionPlane(0.0002, 0.002, 0.005))
 REQUESTS = 4_000
@@ -21,21 +22,16 @@ def world(seed: int = 1, rtt_s: NDArray[np.float64] | float | None = None) -> Re
     src_len, tgt_len = random.integers(1, 60, REQUESTS), random.integers(1, 60, REQUESTS)
     gateway_s, cloud_s = (plane.seconds(src_len, tgt_len) * random.lognormal(0, 0.1, REQUESTS) for plane in PLANES)
     rtt = np.broadcast_to(0.1 * random.lognormal(0, 0.15, REQUESTS) if rtt_s is None else rtt_s, REQUESTS)
-    return Requests(src_len, gateway_s, cloud_s, rtt / 2 + src_len * 16e-6, rtt / 2 + tgt_len * 8e-6)
+    return two_devices(src_len, gateway_s, cloud_s, rtt / 2 + src_len * 16e-6, rtt / 2 + tgt_len * 8e-6)
 
 
 def believes(block: Requests) -> Decide:
     return CNmt(PLANES, lambda src_len: src_len * 1.0).prepare(block.src_len)
 
 
-def latency_s(requests: Requests, trail: Trail) -> NDArray[np.float64]:
-    away_s = requests.cloud_s + requests.uplink_s + requests.downlink_s
-    return np.where(trail.target == CLOUD, away_s, requests.gateway_s)
-
-
 def test_the_sum_of_the_latencies_is_the_makespan() -> None:
     requests = world()
-    trail = simulate(requests, believes, initial_transfer_s=0.1)
+    trail = run(requests, believes, 0.1)
     total_s = latency_s(requests, trail)
     assert trail.arrival_s[-1] + total_s[-1] == pytest.approx(total_s.sum(), rel=1e-9)
     np.testing.assert_allclose(np.diff(trail.arrival_s), total_s[:-1], rtol=0, atol=1e-9)
@@ -49,31 +45,31 @@ def test_the_clock_ends_at_the_makespan(monkeypatch: pytest.MonkeyPatch) -> None
     from simnmt.world.clock import Clock
 
     ends_s = []
-    run = Clock.run
-    monkeypatch.setattr(Clock, "run", lambda clock: ends_s.append(run(clock)))
+    run_clock = Clock.run
+    monkeypatch.setattr(Clock, "run", lambda clock: ends_s.append(run_clock(clock)))
     requests = world()
-    trail = simulate(requests, believes, initial_transfer_s=0.1)
+    trail = run(requests, believes, 0.1)
     assert ends_s == [pytest.approx(latency_s(requests, trail).sum(), rel=1e-9)]
 
 
 def test_the_estimate_is_the_transfer_time_of_the_last_offloaded_request_and_grows_stale_meanwhile() -> None:
     requests = world()
-    trail = simulate(requests, believes, initial_transfer_s=0.1)
+    trail = run(requests, believes, 0.1)
     believed_s, measured_at_s = 0.1, 0.0
     for request in range(REQUESTS):
         assert trail.estimate_s[request] == believed_s
         assert trail.measured_at_s[request] == pytest.approx(measured_at_s, rel=1e-12)
         if trail.target[request] == CLOUD:
-            believed_s = requests.uplink_s[request] + requests.downlink_s[request]
-            measured_at_s = trail.arrival_s[request] + requests.cloud_s[request] + believed_s
+            believed_s = requests.uplink_s[0][request] + requests.downlink_s[0][request]
+            measured_at_s = trail.arrival_s[request] + requests.execution_s[CLOUD][request] + believed_s
 
 
 def test_on_a_constant_rtt_the_estimate_errs_by_the_payload_difference_at_most() -> None:
     """Two requests apart in length by 100 tokens at most: 1.6 ms up at 1 Mbit/s, 0.8 ms down at 2."""
     requests = world(rtt_s=0.1)
-    trail = simulate(requests, believes, initial_transfer_s=0.3)
+    trail = run(requests, believes, 0.3)
     first = int(np.flatnonzero(trail.target == CLOUD)[0])
-    present_s = requests.uplink_s + requests.downlink_s
+    present_s = requests.uplink_s[0] + requests.downlink_s[0]
     payload_s = present_s - 0.1
     error_s = np.abs(trail.estimate_s - present_s)
     assert (error_s[: first + 1] > 0.15).all()
@@ -87,9 +83,9 @@ def test_one_peak_can_lock_the_estimate_for_good() -> None:
     """A peak above every saving is believed for ever: all traffic stays local, so nothing measures anew (CNMT-11)."""
     requests = world(rtt_s=0.1)
     peak = REQUESTS // 2
-    peak += int(np.argmax(requests.gateway_s[peak:]))
-    requests.uplink_s[peak] += 5.0
-    trail = simulate(requests, believes, initial_transfer_s=0.1)
+    peak += int(np.argmax(requests.execution_s[GATEWAY][peak:]))
+    requests.uplink_s[0][peak] += 5.0
+    trail = run(requests, believes, 0.1)
     assert trail.target[peak] == CLOUD
     assert trail.target[:peak].mean() > 0.4
     assert not trail.target[peak + 1 :].any()
@@ -97,7 +93,7 @@ def test_one_peak_can_lock_the_estimate_for_good() -> None:
 
 
 def test_a_policy_that_keeps_everything_never_measures() -> None:
-    trail = simulate(world(), lambda block: Fixed(GATEWAY).prepare(block.src_len), initial_transfer_s=0.1)
+    trail = run(world(), lambda block: Fixed(GATEWAY).prepare(block.src_len), 0.1)
     assert (trail.estimate_s == 0.1).all()
     assert not trail.measured_at_s.any()
 
@@ -107,7 +103,7 @@ def test_the_oracle_is_handed_the_present_transfer_time() -> None:
     handed = []
 
     def watching(block: Requests) -> Decide:
-        decide = Oracle((block.gateway_s, block.cloud_s)).prepare(block.src_len)
+        decide = Oracle(block.execution_s).prepare(block.src_len)
 
         def watched(request: int, delay_s: object) -> int:
             handed.append(tuple(delay_s))  # type: ignore[arg-type]
@@ -115,8 +111,8 @@ def test_the_oracle_is_handed_the_present_transfer_time() -> None:
 
         return watched
 
-    simulate(requests, watching, initial_transfer_s=0.1, clairvoyant=True)
-    assert handed == [(0.0, transfer_s) for transfer_s in (requests.uplink_s + requests.downlink_s).tolist()]
+    run(requests, watching, 0.1, clairvoyant=True)
+    assert handed == [(0.0, transfer_s) for transfer_s in (requests.uplink_s[0] + requests.downlink_s[0]).tolist()]
 
 
 class TestOwnClock:
@@ -124,11 +120,11 @@ class TestOwnClock:
 
     SERIES = RttSeries("peak", "synthetic", "made up", np.array([0.0, 3.0]), np.array([10.0, 1.0]))
     # 10 s of RTT until 3 s, then 1 s. Here a request takes 4 s at the gateway, 2.5 s and the transfer in the cloud.
-    REQUESTS = Requests(np.array([1, 1, 1]), np.full(3, 4.0), np.full(3, 2.5), np.full(3, 0.125), np.full(3, 0.25))
+    REQUESTS = two_devices(np.array([1, 1, 1]), np.full(3, 4.0), np.full(3, 2.5), np.full(3, 0.125), np.full(3, 0.25))
 
     def run(self, target: list[int]) -> Trail:
         decide_for = lambda block: lambda request, delay_s: target[request]  # noqa: E731
-        return simulate(self.REQUESTS, decide_for, initial_transfer_s=9.0, present_rtt_s=self.SERIES.at_one)
+        return run(self.REQUESTS, decide_for, 9.0, route=link_of(self.REQUESTS, self.SERIES.at_one))
 
     def test_the_link_takes_its_payload_and_the_rtt_of_the_moment(self) -> None:
         trail = self.run([0, 1, 1])
@@ -141,20 +137,16 @@ class TestOwnClock:
     def test_there_a_slow_choice_can_dodge_a_peak_and_beat_the_oracle(self) -> None:
         """CNMT-02: why the default clock is one that no policy moves."""
         series = RttSeries("peak", "synthetic", "made up", np.array([0.0, 3.0, 100.0]), np.array([1.4, 0.1, 0.1]))
-        requests = Requests(np.array([1, 1]), np.array([4.0, 9.0]), np.array([1.0, 1.0]), np.zeros(2), np.zeros(2))
+        requests = two_devices(np.array([1, 1]), np.array([4.0, 9.0]), np.array([1.0, 1.0]), np.zeros(2), np.zeros(2))
 
         def total_s(decide_for: object, clairvoyant: bool) -> float:
-            trail = simulate(
-                requests,
-                decide_for,
-                initial_transfer_s=0.1,
-                clairvoyant=clairvoyant,
-                present_rtt_s=series.at_one,  # type: ignore[arg-type]
-            )
-            last_s = requests.cloud_s[1] + series.at_one(trail.arrival_s[1])
-            return float(trail.arrival_s[1] + (last_s if trail.target[1] == CLOUD else requests.gateway_s[1]))
+            route = link_of(requests, series.at_one)
+            trail = run(requests, decide_for, 0.1, clairvoyant=clairvoyant, route=route)  # type: ignore[arg-type]
+            here_s, there_s = (column[1] for column in requests.execution_s)
+            last_s = there_s + series.at_one(trail.arrival_s[1])
+            return float(trail.arrival_s[1] + (last_s if trail.target[1] == CLOUD else here_s))
 
-        oracle_s = total_s(lambda block: Oracle((block.gateway_s, block.cloud_s)).prepare(block.src_len), True)
+        oracle_s = total_s(lambda block: Oracle(block.execution_s).prepare(block.src_len), True)
         assert oracle_s == pytest.approx(2.4 + 2.4)
         dodging_s = total_s(lambda block: lambda request, delay_s: request, False)
         assert dodging_s == pytest.approx(4.0 + 1.1)
@@ -164,7 +156,7 @@ class TestOwnClock:
         random = np.random.default_rng(4)
         series = RttSeries("walk", "synthetic", "made up", np.arange(50) * 2.0, random.uniform(0.05, 0.3, 50))
         requests = world(rtt_s=0.0)
-        trail = simulate(requests, believes, initial_transfer_s=0.1, present_rtt_s=lambda now_s: series.at_one(begin_s + now_s))
+        trail = run(requests, believes, 0.1, route=link_of(requests, lambda now_s: series.at_one(begin_s + now_s)))
         rtt_s = np.where(trail.target == CLOUD, series.at(begin_s + trail.arrival_s), 0.0)
         np.testing.assert_allclose(np.diff(trail.arrival_s), (latency_s(requests, trail) + rtt_s)[:-1], rtol=0, atol=1e-9)
         assert 0.1 < trail.target.mean() < 0.9

@@ -8,22 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from simnmt.policies import CLOUD, Decide, Oracle
 from simnmt.world.requests import Requests
-from simnmt.world.simulate import Trail, simulate
-
-
-def columns(*rows: tuple[float, ...]) -> Requests:
-    """Requests from rows of (arrival, gateway, cloud, uplink, downlink), numbered in `src_len`."""
-    arrival_s, gateway_s, cloud_s, uplink_s, downlink_s = np.array(rows, np.float64).T
-    return Requests(np.arange(len(rows)), gateway_s, cloud_s, uplink_s, downlink_s, arrival_s)
-
-
-def latency_s(requests: Requests, trail: Trail) -> NDArray[np.float64]:
-    away_s = requests.cloud_s + requests.uplink_s + requests.downlink_s
-    return trail.queue_s + np.where(trail.target == CLOUD, away_s, requests.gateway_s)
+from simnmt.world.simulate import Trail
+from tests.worlds import columns, latency_s, run
 
 
 def handed(requests: Requests, target: Sequence[int], workers: int = 1) -> tuple[list[tuple[float, ...]], Trail]:
@@ -37,7 +26,7 @@ def handed(requests: Requests, target: Sequence[int], workers: int = 1) -> tuple
 
         return decide
 
-    return delays, simulate(requests, decide_for, initial_transfer_s=0.0, workers=workers, clairvoyant=True)
+    return delays, run(requests, decide_for, 0.0, workers=workers, clairvoyant=True)
 
 
 def test_true_delays_worked_by_hand() -> None:
@@ -86,12 +75,12 @@ def test_what_it_is_told_is_what_the_request_then_meets_unless_a_later_one_overt
     arrival_s = np.cumsum(gap_s)
     requests = columns(*zip(arrival_s, *times_s, strict=True))
     delays, trail = handed(requests, target.astype(int).tolist(), workers)
-    entry_s = arrival_s + requests.uplink_s
+    entry_s = arrival_s + requests.uplink_s[0]
     told_s = np.array(delays)[np.arange(len(rows)), trail.target]
     for request, goes in enumerate(target):
         met_s = trail.queue_s[request]
         if goes:
-            met_s += requests.uplink_s[request] + requests.downlink_s[request]
+            met_s += requests.uplink_s[0][request] + requests.downlink_s[0][request]
             later = (target[request + 1 :] == CLOUD) & (entry_s[request + 1 :] < entry_s[request])
             if later.any():
                 assert told_s[request] <= met_s
@@ -102,13 +91,13 @@ def test_what_it_is_told_is_what_the_request_then_meets_unless_a_later_one_overt
 def test_it_may_lose_to_a_policy_that_leaves_a_server_free_for_others() -> None:
     """Regret may be negative: the first request is 0.1 s better off at the gateway, and costs the second a second there."""
     requests = columns((0.0, 1.0, 0.9, 0.1, 0.1), (0.0, 1.0, 50.0, 0.1, 0.1))
-    runs: dict[str, tuple[Callable[[Requests], Decide], bool]] = {
-        "oracle": (lambda block: Oracle((block.gateway_s, block.cloud_s)).prepare(block.src_len), True),
+    policies: dict[str, tuple[Callable[[Requests], Decide], bool]] = {
+        "oracle": (lambda block: Oracle(block.execution_s).prepare(block.src_len), True),
         "generous": (lambda block: lambda request, delay_s: 1 - request, False),
     }
     total_s = {}
-    for name, (decide_for, clairvoyant) in runs.items():
-        trail = simulate(requests, decide_for, initial_transfer_s=0.2, clairvoyant=clairvoyant)
+    for name, (decide_for, clairvoyant) in policies.items():
+        trail = run(requests, decide_for, 0.2, clairvoyant=clairvoyant)
         total_s[name] = latency_s(requests, trail).sum()
     assert total_s == {"oracle": pytest.approx(1.0 + 2.0), "generous": pytest.approx(1.1 + 1.0)}
 

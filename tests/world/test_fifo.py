@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simnmt.world.fifo import FifoServer
+from simnmt.world.pools import Entry, OneServer, wait_s
 
 EIGHTHS = st.integers(0, 40).map(lambda eighths: eighths / 8)
 
@@ -20,7 +21,7 @@ def test_each_request_takes_the_worker_that_is_free_first(workers: int, rows: li
         start_s = max(free_at_s[worker], entry_s)
         free_at_s[worker] = start_s + service_s
         assert server.serve(entry_s, service_s) == start_s
-        assert server.wait_s(entry_s, ()) == max(min(free_at_s) - entry_s, 0.0)
+        assert max(server.next_free_s - entry_s, 0.0) == max(min(free_at_s) - entry_s, 0.0)
 
 
 def test_one_worker_serves_one_after_another_and_two_side_by_side() -> None:
@@ -35,15 +36,17 @@ def test_a_wait_foretold_is_the_wait_met_and_foretelling_changes_nothing(
     workers: int, rows: list[tuple[float, float]], known: int
 ) -> None:
     """Some requests are in the server already, the others are foretold to enter before ours."""
-    server = FifoServer(workers)
-    entries, entry_s = [], 0.0
-    for gap_s, service_s in rows:
+    pool = OneServer(workers)
+    entries: list[Entry] = []
+    entry_s = 0.0
+    for request, (gap_s, service_s) in enumerate(rows):
         entry_s += gap_s
-        entries.append((entry_s, service_s))
+        entries.append((entry_s, service_s, request, 0))
     for entry in entries[:known]:
-        server.serve(*entry)
-    foretold_s = server.wait_s(entry_s, entries[known:])
-    assert foretold_s == server.wait_s(entry_s, entries[known:])
+        pool.enter(*entry)
+    ours = (entry_s, 1.0, len(rows), 0)
+    foretold_s = wait_s(pool, ours, entries[known:])
+    assert foretold_s == wait_s(pool, ours, entries[known:])
     for entry in entries[known:]:
-        server.serve(*entry)
-    assert server.serve(entry_s, 1.0) - entry_s == foretold_s
+        pool.enter(*entry)
+    assert pool.enter(*ours)[0] - entry_s == foretold_s

@@ -1,0 +1,197 @@
+"""The fast world agrees with the slow one to the bit: in whatever tiers, under whatever balancers, in open and closed loops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simnmt.policies import Decide, TransferEstimate, least_total
+from simnmt.policies.transfer import ProbedEstimate
+from simnmt.world import requests as requests_module
+from simnmt.world.closed_loop import Clients
+from simnmt.world.deciders import Beliefs
+from simnmt.world.pools import Attached, DrawnChoices, LeastWork, OneServer, Pool, RoundRobin
+from simnmt.world.requests import Requests
+from simnmt.world.simulate import Trail, simulate
+from tests.world.slow_world import SlowWorld, Tier, tier
+
+COLUMNS = ("arrival_s", "decided_s", "target", "server", "queue_s", "estimate_s", "measured_at_s")
+BALANCERS = {"attached": Attached, "round_robin": RoundRobin, "least_work": LeastWork}
+KNOWING = ["measured", "smoothed", "probed", "sees backlog", "told transfers", "told backlogs", "told all"]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How a world is built; the numbers in it follow from the seed."""
+
+    requests: int
+    tiers: tuple[tuple[str, int, int], ...]
+    """Balancer, servers and workers of each, behind the first."""
+    deciders: int
+    workers: int
+    nodes: int
+    knowing: str
+    clients: int
+    """0 in an open loop."""
+    access: bool
+    """Whether it takes time from end node to decider and back."""
+    seed: int
+
+
+TIERS = st.tuples(st.sampled_from([*BALANCERS, "one drawn", "two drawn"]), st.integers(1, 4), st.integers(1, 2))
+SHAPES = st.builds(
+    Shape,
+    requests=st.integers(1, 40),
+    tiers=st.lists(TIERS, min_size=1, max_size=3).map(tuple),
+    deciders=st.integers(1, 3),
+    workers=st.integers(1, 2),
+    nodes=st.integers(1, 6),
+    knowing=st.sampled_from(KNOWING),
+    clients=st.integers(0, 7),
+    access=st.booleans(),
+    seed=st.integers(0, 2**32),
+)
+
+
+class World:
+    """Everything that both worlds are handed.
+
+    Times are eighths, which add and subtract without rounding: equal moments are equal, there are many of them, and both worlds
+    must agree to the bit. Each goes by a decision that is handed on as it was made, so `handed` tells the first difference.
+    """
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape, n = shape, shape.requests
+        self.random = np.random.default_rng(shape.seed)
+        targets = 1 + len(shape.tiers)
+        busy = int(self.random.integers(1, 25))
+        self.requests = Requests(
+            np.arange(n),
+            tuple(self.eighths(busy, n) for _ in range(targets)),
+            tuple(self.eighths(12, n) for _ in shape.tiers),
+            tuple(self.eighths(12, n) for _ in shape.tiers),
+            None if shape.clients else np.cumsum(self.eighths(8, n)),
+            self.random.integers(0, shape.nodes, n).astype(np.int32),
+        )
+        self.choices = [self.choices_among(servers, 1 + (balancer == "two drawn")) for balancer, servers, _ in shape.tiers]
+        self.reckoned_s = [self.eighths(30, n) for _ in range(targets)]
+        self.initial_s = self.eighths(12, (shape.deciders, targets))
+        self.links_s = self.eighths(12, (8, 2 * len(shape.tiers)))
+        self.access_s = self.eighths(8, (shape.nodes, 2)) * (self.random.random((shape.nodes, 1)) < 0.8)
+        self.think_s = self.eighths(10, shape.clients + n)
+
+    def eighths(self, largest: int, size: Any) -> np.ndarray:
+        return self.random.integers(0, largest + 1, size) / 8
+
+    def choices_among(self, servers: int, drawn: int) -> np.ndarray:
+        orders = [self.random.permutation(servers)[:drawn] for _ in range(self.shape.requests)]
+        return np.array(orders, np.int64)
+
+    def beliefs(self) -> Beliefs:
+        knowing = self.shape.knowing
+
+        def estimate(decider: int, target: int) -> TransferEstimate:
+            initial_s = float(self.initial_s[decider, target])
+            if knowing == "probed":
+                return ProbedEstimate(initial_s, 0.75, lambda at_s: int(at_s * 8 + decider + target) % 11 / 8)
+            return TransferEstimate(initial_s, 0.5 if knowing == "smoothed" else 1.0)
+
+        return Beliefs(
+            estimate,
+            probes=knowing == "probed",
+            sees_backlog=knowing == "sees backlog",
+            parallel=(self.shape.workers, *(servers * workers for _, servers, workers in self.shape.tiers)),
+            true_transfer=knowing in ("told transfers", "told all"),
+            true_backlog=knowing in ("told backlogs", "told all"),
+        )
+
+    def route(self, request: int, node: int, moment_s: float) -> tuple[tuple[float, ...], tuple[float, ...], float, float]:
+        """Links that change with every half second, and differ by end node."""
+        links_s = self.links_s[(int(2 * moment_s) + 3 * node) % len(self.links_s)].tolist()
+        there_s, back_s = self.access_s[node].tolist() if self.shape.access else (0.0, 0.0)
+        half = len(links_s) // 2
+        return tuple(links_s[:half]), tuple(links_s[half:]), there_s, back_s
+
+    @property
+    def clients(self) -> Clients | None:
+        return Clients(self.shape.clients, self.shape.nodes, self.think_s) if self.shape.clients else None
+
+    def pools(self) -> list[Pool]:
+        pools: list[Pool] = []
+        for (balancer, servers, workers), choices in zip(self.shape.tiers, self.choices, strict=True):
+            if servers == 1:
+                pools.append(OneServer(workers))
+            elif balancer in BALANCERS:
+                pools.append(BALANCERS[balancer](servers, workers))
+            else:
+                pools.append(DrawnChoices(choices, servers, workers))
+        return pools
+
+    def slow_tiers(self) -> list[Tier]:
+        named = zip(self.shape.tiers, self.choices, strict=True)
+        return [tier(balancer, servers, workers, choices.tolist()) for (balancer, servers, workers), choices in named]
+
+    def fast(self) -> tuple[Trail, list[tuple[float, ...]]]:
+        """What the fast world says, and the delays that it handed to each decision."""
+        handed: list[tuple[float, ...]] = [()] * self.shape.requests
+
+        def decide_for(block: Requests) -> Decide:
+            decide = least_total([column[block.src_len] for column in self.reckoned_s])
+
+            def noted(request: int, delay_s: Sequence[float]) -> int:
+                handed[block.src_len[request]] = tuple(delay_s)
+                return decide(request, delay_s)
+
+            return noted
+
+        trail = simulate(
+            self.requests,
+            decide_for,
+            self.beliefs(),
+            self.pools(),
+            deciders=self.shape.deciders,
+            workers=self.shape.workers,
+            predicted_for=lambda block: [column[block.src_len].tolist() for column in self.reckoned_s],
+            route=self.route if self.shape.clients else None,
+            clients=self.clients,
+        )
+        return trail, handed
+
+    def slow(self) -> SlowWorld:
+        return SlowWorld(
+            self.requests,
+            least_total(self.reckoned_s),
+            self.beliefs(),
+            self.slow_tiers(),
+            deciders=self.shape.deciders,
+            workers=self.shape.workers,
+            predicted=[column.tolist() for column in self.reckoned_s],
+            route=self.route,
+            clients=self.clients,
+        )
+
+
+def assert_agreement(world: World) -> Trail:
+    trail, handed = world.fast()
+    slow = world.slow()
+    assert handed == slow.handed
+    for name in COLUMNS:
+        assert getattr(trail, name).tolist() == getattr(slow, name), name
+    assert trail.probes == slow.probes
+    assert (world.requests.node if trail.node is None else trail.node).tolist() == slow.node  # type: ignore[union-attr]
+    return trail
+
+
+@settings(max_examples=600)
+@given(SHAPES, st.sampled_from([1, 3, 4096]))
+def test_the_world_agrees_with_the_slow_one_to_the_bit(shape: Shape, block: int) -> None:
+    """Ties included: arrivals of one moment, an answer and an arrival, requests at a server's door, clients at once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(requests_module, "BLOCK", block)
+        assert_agreement(World(shape))

@@ -1,0 +1,100 @@
+"""The paper's world of two devices for tests, and short forms of what runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simnmt.policies import CLOUD, Decide, TransferEstimate
+from simnmt.world.pools import OneServer, Pool
+from simnmt.world.requests import Requests, Route
+from simnmt.world.simulate import Beliefs, DecideFor, Trail, simulate
+
+Column = NDArray[np.float64]
+
+
+def two_devices(
+    src_len: Any, gateway_s: Any, cloud_s: Any, uplink_s: Any, downlink_s: Any, arrival_s: Column | None = None
+) -> Requests:
+    """Requests that a gateway keeps or sends over one link to a cloud."""
+    return Requests(src_len, (gateway_s, cloud_s), (uplink_s,), (downlink_s,), arrival_s)
+
+
+def columns(*rows: tuple[float, ...]) -> Requests:
+    """The same from rows of (arrival, gateway, cloud, uplink, downlink), numbered in `src_len`."""
+    arrival_s, *times_s = np.array(rows, np.float64).T
+    return two_devices(np.arange(len(rows)), *times_s, arrival_s)
+
+
+def believing(initial_s: float, clairvoyant: bool = False, **how: Any) -> Beliefs:
+    """The last transfer time that was measured, and this before any; `clairvoyant`: the truth instead, as for an oracle."""
+    return Beliefs(
+        lambda decider, target: TransferEstimate(initial_s), true_transfer=clairvoyant, true_backlog=clairvoyant, **how
+    )
+
+
+def run(
+    requests: Requests,
+    decide_for: DecideFor,
+    initial_s: float = 0.1,
+    *,
+    clairvoyant: bool = False,
+    workers: int = 1,
+    pool: Pool | None = None,
+    route: Route | None = None,
+) -> Trail:
+    """One gateway, one cloud of so many workers. Back to back nothing waits, so a clairvoyant policy sees no backlog there."""
+    beliefs = believing(initial_s)
+    if clairvoyant:
+        queues = requests.arrival_s is not None
+        beliefs = Beliefs(beliefs.estimate, true_transfer=True, true_backlog=queues)
+    return simulate(requests, decide_for, beliefs, [pool or OneServer(workers)], route=route)
+
+
+def away_s(requests: Requests, target: int = CLOUD) -> Column:
+    """Execution on a remote target and the way there and back."""
+    return requests.execution_s[target] + requests.uplink_s[target - 1] + requests.downlink_s[target - 1]
+
+
+def latency_s(requests: Requests, trail: Trail) -> Column:
+    """From arrival at the decider to the answer there."""
+    here_s, *elsewhere_s = [requests.execution_s[0], *(away_s(requests, k) for k in range(1, len(requests.execution_s)))]
+    return trail.queue_s + np.choose(trail.target, [here_s, *elsewhere_s])
+
+
+def fixed(*target: int) -> DecideFor:
+    """Requests to targets, as told; `src_len` holds the request's number."""
+    return lambda block: lambda request, delay_s: target[block.src_len[request]]
+
+
+def everything_to(target: int) -> DecideFor:
+    """All requests to one target."""
+    return lambda block: lambda request, delay_s: target
+
+
+def link_of(requests: Requests, rtt_s: Callable[[float], float]) -> Route:
+    """A link as time goes by: the requests' own seconds there and back, and half of the RTT of the moment each way."""
+    (uplink_s,), (downlink_s,) = requests.uplink_s, requests.downlink_s
+
+    def route(request: int, node: int, moment_s: float) -> tuple[tuple[float], tuple[float], float, float]:
+        half_s = rtt_s(moment_s) / 2
+        return (float(uplink_s[request]) + half_s,), (float(downlink_s[request]) + half_s,), 0.0, 0.0
+
+    return route
+
+
+__all__ = [
+    "Decide",
+    "away_s",
+    "believing",
+    "columns",
+    "everything_to",
+    "fixed",
+    "latency_s",
+    "link_of",
+    "run",
+    "two_devices",
+]
