@@ -12,7 +12,7 @@ from simnmt.workload.arrivals.clients import Clients
 from simnmt.workload.arrivals.errors import ArrivalsError
 from simnmt.workload.arrivals.on_off import OnOff
 from simnmt.workload.arrivals.poisson import Poisson
-from simnmt.workload.arrivals.process import ArrivalProcess, ArrivalsConfiguration, Times
+from simnmt.workload.arrivals.process import ArrivalProcess, ArrivalsConfiguration
 from simnmt.workload.arrivals.recorded import Recorded
 from simnmt.workload.arrivals.renewal import Renewal
 from simnmt.workload.arrivals.varying import Varying
@@ -32,7 +32,6 @@ __all__ = [
     "input_paths",
     "load_arrivals",
     "resolved",
-    "times",
 ]
 
 Arrivals = Annotated[BackToBack | Poisson | Renewal | Varying | OnOff | Recorded | Clients, Field(discriminator="kind")]
@@ -55,9 +54,3 @@ def input_paths(config: ArrivalsConfiguration, base: Path) -> list[Path]:
 def resolved(config: ArrivalsConfiguration, base: Path) -> ArrivalsConfiguration:
     """The same configuration with absolute paths."""
     return config.resolved(base)
-
-
-def times(config: ArrivalsConfiguration, size: int, seed: int, replication: int, stream_name: str = "arrivals") -> Times | None:
-    """Arrival times of a configuration that names no relative path; None where the loop is not open."""
-    process = load_arrivals(config, Path())
-    return process.times(size, seed, replication, stream_name) if process.discipline == "open" else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -30,9 +30,9 @@ class Recorded(ArrivalsConfiguration):
     """How many times faster than recorded; 1 when left out."""
     rate_rps: float | None = Field(default=None, ge=1e-6, le=1e9)
     """Instead of `speed`: as fast as makes this the mean rate over the trace."""
-    spread_s: Literal["auto"] | Annotated[float, Field(ge=0, le=1e9)] = "auto"
-    """Recorded seconds over which requests of the same time are spread evenly, at most to the next time; `auto`: the width of
-    a window of counts, or of the grid that the times are rounded to."""
+    spread_s: float | None = Field(default=None, ge=0, le=1e9)
+    """Recorded seconds over which requests of one time are spread evenly, at most to the next time; left out: the width of a
+    window of counts, or of the grid that the times are rounded to."""
 
     @model_validator(mode="after")
     def _one_speed(self) -> Recorded:
@@ -50,7 +50,7 @@ class Recorded(ArrivalsConfiguration):
         speed = self.speed or 1.0
         if self.rate_rps is not None:
             speed = self.rate_rps / (len(trace.time_s) / trace.duration_s)
-        step_s = trace.step_s if self.spread_s == "auto" else self.spread_s
+        step_s = trace.step_s if self.spread_s is None else self.spread_s
         return RecordedProcess(
             trace.time_s / speed,
             None if step_s == 0 else _widths(trace, step_s) / speed,
