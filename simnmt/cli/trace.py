@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from simnmt.cli import trace_synth
 from simnmt.errors import InputError
 
 if TYPE_CHECKING:
@@ -108,6 +109,9 @@ def inspect(
             print(f"  note: {note}")
     if plot is not None:
         print(f"plots: {plot}")
+
+
+app.command("synth")(trace_synth.synth)
 
 
 def _read(

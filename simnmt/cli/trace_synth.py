@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from simnmt.errors import InputError
+
 if TYPE_CHECKING:
+    from simnmt.network.how_to_read import HowToRead
     from simnmt.network.process import RttProcess
     from simnmt.network.process_judgement import Judged
     from simnmt.network.rtt_series import RttSeries
@@ -20,7 +23,10 @@ _DECIMALS_MS = 6
 
 
 def synth(
-    like: Annotated[Path | None, typer.Option("--like", metavar="FILE", help="Fit a process to this RTT series.")] = None,
+    like: Annotated[
+        Path | None,
+        typer.Option("--like", metavar="FILE", help="Fit a process to this measured RTT, in any form that import reads."),
+    ] = None,
     params: Annotated[
         Path | None, typer.Option("--params", metavar="FILE", help="Take a process that was fitted before.")
     ] = None,
@@ -35,32 +41,34 @@ def synth(
         Path | None, typer.Option("--judge", metavar="FILE", help="Judge it by this series, not by halves.")
     ] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="S", min=0, help="Same seed, same bytes.")] = 1,
-    time_column: Annotated[str, typer.Option("--time-column", metavar="NAME", help="Of the files read, in s.")] = "time_s",
-    rtt_column: Annotated[str, typer.Option("--rtt-column", metavar="NAME", help="Of the files read, in ms.")] = "rtt_ms",
+    column: Annotated[
+        list[str] | None,
+        typer.Option("--column", metavar="ROLE=NAME[:UNIT]", help="As for import, of the files read. May be repeated."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the judgement as JSON and nothing else.")] = False,
 ) -> None:
     """Draw a synthetic RTT series like a measured one, and say how like it is."""
+    from simnmt.network.how_to_read import HowToRead, column_choices
     from simnmt.network.process import draw, read_process, write_process
     from simnmt.network.process_fit import fit
     from simnmt.network.process_judgement import judge
-    from simnmt.network.rtt_csv import read_rtt_csv, write_rtt_csv
+    from simnmt.network.rtt_csv import write_rtt_csv
 
     if (like is None) == (params is None):
-        raise typer.BadParameter("give a series with --like, or a process with --params")
+        raise InputError("give either a series with --like or a process with --params")
     for written in (out, params_out):
         if written and any(read and os.path.realpath(read) == os.path.realpath(written) for read in (like, params, unseen)):
-            raise typer.BadParameter(f"{written} would be overwritten; choose another file to write")
-
-    def read(path: Path) -> RttSeries:
-        return read_rtt_csv(path, time_column=time_column, rtt_column=rtt_column)
-
-    seen = read(like) if like else None
+            raise InputError(f"{written} would replace what is read", remedy="write to another file")
+    if out and params_out and os.path.realpath(out) == os.path.realpath(params_out):
+        raise InputError("--out and --params-out name the same file", remedy="write to two")
+    how = HowToRead(columns=column_choices(column or ()))
+    seen = _rtt(like, how) if like else None
     process = fit(seen) if seen else read_process(params or "")
     duration_s = process.lap_s if hours is None else hours * 3600
     if not 0 < duration_s <= _MOST_SAMPLES * process.step_s:
-        most_hours = _MOST_SAMPLES * process.step_s / 3600
-        raise typer.BadParameter(f"--hours must lie between 0 and {most_hours:,.0f} at a sample each {process.step_s:g} s")
-    judgement = judge(process, _DRAWS, seen, read(unseen) if unseen else None)
+        most = f"{_MOST_SAMPLES * process.step_s / 3600:,.0f} h, {_MOST_SAMPLES:,} samples {process.step_s:g} s apart"
+        raise InputError(f"--hours {hours:g}", remedy=f"give more than 0 and at most {most}")
+    judgement = judge(process, _DRAWS, seen, _rtt(unseen, how) if unseen else None)
     said = []
     if params_out:
         said.append(f"{_verb(params_out)} {params_out}: the parameters of the process")
@@ -72,15 +80,22 @@ def synth(
         )
         write_rtt_csv(out, series, decimals=_DECIMALS_MS)
     if as_json:
-        print(
-            json.dumps(
-                {"process": json.loads(process.model_dump_json()), "judgement": [_row(each) for each in judgement]}, indent=1
-            )
-        )
+        found = {"process": process.model_dump(exclude_none=True), "judgement": [_row(each) for each in judgement]}
+        print(json.dumps(found, indent=1))
         return
     print("\n".join([_summary(process), *said]))
     if judgement:
         print(_table(judgement))
+
+
+def _rtt(path: Path, how: HowToRead) -> RttSeries:
+    from simnmt.network.errors import TraceError
+    from simnmt.network.trace_file import read_trace
+
+    for trace in read_trace(path, how):
+        if trace.quantity == "rtt":
+            return trace.rtt_series(path.stem)
+    raise TraceError("no round-trip times, bandwidths only", path=path, remedy="name their column: --column rtt=NAME")
 
 
 def _verb(path: Path) -> str:

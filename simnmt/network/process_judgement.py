@@ -102,6 +102,8 @@ def judge(process: RttProcess, seeds: range, seen: RttSeries | None = None, unse
     Without an unseen one, a process of the first half of `seen` is held against the second half, if both are long enough
     to be fitted to; and so is the first half itself: what a process could hardly better.
     """
+    if seen is None and unseen is None:
+        return []
     found = []
     drawn = drawn_figures(process, seeds)
     if seen is not None:
