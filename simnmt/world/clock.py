@@ -43,19 +43,26 @@ class Clock:
     def follow(self, moments: Iterator[float], kind: int, request: int = -1) -> None:
         """Run a generator as a process: it yields the time of its next event, seconds, and goes on when that has come.
 
-        One re-armed event serves it all its life (0.18 us a time; a SimPy process with a timeout each costs 1.75).
+        One re-armed event serves it all its life (0.18 us a time; a SimPy process with a timeout each costs 1.75), and a
+        moment before all that is on the clock needs none: nothing could happen in between.
         """
-        heap = self.heap
+        heap, environment = self.heap, self._environment
         event = Event()
 
         def proceed(_: Event | None) -> None:
-            at_s = next(moments, None)
-            if at_s is not None:
-                event.callbacks = callbacks
-                heappush(heap, (at_s, kind, request, event))
+            for at_s in moments:
+                if not heap or at_s < heap[0][0]:
+                    environment._now = at_s
+                else:
+                    event.callbacks = callbacks
+                    heappush(heap, (at_s, kind, request, event))
+                    return
 
         callbacks = (proceed,)
-        proceed(None)
+        begin_s = next(moments, None)
+        if begin_s is not None:
+            event.callbacks = callbacks
+            heappush(heap, (begin_s, kind, request, event))
 
     def run(self) -> float:
         """Run until nothing is left to happen; returns the time of the last event, seconds."""
