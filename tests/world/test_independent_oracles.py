@@ -1,18 +1,25 @@
-"""Ciw and an idiomatic SimPy model, which share no code with the world, complete every request at the same moment."""
+"""Ciw and idiomatic SimPy models, which share no code with the world, complete every request at the same moment.
+
+Ciw draws a service time when a service begins, so it cannot know how much work waits: two choices are judged by SimPy alone
+(`test_tiers_in_simpy.py`), least work by Ciw where it is one queue before all workers.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+import ciw
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from benchmarks import ciw_model, idiomatic
 from benchmarks.inputs import WorldInputs, cnmt_inputs
-from simnmt.policies import CLOUD, Decide, least_total
+from simnmt.policies import Decide, least_total
+from simnmt.world.pools import Attached, LeastWork, OneServer, Pool, RoundRobin
 from simnmt.world.requests import Requests
 from simnmt.world.simulate import simulate
+from tests.worlds import believing, everything_to, latency_s, run, two_devices
 
 REQUESTS = 3_000
 
@@ -23,17 +30,16 @@ def ours(inputs: WorldInputs, workers: int = 1, back_to_back: bool = False) -> t
     def decide_for(block: Requests) -> Decide:
         return least_total((inputs.local_predicted_s[block.src_len], inputs.remote_predicted_s[block.src_len]))
 
-    requests = Requests(
-        src_len=np.arange(inputs.requests),
-        gateway_s=inputs.gateway_s,
-        cloud_s=inputs.cloud_s,
-        uplink_s=inputs.uplink_s,
-        downlink_s=inputs.downlink_s,
-        arrival_s=None if back_to_back else inputs.arrival_s,
+    requests = two_devices(
+        np.arange(inputs.requests),
+        inputs.gateway_s,
+        inputs.cloud_s,
+        inputs.uplink_s,
+        inputs.downlink_s,
+        None if back_to_back else inputs.arrival_s,
     )
-    trail = simulate(requests, decide_for, initial_transfer_s=inputs.initial_transfer_s, workers=workers)
-    away_s = inputs.cloud_s + inputs.uplink_s + inputs.downlink_s
-    return trail.arrival_s + trail.queue_s + np.where(trail.target == CLOUD, away_s, inputs.gateway_s), trail.target
+    trail = run(requests, decide_for, inputs.initial_transfer_s, workers=workers)
+    return trail.arrival_s + latency_s(requests, trail), trail.target
 
 
 def agree(found: tuple[NDArray[np.float64], NDArray[np.int8]], expected: tuple[NDArray[np.float64], NDArray[np.int8]]) -> None:
@@ -76,3 +82,88 @@ def test_the_comparison_tells_worlds_apart() -> None:
     inputs = cnmt_inputs(REQUESTS, 0.95)
     with pytest.raises(AssertionError):
         agree(ours(inputs, workers=2), idiomatic.simulate(inputs, workers=1))
+
+
+class _ByNode(ciw.routing.NodeRouting):
+    """To the server of the request's end node."""
+
+    def __init__(self, node: NDArray[np.int32], servers: int) -> None:
+        self.to = (2 + node % servers).tolist()
+
+    def next_node(self, ind: ciw.Individual) -> ciw.Node:
+        return self.simulation.nodes[self.to[ind.id_number - 1]]
+
+
+def ciw_servers(routing: ciw.routing.NodeRouting, servers: int, workers: int, times: Times) -> NDArray[np.float64]:
+    """When each request leaves one of several nodes, which the first node, that takes no time, sends it to."""
+    moments, service = ciw_model._Moments(times.arrival_s), ciw_model._PerRequest(times.service_s)
+    network = ciw.create_network(
+        arrival_distributions=[moments, *[None] * servers],
+        service_distributions=[ciw.dists.Deterministic(0.0), *[service] * servers],
+        number_of_servers=[float("inf"), *[workers] * servers],
+        routing=ciw.routing.NetworkRouting([routing, *[ciw.routing.Leave()] * servers]),
+    )
+
+    class Door(ciw.ArrivalNode):
+        def increment_time(self, original: float, increment: float) -> float:
+            return increment
+
+    simulation = ciw.Simulation(network, arrival_node_class=Door)
+    simulation.simulate_until_max_customers(len(times.service_s), method="Complete")
+    done_s = np.empty(len(times.service_s))
+    for individual in simulation.nodes[-1].all_individuals:
+        done_s[individual.id_number - 1] = individual.data_records[-1].exit_date
+    return done_s
+
+
+@dataclass(frozen=True)
+class Times:
+    """Requests that all go to one tier, over a link that takes no time."""
+
+    arrival_s: NDArray[np.float64]
+    service_s: NDArray[np.float64]
+    node: NDArray[np.int32]
+
+    def done_s(self, pool: Pool) -> NDArray[np.float64]:
+        """When they are done in our world."""
+        nothing = np.zeros(len(self.service_s))
+        requests = Requests(
+            np.arange(len(nothing)), (nothing, self.service_s), (nothing,), (nothing,), self.arrival_s, self.node
+        )
+        trail = simulate(requests, everything_to(1), believing(0.0), [pool])
+        return self.arrival_s + trail.queue_s + self.service_s
+
+
+@pytest.fixture(params=[0.6, 0.95], ids=["load 0.6", "load 0.95"])
+def times(request: pytest.FixtureRequest) -> Times:
+    """For three workers."""
+    random = np.random.default_rng(17)
+    arrival_s = np.cumsum(random.exponential(1 / (3 * request.param), REQUESTS))
+    return Times(arrival_s, random.gamma(2.0, 0.5, REQUESTS), random.integers(0, 12, REQUESTS).astype(np.int32))
+
+
+def test_ciw_takes_servers_in_turn(times: Times) -> None:
+    found_s = times.done_s(RoundRobin(3))
+    np.testing.assert_allclose(found_s, ciw_servers(ciw.routing.Cycle([2, 3, 4]), 3, 1, times), rtol=0, atol=1e-9)
+
+
+def test_ciw_takes_servers_of_two_workers_in_turn(times: Times) -> None:
+    found_s = times.done_s(RoundRobin(2, workers=2))
+    np.testing.assert_allclose(found_s, ciw_servers(ciw.routing.Cycle([2, 3]), 2, 2, times), rtol=0, atol=1e-9)
+
+
+def test_ciw_takes_the_end_nodes_server(times: Times) -> None:
+    found_s = times.done_s(Attached(3))
+    np.testing.assert_allclose(found_s, ciw_servers(_ByNode(times.node, 3), 3, 1, times), rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("pool", [LeastWork(3), OneServer(3)], ids=["least work", "one server of three workers"])
+def test_ciw_has_one_queue_before_all_workers(times: Times, pool: Pool) -> None:
+    expected_s = ciw_servers(ciw.routing.Direct(to=2), 1, 3, times)
+    np.testing.assert_allclose(times.done_s(pool.copy()), expected_s, rtol=0, atol=1e-9)
+
+
+def test_ciw_tells_the_balancers_apart(times: Times) -> None:
+    in_turn_s = ciw_servers(ciw.routing.Cycle([2, 3, 4]), 3, 1, times)
+    for pool in (Attached(3), LeastWork(3), RoundRobin(3, workers=2)):
+        assert np.abs(times.done_s(pool) - in_turn_s).max() > 0.5

@@ -1,122 +1,23 @@
-"""The open-loop world against a slow one that keeps its queues as queues, and its invariants one by one."""
+"""Open loop, one gateway and one cloud: invariants one by one, and ties worked by hand."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from heapq import heappop, heappush
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 import simpy
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from simnmt.policies import CLOUD, GATEWAY, CNmt, Decide, Fixed
+from simnmt.policies import CLOUD, GATEWAY, CNmt, Decide
 from simnmt.world import requests as requests_module
 from simnmt.world.clock import ARRIVAL, REACHES_SERVER
 from simnmt.world.requests import Requests
-from simnmt.world.simulate import Trail, simulate
+from simnmt.world.simulate import Trail
+from tests import worlds
+from tests.worlds import columns, everything_to, fixed, two_devices
 
-STEADY = settings(derandomize=True, deadline=None, max_examples=200)
-INITIAL_S = 0.5
-
-
-@dataclass(frozen=True)
-class Reference:
-    """What the slow world says of each request."""
-
-    target: list[int]
-    queue_s: list[float]
-    estimate_s: list[float]
-    measured_at_s: list[float]
-
-
-def reference(requests: Requests, decide: Decide, workers: int) -> Reference:
-    """A queue and busy workers at the server, an event for everything, ordered by (time, kind, request id)."""
-    assert requests.arrival_s is not None
-    n = len(requests)
-    done, reaches, answered, arrives = range(4)
-    agenda: list[tuple[float, int, int]] = []
-    for request, arrival_s in enumerate(requests.arrival_s.tolist()):
-        heappush(agenda, (arrival_s, arrives, request))
-    target, queue_s, estimate_s, measured_at_s = [-1] * n, [0.0] * n, [0.0] * n, [0.0] * n
-    gateway_free_s, busy, waiting = 0.0, 0, deque[int]()
-    entry_s, finish_s = [0.0] * n, [0.0] * n
-    belief = (INITIAL_S, 0.0)
-
-    def start(request: int, now_s: float) -> None:
-        nonlocal busy
-        busy += 1
-        queue_s[request] = now_s - entry_s[request]
-        finish_s[request] = now_s + float(requests.cloud_s[request])
-        heappush(agenda, (finish_s[request], done, request))
-
-    while agenda:
-        now_s, kind, request = heappop(agenda)
-        if kind == arrives:
-            estimate_s[request], measured_at_s[request] = belief
-            target[request] = decide(request, (0.0, belief[0]))
-            if target[request] == GATEWAY:
-                begin_s = max(now_s, gateway_free_s)
-                queue_s[request] = begin_s - now_s
-                gateway_free_s = begin_s + float(requests.gateway_s[request])
-            else:
-                heappush(agenda, (now_s + float(requests.uplink_s[request]), reaches, request))
-        elif kind == reaches:
-            entry_s[request] = now_s
-            if busy < workers:
-                start(request, now_s)
-            else:
-                waiting.append(request)
-        elif kind == done:
-            busy -= 1
-            heappush(agenda, (now_s + float(requests.downlink_s[request]), answered, request))
-            if waiting:
-                start(waiting.popleft(), now_s)
-        else:
-            away_s = now_s - float(requests.arrival_s[request])
-            belief = (away_s - (finish_s[request] - entry_s[request]), now_s)
-    return Reference(target, queue_s, estimate_s, measured_at_s)
-
-
-# Eighths add and subtract without rounding: equal moments are equal, and both worlds must agree to the bit.
-EIGHTHS = st.integers(0, 24).map(lambda eighths: eighths / 8)
-GAPS = st.integers(0, 12).map(lambda eighths: eighths / 8)
-
-
-@st.composite
-def worlds(draw: st.DrawFn) -> tuple[Requests, NDArray[np.float64]]:
-    """Requests with many coinciding moments, and what a rule reckons the cloud saves on each."""
-    rows = draw(st.lists(st.tuples(GAPS, EIGHTHS, EIGHTHS, EIGHTHS, EIGHTHS, EIGHTHS), min_size=1, max_size=25))
-    gap_s, gateway_s, cloud_s, uplink_s, downlink_s, saved_s = np.array(rows).T
-    requests = Requests(np.arange(len(rows)), gateway_s, cloud_s, uplink_s, downlink_s, np.cumsum(gap_s))
-    return requests, saved_s
-
-
-def saves_enough(saved_s: NDArray[np.float64]) -> Callable[[Requests], Decide]:
-    """Sends a request away if what the cloud saves exceeds the transfer estimate; `src_len` holds the request's number."""
-    saved = saved_s.tolist()
-
-    def decide_for(block: Requests) -> Decide:
-        number = block.src_len.tolist()
-        return lambda request, delay_s: int(saved[number[request]] > delay_s[1])
-
-    return decide_for
-
-
-@STEADY
-@given(worlds(), st.integers(1, 3))
-def test_the_world_agrees_with_the_slow_one_to_the_bit(world: tuple[Requests, NDArray[np.float64]], workers: int) -> None:
-    """Ties included: arrivals of one moment, an answer and an arrival, two requests at the server's door."""
-    requests, saved_s = world
-    trail = simulate(requests, saves_enough(saved_s), initial_transfer_s=INITIAL_S, workers=workers)
-    slow = reference(requests, saves_enough(saved_s)(requests), workers)
-    assert trail.arrival_s.tolist() == requests.arrival_s.tolist()  # type: ignore[union-attr]
-    for name in ("target", "queue_s", "estimate_s", "measured_at_s"):
-        assert getattr(trail, name).tolist() == getattr(slow, name), name
+COLUMNS = tuple(field.name for field in fields(Trail) if field.name not in ("probes", "node"))
 
 
 def random_world(seed: int = 1, requests: int = 3_000, rate_rps: float = 12.0) -> Requests:
@@ -125,7 +26,8 @@ def random_world(seed: int = 1, requests: int = 3_000, rate_rps: float = 12.0) -
     src_len = random.integers(1, 60, requests)
     gateway_s, cloud_s = (src_len * token_s * random.lognormal(0, 0.2, requests) for token_s in (0.008, 0.004))
     uplink_s, downlink_s = 0.02 * random.lognormal(0, 1.0, (2, requests))
-    return Requests(src_len, gateway_s, cloud_s, uplink_s, downlink_s, np.cumsum(random.exponential(1 / rate_rps, requests)))
+    arrival_s = np.cumsum(random.exponential(1 / rate_rps, requests))
+    return two_devices(src_len, gateway_s, cloud_s, uplink_s, downlink_s, arrival_s)
 
 
 class _Plane:
@@ -142,21 +44,21 @@ def believes(block: Requests) -> Decide:
 
 
 def run(requests: Requests, workers: int = 1) -> Trail:
-    return simulate(requests, believes, initial_transfer_s=0.05, workers=workers)
+    return worlds.run(requests, believes, 0.05, workers=workers)
 
 
 def spans(requests: Requests, trail: Trail) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """When each request joined its device's queue, began to execute, and was done there."""
-    joined_s = trail.arrival_s + np.where(trail.target == CLOUD, requests.uplink_s, 0.0)
+    joined_s = trail.arrival_s + np.where(trail.target == CLOUD, requests.uplink_s[0], 0.0)
     begun_s = joined_s + trail.queue_s
-    return joined_s, begun_s, begun_s + np.where(trail.target == CLOUD, requests.cloud_s, requests.gateway_s)
+    return joined_s, begun_s, begun_s + np.choose(trail.target, requests.execution_s)
 
 
 @pytest.mark.parametrize("workers", [1, 3])
 def test_every_request_ends_once_on_one_device(workers: int) -> None:
     requests = random_world()
     trail = run(requests, workers)
-    for name in Trail.__slots__:
+    for name in COLUMNS:
         assert len(getattr(trail, name)) == len(requests), name
     assert set(np.unique(trail.target)) == {GATEWAY, CLOUD}
     assert np.isfinite(np.concatenate([trail.queue_s, trail.estimate_s, trail.measured_at_s])).all()
@@ -178,8 +80,8 @@ def test_every_estimate_is_the_transfer_time_of_the_request_answered_last(worker
     requests = random_world()
     trail = run(requests, workers)
     away = np.flatnonzero(trail.target == CLOUD)
-    answered_s = (spans(requests, trail)[2] + requests.downlink_s)[away]
-    transfer_s = (requests.uplink_s + requests.downlink_s)[away]
+    answered_s = (spans(requests, trail)[2] + requests.downlink_s[0])[away]
+    transfer_s = (requests.uplink_s[0] + requests.downlink_s[0])[away]
     order = np.argsort(answered_s)
     last = np.searchsorted(answered_s[order], trail.arrival_s, side="right") - 1
     known = last >= 0
@@ -238,46 +140,35 @@ def test_how_many_requests_are_handled_at_a_time_changes_nothing(monkeypatch: py
     for block in (1, 7, 199, 200):
         monkeypatch.setattr(requests_module, "BLOCK", block)
         parts = run(requests)
-        for name in Trail.__slots__:
+        for name in COLUMNS:
             assert getattr(parts, name).tolist() == getattr(whole, name).tolist(), name
-
-
-def columns(*rows: tuple[float, float, float, float, float]) -> Requests:
-    """Requests from rows of (arrival, gateway, cloud, uplink, downlink), numbered in `src_len`."""
-    arrival_s, gateway_s, cloud_s, uplink_s, downlink_s = np.array(rows).T
-    return Requests(np.arange(len(rows)), gateway_s, cloud_s, uplink_s, downlink_s, arrival_s)
-
-
-def fixed(*target: int) -> Callable[[Requests], Decide]:
-    """Requests to targets, as told."""
-    return lambda block: lambda request, delay_s: target[block.src_len[request]]
 
 
 class TestTies:
     def test_requests_that_arrive_together_are_served_by_their_number(self) -> None:
-        trail = simulate(columns(*[(1.0, 2.0, 9.0, 0.0, 0.0)] * 3), fixed(0, 0, 0), initial_transfer_s=0.0)
+        trail = worlds.run(columns(*[(1.0, 2.0, 9.0, 0.0, 0.0)] * 3), fixed(0, 0, 0), 0.0)
         assert trail.queue_s.tolist() == [0.0, 2.0, 4.0]
 
     def test_requests_that_reach_the_server_together_are_served_by_their_number(self) -> None:
         """Request 0 takes the slower way, is sent earlier and arrives in the same moment as 1 and 2."""
         requests = columns((0.0, 9.0, 4.0, 3.0, 0.0), (1.0, 9.0, 2.0, 2.0, 0.0), (2.0, 9.0, 1.0, 1.0, 0.0))
-        assert simulate(requests, fixed(1, 1, 1), initial_transfer_s=0.0).queue_s.tolist() == [0.0, 4.0, 6.0]
-        assert simulate(requests, fixed(1, 1, 1), initial_transfer_s=0.0, workers=2).queue_s.tolist() == [0.0, 0.0, 2.0]
+        assert worlds.run(requests, fixed(1, 1, 1), 0.0).queue_s.tolist() == [0.0, 4.0, 6.0]
+        assert worlds.run(requests, fixed(1, 1, 1), 0.0, workers=2).queue_s.tolist() == [0.0, 0.0, 2.0]
 
     def test_an_answer_is_heard_by_a_request_that_arrives_in_the_same_moment(self) -> None:
         requests = columns((0.0, 9.0, 1.0, 0.5, 0.5), (2.0, 9.0, 1.0, 0.0, 0.0))
-        trail = simulate(requests, fixed(1, 0), initial_transfer_s=7.0)
+        trail = worlds.run(requests, fixed(1, 0), 7.0)
         assert trail.estimate_s.tolist() == [7.0, 1.0]
         assert trail.measured_at_s.tolist() == [0.0, 2.0]
 
     def test_of_answers_in_one_moment_that_to_the_later_request_counts(self) -> None:
         requests = columns((0.0, 9.0, 1.0, 1.0, 2.0), (1.0, 9.0, 1.0, 1.5, 0.5), (5.0, 9.0, 1.0, 0.0, 0.0))
-        trail = simulate(requests, fixed(1, 1, 0), initial_transfer_s=7.0, workers=2)
+        trail = worlds.run(requests, fixed(1, 1, 0), 7.0, workers=2)
         assert trail.estimate_s.tolist() == [7.0, 7.0, 2.0]
 
     def test_a_request_that_takes_no_time_at_all_is_answered_before_the_next_of_its_moment(self) -> None:
         requests = columns((1.0, 9.0, 0.0, 0.0, 0.0), (1.0, 9.0, 0.0, 0.0, 0.0))
-        trail = simulate(requests, fixed(1, 1), initial_transfer_s=7.0)
+        trail = worlds.run(requests, fixed(1, 1), 7.0)
         assert trail.estimate_s.tolist() == [7.0, 0.0]
         assert trail.measured_at_s.tolist() == [0.0, 1.0]
 
@@ -285,7 +176,7 @@ class TestTies:
 @pytest.mark.parametrize("target", [GATEWAY, CLOUD])
 def test_one_request_alone_takes_its_own_time(target: int) -> None:
     requests = columns((3.0, 2.0, 1.0, 0.25, 0.5))
-    trail = simulate(requests, lambda block: Fixed(target).prepare(block.src_len), initial_transfer_s=0.1)
+    trail = worlds.run(requests, everything_to(target), 0.1)
     assert trail.arrival_s.tolist() == [3.0]
     assert trail.queue_s.tolist() == [0.0]
     assert trail.target.tolist() == [target]
@@ -295,11 +186,11 @@ def test_one_request_alone_takes_its_own_time(target: int) -> None:
 def test_who_finds_a_free_worker_waits_for_exactly_nothing() -> None:
     """To the bit: a wait got by subtraction left 1e-17 s here and there, and with it a share of requests that wait."""
     requests = random_world(rate_rps=12_000.0)
-    trail = simulate(requests, lambda block: Fixed(CLOUD).prepare(block.src_len), initial_transfer_s=0.1, workers=len(requests))
+    trail = worlds.run(requests, everything_to(CLOUD), 0.1, workers=len(requests))
     assert not trail.queue_s.any()
 
 
 def test_who_finds_the_gateway_idle_waits_for_exactly_nothing() -> None:
     requests = replace(random_world(), arrival_s=0.1 + 5.0 * np.arange(3_000))
-    trail = simulate(requests, lambda block: Fixed(GATEWAY).prepare(block.src_len), initial_transfer_s=0.1)
+    trail = worlds.run(requests, everything_to(GATEWAY), 0.1)
     assert not trail.queue_s.any()
