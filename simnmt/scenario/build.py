@@ -18,7 +18,8 @@ from simnmt.scenario.model import Scenario
 from simnmt.workload.arrivals import ArrivalProcess, load_arrivals
 from simnmt.workload.arrivals import input_paths as arrival_paths
 from simnmt.workload.configuration import input_paths as length_paths
-from simnmt.workload.configuration import load_lengths
+from simnmt.workload.configuration import fertility_of, lengths_warning, load_lengths
+from simnmt.workload.fertility import in_units
 from simnmt.workload.length_table import LengthTable
 
 
@@ -32,6 +33,8 @@ class Case:
     profiles: tuple[DeviceProfile, ...]
     """Per target."""
     arrivals: ArrivalProcess
+    warning: str | None
+    """What looks wrong with the lengths, such as languages in the wrong order; None where all is well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +93,14 @@ def input_files(scenario: Scenario, base: Path) -> dict[str, Path]:
 
 
 def _case(scenario: Scenario, name: str, base: Path, document: Document | None) -> Case:
+    lengths = scenario.workloads[name].lengths
     with _named_by(document, "workloads", name, "lengths"):
-        table = load_lengths(scenario.workloads[name].lengths, base)
+        table = load_lengths(lengths, base)
+        warning = lengths_warning(lengths, table)
+        fertility = fertility_of(lengths)
+        if fertility is not None:
+            unit = read_profile(_profile_path(scenario.profile_of(next(iter(scenario.devices)), name), base)).length_unit
+            table = in_units(table, fertility, unit.src, unit.tgt)
         table.split(scenario.fit.share, scenario.seed)  # refuses a corpus too small to split, here where its key is known
     profiles = []
     for device, part in scenario.devices.items():
@@ -100,7 +109,7 @@ def _case(scenario: Scenario, name: str, base: Path, document: Document | None) 
             profiles.append(_profile(scenario, device, name, table, base))
     with _named_by(document, "workloads", name, "arrivals"):
         arrivals = load_arrivals(scenario.workloads[name].arrivals, base)
-    return Case(name, table, tuple(profiles), arrivals)
+    return Case(name, table, tuple(profiles), arrivals, warning)
 
 
 def _profile_path(profile: str, base: Path) -> Path:
@@ -116,7 +125,8 @@ def _profile(scenario: Scenario, device: str, name: str, table: LengthTable, bas
             raise ProfileError(
                 f"the profile counts {side} lengths by {expected}, workload {name} by {unit}",
                 path=path,
-                remedy=f"count the workload by {expected}, or take a profile measured by {unit}",
+                remedy=f"count the workload by {expected}, state workloads.{name}.lengths.fertility.{side}, "
+                f"or take a profile measured by {unit}",
             )
     if not profile.plane.seconds(table.src_len, table.tgt_len).any():
         raise ProfileError(
