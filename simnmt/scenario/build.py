@@ -17,8 +17,8 @@ from simnmt.scenario.document import Document
 from simnmt.scenario.model import Scenario
 from simnmt.workload.arrivals import ArrivalProcess, load_arrivals
 from simnmt.workload.arrivals import input_paths as arrival_paths
-from simnmt.workload.configuration import input_paths as length_paths
 from simnmt.workload.configuration import fertility_of, lengths_warning, load_lengths
+from simnmt.workload.configuration import input_paths as length_paths
 from simnmt.workload.fertility import in_units
 from simnmt.workload.length_table import LengthTable
 
