@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterator
 from heapq import heappop, heappush
 from math import inf
 
@@ -36,25 +37,19 @@ class _Far:
     def next_s(self) -> float:
         return self.start_s[self.first] if self.first < len(self.start_s) else inf
 
-    def started_by(self, now_s: float) -> list[Answer]:
-        """Takes out those whose execution has started."""
-        starts_s, begin = self.start_s, self.first
-        end = begin
-        while end < len(starts_s) and starts_s[end] <= now_s:
-            end += 1
-        part = slice(begin, end)
-        taken = list(
-            zip(
-                self.received_s[part],
-                self.request[part],
-                self.target[part],
-                self.transfer_s[part],
-                self.sent_as[part],
-                starts_s[part],
-                strict=True,
-            )
+    def take(self, count: int) -> Iterator[Answer]:
+        """Takes out the next so many, or as many as there are."""
+        part = slice(self.first, self.first + count)
+        taken = zip(
+            self.received_s[part],
+            self.request[part],
+            self.target[part],
+            self.transfer_s[part],
+            self.sent_as[part],
+            self.start_s[part],
+            strict=True,
         )
-        self.first = end
+        self.first = min(part.stop, len(self.start_s))
         if self.first > self.TRIMMED_AT:
             for column in (self.start_s, self.received_s, self.transfer_s, self.sent_as, self.request, self.target):
                 del column[: self.first]
@@ -108,8 +103,10 @@ class Answers:
             self.next_s = near[0][0] if near else inf
             return received
         for far in self._far.values():
-            for answer in far.started_by(now_s):
-                heappush(near, answer)
+            # More than have started: one by one the columns would cost ten times as much.
+            while far.next_s <= now_s:
+                for answer in far.take(self.NEAR):
+                    heappush(near, answer)
         while near and near[0][0] <= now_s:
             received.append(heappop(near))
         self.next_s = min(near[0][0] if near else inf, *(far.next_s for far in self._far.values()))
