@@ -12,23 +12,23 @@ class FifoServer:
     costs 0.2 us and does not.
     """
 
-    __slots__ = ("_free_at_s",)
+    __slots__ = ("free_at_s",)
 
     def __init__(self, workers: int) -> None:
-        self._free_at_s = [0.0] * workers
-        # A heap: all equal at first.
+        self.free_at_s = [0.0] * workers
+        """When each worker comes free, as a heap: all equal at first."""
 
     @property
     def next_free_s(self) -> float:
         """When the first worker comes free; in the past while one is idle."""
-        return self._free_at_s[0]
+        return self.free_at_s[0]
 
     def serve(self, entry_s: float, service_s: float) -> float:
         """When a request that enters now starts to execute: at once, or when the worker comes free that does so first.
 
         It completes `service_s` later.
         """
-        free_at_s = self._free_at_s
+        free_at_s = self.free_at_s
         start_s = free_at_s[0]
         if start_s < entry_s:
             start_s = entry_s
@@ -38,5 +38,5 @@ class FifoServer:
     def copy(self) -> FifoServer:
         """A server in the same state, for asking what would happen."""
         other = FifoServer(0)
-        other._free_at_s = self._free_at_s.copy()
+        other.free_at_s = self.free_at_s.copy()
         return other

@@ -134,25 +134,29 @@ class DrawnChoices:
     `choices`: shape (requests, drawn), server numbers. They are given, not drawn here, so that every policy meets the same.
     """
 
-    __slots__ = ("_choices", "_servers")
+    __slots__ = ("_first", "_others", "_servers")
 
     def __init__(self, choices: NDArray[np.int64], servers: int, workers: int = 1) -> None:
-        self._choices = [array("h", column.astype(np.int16).tobytes()) for column in choices.T]
+        self._first, *self._others = (array("h", column.astype(np.int16).tobytes()) for column in choices.T)
         self._servers = [FifoServer(workers) for _ in range(servers)]
 
     def enter(self, entry_s: float, service_s: float, request: int, node: int) -> tuple[float, int]:
         """Where it starts sooner; the one drawn first if it does not matter."""
         servers = self._servers
-        best = self._choices[0][request]
-        for column in self._choices[1:]:
+        best = self._first[request]
+        server = servers[best]
+        for column in self._others:
+            soonest_s = server.free_at_s[0]
+            if soonest_s <= entry_s:
+                break
             other = column[request]
-            soonest_s = servers[best].next_free_s
-            if soonest_s > entry_s and servers[other].next_free_s < soonest_s:
-                best = other
-        return servers[best].serve(entry_s, service_s), best
+            if servers[other].free_at_s[0] < soonest_s:
+                best, server = other, servers[other]
+        return server.serve(entry_s, service_s), best
 
     def copy(self) -> DrawnChoices:
         """The same state and the same choices."""
-        other = DrawnChoices(np.empty((0, 0), np.int64), 0)
-        other._choices, other._servers = self._choices, [server.copy() for server in self._servers]
+        other = DrawnChoices(np.empty((0, 1), np.int64), 0)
+        other._first, other._others = self._first, self._others
+        other._servers = [server.copy() for server in self._servers]
         return other
