@@ -2,7 +2,7 @@
 
 from simnmt.policies.backlog import BacklogView
 from simnmt.policies.cnmt import CNmt, constant_length
-from simnmt.policies.decision import CLOUD, GATEWAY, LOCAL, Decide, Policy, least_total
+from simnmt.policies.decision import CLOUD, GATEWAY, Decide, Policy, least_total
 from simnmt.policies.fixed import Fixed
 from simnmt.policies.oracle import Oracle
 from simnmt.policies.threshold import Threshold, threshold
@@ -11,7 +11,6 @@ from simnmt.policies.transfer import ProbedEstimate, TransferEstimate
 __all__ = [
     "CLOUD",
     "GATEWAY",
-    "LOCAL",
     "BacklogView",
     "CNmt",
     "Decide",

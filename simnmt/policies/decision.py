@@ -8,11 +8,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-LOCAL = 0
-"""The target on which the decision is taken: the first in `devices`. A tie goes to the lower number."""
-
 GATEWAY, CLOUD = 0, 1
-"""The targets of the paper's deployment, where there are two."""
+"""The targets of the paper's deployment. With more, targets are numbered as `devices` names them; 0 is where it is decided."""
 
 Decide = Callable[[int, Sequence[float]], int]
 """`decide(request, delay_s)`: `delay_s[k]` is what target k is now believed to cost beside execution, in seconds."""

@@ -12,7 +12,7 @@ from simnmt.policies.decision import Decide
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """Sends every request to the same target: GW-only with target 0, Server-only with target 1."""
+    """Sends every request to the same target, by its number: GW-only with the first, Server-only with the last."""
 
     target: int
 
