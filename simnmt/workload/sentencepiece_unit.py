@@ -76,7 +76,7 @@ def _loaded(path: Path, model: bytes) -> Any:
             raise CorpusError(what, remedy="pip install 'simnmt[sentencepiece]'") from None
     try:
         processor = SentencePieceProcessor(model_proto=model)
-        usable = bool(model) and processor.get_piece_size() > 0
+        usable = processor.get_piece_size() > 0
     except (RuntimeError, OSError, ValueError):
         usable = False
     if not usable:

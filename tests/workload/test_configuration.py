@@ -153,6 +153,7 @@ def test_resolved_paths_mean_the_same_from_elsewhere(folder: Path) -> None:
         assert resolved(absolute, elsewhere) == absolute
         # What is dumped into a resolved scenario reads back as the same configuration.
         assert lengths_of(absolute if isinstance(absolute, str) else absolute.model_dump()) == absolute
+    assert resolved(lengths_of({**TSV, "tsv": "@t"}), folder).tsv == str(folder.resolve() / "@t")  # a file of that odd name
     assert resolved(lengths_of({"table": "x/../t.csv"}), folder).table == str(folder.resolve() / "t.csv")
 
 

@@ -17,12 +17,17 @@ CORPORA = Path(__file__).resolve().parents[3] / "shared" / "data" / "corpora"
 
 
 def made_up(
-    ratio: float, name: str = "fr-en", units: tuple[str, str] = ("word", "word"), pairs: int = 3000, **keys
+    ratio: float,
+    name: str = "fr-en",
+    units: tuple[str, str] = ("word", "word"),
+    pairs: int = 3000,
+    scatter: float = 0.2,
+    **keys,
 ) -> LengthTable:
-    """Pairs of 2 to 60 words that scatter by a fifth about their ratio."""
+    """Pairs of 2 to 60 words, their ratios scattered about one."""
     generator = np.random.default_rng(2)
     src_len = generator.integers(2, 60, pairs)
-    tgt_len = np.maximum(np.rint(src_len * ratio * generator.normal(1.0, 0.2, pairs)), 1).astype(int)
+    tgt_len = np.maximum(np.rint(src_len * ratio * generator.normal(1.0, scatter, pairs)), 1).astype(int)
     return LengthTable.of_pairs(name, "made up", *units, src_len, tgt_len, **keys)
 
 
@@ -68,7 +73,10 @@ def test_the_languages_are_taken_from_the_table_or_from_its_name() -> None:
 def test_a_few_pairs_raise_no_alarm() -> None:
     """Thirty pairs of French and English in the right order may well have a ratio above 1."""
     assert order_warning(made_up(1.09, pairs=29)) is None
-    alarms = sum(order_warning(made_up(0.92).split(0.01, seed)[0]) is not None for seed in range(200))
+    table = made_up(0.92, scatter=0.5)
+    samples = [table.split(0.01, seed)[0] for seed in range(200)]
+    assert sum(sample.mean_tgt_len > 1.03 * sample.mean_src_len for sample in samples) > 10
+    alarms = sum(order_warning(sample) is not None for sample in samples)
     assert alarms <= 2
 
 
@@ -88,7 +96,7 @@ def test_a_ratio_far_from_both_orders_is_odd() -> None:
     """Such as lengths of which one side was counted by the character."""
     warning = order_warning(made_up(5.0))
     assert warning is not None and warning.startswith("odd lengths: 5.") and "do the units fit both languages" in warning
-    assert order_warning(made_up(1 / 5.0)) is not None
+    assert order_warning(made_up(1 / 5.0)) is not None and order_warning(made_up(2.0)) is not None
     assert order_warning(made_up(1.3)) is None  # odd for French, but neither swapped nor far off
     assert order_warning(made_up(5.0, "de-en")) is not None
 
