@@ -17,8 +17,7 @@ from simnmt.scenario.document import Document
 from simnmt.scenario.model import Scenario
 from simnmt.workload.arrivals import ArrivalProcess, load_arrivals
 from simnmt.workload.arrivals import input_paths as arrival_paths
-from simnmt.workload.configuration import fertility_of, lengths_warning, load_lengths
-from simnmt.workload.configuration import input_paths as length_paths
+from simnmt.workload.configuration import fertility_of, lengths_warning, load_lengths, named_inputs
 from simnmt.workload.fertility import in_units
 from simnmt.workload.length_table import LengthTable
 
@@ -79,8 +78,7 @@ def input_files(scenario: Scenario, base: Path) -> dict[str, Path]:
     """Every file that the scenario reads, by the name it has there; `@name` files by that name."""
     files: dict[str, Path] = {}
     for part in scenario.workloads.values():
-        paths = length_paths(part.lengths, base)
-        files |= {part.lengths if isinstance(part.lengths, str) else str(path): path for path in paths}
+        files |= named_inputs(part.lengths, base)
         files |= {str(path): path for path in arrival_paths(part.arrivals, base)}
     for net in scenario.networks.values():
         files |= network_paths(net, base)
