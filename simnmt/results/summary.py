@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simnmt.results.request_log import Log
 from simnmt.results.statistics import latency_quantiles, over_replications
 
 Row = dict[str, Any]
+Column = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +47,16 @@ def measure(log: Log, best_target: np.ndarray, devices: Sequence[Device], queues
     latency_s, arrival_s, target = log["latency_s"], log["arrival_s"], log["target"]
     execution_s = log["t_exe_s"]
     until_s = float(arrival_s.max())
-    numbers = {
+    quantiles = latency_quantiles(latency_s)
+    numbers: dict[str, float | None] = {
         "total_latency_s": float(latency_s.sum()),
         "mean_latency_s": float(latency_s.mean()),
-        **latency_quantiles(latency_s),
+        **quantiles,
         "offloaded_share": float((target != 0).mean()),
         "misrouted_share": float((target != best_target).mean()),
-        "mean_queue_s": float(log["t_queue_s"].mean()),
-        "mean_execution_s": float(execution_s.mean()),
-        "mean_transfer_s": float(log["t_tx_s"].mean()),
+        **_parts(log, latency_s, quantiles),
         "mean_estimate_age_s": float(log["rtt_estimate_age_s"].mean()),
+        "offered_rps": len(latency_s) / until_s if queues and until_s > 0.0 else None,
     }
     for number, device in enumerate(devices):
         there = target == number
@@ -66,6 +68,23 @@ def measure(log: Log, best_target: np.ndarray, devices: Sequence[Device], queues
             numbers[f"{device.name}_busiest_load"] = float(work_s.max()) / (device.workers * until_s)
     makespan_s = float((arrival_s + latency_s).max())
     return numbers | {"makespan_s": makespan_s, "throughput_rps": len(latency_s) / makespan_s}
+
+
+PARTS = {"queue": "t_queue_s", "execution": "t_exe_s", "transfer": "t_tx_s"}
+"""What a latency is made of, and the columns that hold it."""
+TAILS = ("p95", "p99")
+"""Quantiles of the latency beyond which requests are also looked at apart."""
+
+
+def _parts(log: Log, latency_s: Column, quantiles: Mapping[str, float | None]) -> dict[str, float | None]:
+    """The parts' means over all requests, and over those that take as long as a quantile or longer."""
+    slowest = {name: latency_s >= _number(quantiles[f"{name}_latency_s"]) for name in TAILS}
+    means: dict[str, float | None] = {}
+    for part, column in PARTS.items():
+        seconds = log[column]
+        means[f"mean_{part}_s"] = float(seconds.mean())
+        means |= {f"beyond_{name}_{part}_s": float(seconds[those].mean()) for name, those in slowest.items()}
+    return means
 
 
 def with_regret(runs: Mapping[RunKey, dict[str, float | None]], oracle: str | None) -> dict[RunKey, dict[str, float | None]]:

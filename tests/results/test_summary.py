@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from simnmt.results.request_log import Logs, Passage, Truth, request_log
-from simnmt.results.summary import WITH_INTERVAL, RunKey, comparisons, measure, rows, with_regret
+from simnmt.results.request_log import Logs, Passage, RequestLog, Truth
+from simnmt.results.summary import PARTS, WITH_INTERVAL, Device, RunKey, comparisons, measure, rows, with_regret
 
 Runs = dict[RunKey, dict[str, float | None]]
 
@@ -20,14 +22,16 @@ def totals(**per_policy: list[float]) -> Runs:
     }
 
 
-def truth(requests: int = 4) -> Truth:
+DEVICES = (Device("gateway", 1, 1), Device("cloud", 2, 2))
+
+
+def truth(requests: int = 4, transfer_s: tuple[float, ...] = (1.0, 1.0, 9.0, 1.0)) -> Truth:
     return Truth(
         node=np.arange(requests, dtype=np.int32),
         src_len=np.full(requests, 10),
         tgt_len=np.full(requests, 8),
-        gateway_s=np.array([1.0, 2.0, 3.0, 4.0]),
-        cloud_s=np.array([0.5, 0.5, 0.5, 0.5]),
-        transfer_s=np.array([1.0, 1.0, 9.0, 1.0]),
+        execution_s=(np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.5, 0.5, 0.5, 0.5])),
+        transfer_s=(np.zeros(requests), np.array(transfer_s)),
         rtt_time_s=np.arange(4.0),
     )
 
@@ -35,17 +39,18 @@ def truth(requests: int = 4) -> Truth:
 PASSAGE = Passage(
     arrival_s=np.array([0.0, 1.0, 2.0, 3.0]),
     target=np.array([0, 1, 1, 1], np.int8),
+    server=np.array([0, 0, 1, 1], np.int32),
     queue_s=np.array([0.0, 0.25, 0.0, 2.0]),
     estimate_s=np.full(4, 0.7),
-    measured_at_s=np.array([0.0, 0.0, 0.5, 2.5]),
-    tgt_len_predicted=np.full(4, np.nan),
+    estimate_age_s=np.array([0.0, 1.0, 1.5, 0.5]),
+    tgt_len_by_src_len=np.full(11, np.nan),
 )
 
 
 def test_the_log_of_four_requests_by_hand() -> None:
-    log = request_log(truth(), PASSAGE)
+    log = RequestLog(truth(), PASSAGE)
     assert " ".join(log) == (
-        "request_id node arrival_s src_len tgt_len tgt_len_predicted target t_queue_s t_exe_s t_tx_s latency_s "
+        "request_id node arrival_s src_len tgt_len tgt_len_predicted target server t_queue_s t_exe_s t_tx_s latency_s "
         "rtt_time_s rtt_estimate_s rtt_estimate_age_s outcome"
     )
     assert log["t_exe_s"].tolist() == [1.0, 0.5, 0.5, 0.5]
@@ -59,9 +64,8 @@ def test_the_log_of_four_requests_by_hand() -> None:
     }  # fmt: skip
 
 
-def test_on_an_own_clock_the_log_takes_that_clocks_transfer_times() -> None:
-    passage = Passage(*(getattr(PASSAGE, name) for name in Passage.__slots__[:-1]), (np.full(4, 7.0), np.full(4, 0.125)))
-    log = request_log(truth(), passage)
+def test_a_passage_with_a_truth_of_its_own_is_logged_with_that() -> None:
+    log = RequestLog(truth(), replace(PASSAGE, truth=replace(truth(transfer_s=(7.0,) * 4), rtt_time_s=np.full(4, 0.125))))
     assert log["t_tx_s"].tolist() == [0.0, 7.0, 7.0, 7.0]
     assert log["rtt_time_s"].tolist() == [0.125] * 4
 
@@ -76,7 +80,7 @@ def test_logs_are_made_when_asked_for() -> None:
 
 
 def test_the_numbers_of_that_run() -> None:
-    numbers = measure(request_log(truth(), PASSAGE), best_target=np.array([0, 1, 0, 1]))
+    numbers = measure(RequestLog(truth(), PASSAGE), np.array([0, 1, 0, 1]), DEVICES, queues=False)
     assert numbers == {
         "total_latency_s": 15.75,
         "mean_latency_s": 3.9375,
@@ -90,19 +94,46 @@ def test_the_numbers_of_that_run() -> None:
         "mean_queue_s": 0.5625,
         "mean_execution_s": 0.625,
         "mean_transfer_s": 2.75,
+        "beyond_p95_queue_s": 0.0,
+        "beyond_p95_execution_s": 0.5,
+        "beyond_p95_transfer_s": 9.0,
+        "beyond_p99_queue_s": 0.0,
+        "beyond_p99_execution_s": 0.5,
+        "beyond_p99_transfer_s": 9.0,
         "mean_estimate_age_s": 0.75,
+        "offered_rps": None,
+        "gateway_share": 0.25,
         "gateway_load": None,
+        "gateway_busiest_load": None,
+        "cloud_share": 0.75,
         "cloud_load": None,
+        "cloud_busiest_load": None,
         "makespan_s": 11.5,
+        "throughput_rps": pytest.approx(4 / 11.5),
     }
 
 
 def test_a_load_is_work_over_what_could_be_done_until_the_last_arrival() -> None:
-    """One second at the gateway, three half seconds in the cloud, in three seconds."""
-    log = request_log(truth(), PASSAGE)
-    numbers = measure(log, PASSAGE.target, workers=2)
-    assert numbers["gateway_load"] == pytest.approx(1 / 3)
-    assert numbers["cloud_load"] == pytest.approx(1.5 / (2 * 3))
+    """One second at the gateway; in the cloud half a second on the one box, a whole one on the other, two workers each."""
+    numbers = measure(RequestLog(truth(), PASSAGE), PASSAGE.target, DEVICES, queues=True)
+    assert numbers["gateway_load"] == numbers["gateway_busiest_load"] == pytest.approx(1 / 3)
+    assert numbers["cloud_load"] == pytest.approx(1.5 / (2 * 2 * 3))
+    assert numbers["cloud_busiest_load"] == pytest.approx(1.0 / (2 * 3))
+    assert numbers["offered_rps"] == pytest.approx(4 / 3)
+
+
+def test_the_parts_of_the_slowest_add_up_to_their_latency() -> None:
+    draw = np.random.default_rng(5)
+    log = {
+        "arrival_s": np.zeros(1_000), "target": np.zeros(1_000, np.int8), "server": np.zeros(1_000, np.int32),
+        "rtt_estimate_age_s": np.zeros(1_000), **{part: draw.exponential(size=1_000) for part in PARTS.values()},
+    }  # fmt: skip
+    log["latency_s"] = sum(log[part] for part in PARTS.values())
+    numbers = measure(log, log["target"], DEVICES[:1], queues=True)
+    for name, share in (("p95", 50), ("p99", 10)):
+        slowest = np.sort(log["latency_s"])[-share:]
+        assert sum(numbers[f"beyond_{name}_{part}_s"] for part in PARTS) == pytest.approx(slowest.mean())
+    assert sum(numbers[f"mean_{part}_s"] for part in PARTS) == pytest.approx(log["latency_s"].mean())
 
 
 def test_regret_is_taken_within_a_replication_and_may_be_negative() -> None:
