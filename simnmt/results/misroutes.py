@@ -1,0 +1,64 @@
+"""Misroutes: requests that another device would truly have answered sooner, queues left out, and the seconds that they lost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simnmt.results.request_log import Passage, Truth
+
+BLOCK = 1_000_000
+"""Requests looked at together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Misroutes:
+    """What one policy misrouted: how much in all, and a sample of it, evenly over the run; columns of shape (sampled,)."""
+
+    count: int
+    lost_s: float
+    """Execution and transfer beyond those on the best device, of all misrouted requests together."""
+    request_lost_s: NDArray[np.float64]
+    """The same of each sampled request."""
+    src_len: NDArray[np.int64]
+    tgt_len: NDArray[np.int64]
+    target: NDArray[np.int8]
+    """Where it went."""
+    best_target: NDArray[np.int8]
+    """Where it should have gone."""
+
+
+def misroutes(truth: Truth, passage: Passage, most: int) -> Misroutes:
+    """What a policy misrouted, and at most so many of these requests. `truth`: unless the passage has its own."""
+    truth = passage.truth or truth
+    requests = len(truth.src_len)
+    lost_s = np.empty(requests, np.float32)
+    for start in range(0, requests, BLOCK):
+        rows = slice(start, start + BLOCK)
+        lost_s[rows] = _lost_s(truth.part(rows), passage.target[rows])
+    misrouted = np.flatnonzero(lost_s > 0.0)
+    sampled = misrouted[np.unique(np.linspace(0, max(misrouted.size - 1, 0), min(most, misrouted.size)).astype(np.int64))]
+    columns = zip(truth.execution_s, truth.transfer_s, strict=True)
+    total_s = np.stack([execution_s[sampled] + transfer_s[sampled] for execution_s, transfer_s in columns])
+    target = passage.target[sampled]
+    return Misroutes(
+        count=int(misrouted.size),
+        lost_s=float(lost_s.sum(dtype=np.float64)),
+        request_lost_s=np.take_along_axis(total_s, target[None].astype(np.int64), 0)[0] - total_s.min(0),
+        src_len=truth.src_len[sampled],
+        tgt_len=truth.tgt_len[sampled],
+        target=target,
+        best_target=total_s.argmin(0).astype(np.int8),
+    )
+
+
+def _lost_s(truth: Truth, target: NDArray[np.int8]) -> NDArray[np.float64]:
+    """Seconds beyond the best device's, per request."""
+    least_s = own_s = truth.execution_s[0] + truth.transfer_s[0]
+    for number in range(1, len(truth.execution_s)):
+        total_s = truth.execution_s[number] + truth.transfer_s[number]
+        own_s = np.where(target == number, total_s, own_s)
+        least_s = np.minimum(least_s, total_s)
+    return own_s - least_s

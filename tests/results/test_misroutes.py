@@ -1,0 +1,72 @@
+"""A misroute is a request that another device would truly have answered sooner."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from simnmt.results import misroutes as module
+from simnmt.results.misroutes import misroutes
+from simnmt.results.request_log import Passage, Truth
+
+
+def made_up(requests: int, targets: int = 3) -> tuple[Truth, Passage]:
+    draw = np.random.default_rng(4)
+    truth = Truth(
+        node=np.zeros(requests, np.int32),
+        src_len=draw.integers(1, 50, requests),
+        tgt_len=draw.integers(1, 50, requests),
+        execution_s=tuple(draw.exponential(1.0, (targets, requests))),
+        transfer_s=(np.zeros(requests), *draw.exponential(0.2, (targets - 1, requests))),
+        rtt_time_s=np.zeros(requests),
+    )
+    passage = Passage(
+        arrival_s=np.zeros(requests),
+        target=draw.integers(0, targets, requests).astype(np.int8),
+        server=np.zeros(requests, np.int32),
+        queue_s=draw.exponential(9.0, requests),
+        estimate_s=np.zeros(requests),
+        estimate_age_s=np.zeros(requests),
+        tgt_len_by_src_len=np.full(51, np.nan),
+    )
+    return truth, passage
+
+
+def test_what_is_lost_is_what_the_best_device_would_have_saved_request_by_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    truth, passage = made_up(500)
+    monkeypatch.setattr(module, "BLOCK", 64)
+    found = misroutes(truth, passage, 500)
+    lost = []
+    for request in range(500):
+        total_s = [e[request] + t[request] for e, t in zip(truth.execution_s, truth.transfer_s, strict=True)]
+        best, own = int(np.argmin(total_s)), int(passage.target[request])
+        if own != best:
+            lengths = int(truth.src_len[request]), int(truth.tgt_len[request])
+            lost.append((total_s[own] - total_s[best], *lengths, own, best))
+    assert found.count == len(lost) == int((passage.target != truth.best_target).sum())
+    assert found.lost_s == pytest.approx(sum(entry[0] for entry in lost), rel=1e-6)
+    columns = (found.request_lost_s, found.src_len, found.tgt_len, found.target, found.best_target)
+    assert np.stack(columns, 1) == pytest.approx(np.array(lost))
+
+
+def test_a_sample_covers_the_run_evenly_and_leaves_the_sums_alone() -> None:
+    truth, passage = made_up(20_000)
+    truth = replace(truth, src_len=np.arange(20_000))
+    everything, sampled = misroutes(truth, passage, 20_000), misroutes(truth, passage, 100)
+    assert (sampled.count, sampled.lost_s) == (everything.count, everything.lost_s)
+    assert sampled.src_len.size == 100
+    assert np.diff(sampled.src_len).max() < 400, "no stretch of the run is left out"
+
+
+def test_who_errs_never_has_nothing_to_show() -> None:
+    truth, passage = made_up(300)
+    found = misroutes(truth, replace(passage, target=truth.best_target), 100)
+    assert (found.count, found.lost_s, found.src_len.size) == (0, 0.0, 0)
+
+
+def test_a_passage_with_a_truth_of_its_own_is_judged_by_that() -> None:
+    truth, passage = made_up(300)
+    own = replace(truth, execution_s=truth.execution_s[::-1])
+    assert misroutes(truth, replace(passage, truth=own, target=own.best_target), 100).count == 0
