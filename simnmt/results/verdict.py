@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+from simnmt.results.overload_words import beside, named, unstable_sentence
 from simnmt.results.summary import Row
+from simnmt.results.wording import duration
 
 TRIVIAL_BELOW, TRIVIAL_ABOVE = 0.2, 0.8
 """Shares offloaded by the oracle outside which the choice is nearly trivial."""
@@ -20,6 +22,8 @@ class Roles:
     """The policy that the sentence is about."""
     single_devices: Sequence[str]
     oracle: str | None
+    variants: Mapping[str, str] = field(default_factory=dict)
+    """Policies that go beyond the paper's, and the one that each is held against."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,49 +31,60 @@ class Reason:
     """What is behind a verdict."""
 
     transfer_s: float
-    """Mean transfer time on this network."""
+    """Mean transfer time on this network, to the last device."""
     kept: str
-    """Lengths that C-NMT's rule keeps at the gateway at that transfer time, such as `up to 17 tokens`; empty if it never
-    changes its mind, or if the sentence is about another rule."""
+    """Lengths that C-NMT's rule keeps at the first device at that transfer time, such as `up to 17 tokens`; empty if it never
+    changes its mind, if there are more than two devices, or if the sentence is about another rule."""
     best_offloaded_share: float
-    """Share of requests whose execution plus transfer is truly least in the cloud."""
+    """Share of requests whose execution plus transfer is truly least on another device than the first."""
     queues: bool
     """Whether requests wait, so that the better device is not the whole story."""
-    devices: Sequence[str]
+    devices: Sequence[str] = ("gateway", "cloud")
     """Where requests may be executed, nearest first."""
 
 
 def verdict(workload: str, network: str, rows: Sequence[Row], comparisons: Sequence[Row], roles: Roles, reason: Reason) -> Row:
-    """The verdict on one workload and network, as a record with its `sentence`."""
-    totals = {row["policy"]: row["total_latency_s"] for row in rows}
-    oracle_share = next((row["offloaded_share"] for row in rows if row["policy"] == roles.oracle), None)
-    share = reason.best_offloaded_share if oracle_share is None else oracle_share
-    trivial = share < TRIVIAL_BELOW or share > TRIVIAL_ABOVE
+    """The verdict on one workload and network, as a record with its `sentence`.
+
+    `variants`: a sentence on the policies beyond the paper's, each held against the plain one; empty where there are none.
+    """
+    by_policy = {row["policy"]: row for row in rows}
+    subject, oracle = by_policy[roles.subject], by_policy.get(roles.oracle or "")
+    share = reason.best_offloaded_share if oracle is None else oracle["offloaded_share"]
+    rivals = [by_policy[name] for name in roles.single_devices if name != roles.subject]
+    # One that has a mean is better than any that has none, however short the run.
+    baseline = min(rivals, key=lambda row: (bool(row.get("unstable")), row["total_latency_s"]), default=None)
+    pair = next(
+        (c for c in comparisons if baseline and (c["policy"], c["baseline"]) == (roles.subject, baseline["policy"])), None
+    )
     record: dict[str, Any] = {
         "workload": workload,
         "network": network,
         "policy": roles.subject,
-        "baseline": None,
-        "change_percent": None,
-        "low_percent": None,
-        "high_percent": None,
+        **{key: pair and pair[key] for key in ("baseline", "change_percent", "low_percent", "high_percent")},
+        "unstable": subject.get("unstable"),
         "oracle_offloaded_share": share,
-        "trivial": trivial,
+        "trivial": share < TRIVIAL_BELOW or share > TRIVIAL_ABOVE,
+        "variants": _variants(comparisons, roles.variants),
     }
-    place = f"{workload} on {network}"
-    rivals = [name for name in roles.single_devices if name != roles.subject]
-    if not rivals:
-        mean_ms = 1e3 * next(row["mean_latency_s"] for row in rows if row["policy"] == roles.subject)
-        return {**record, "sentence": f"{place}: {roles.subject} takes {mean_ms:.1f} ms on average; nothing to compare with."}
-    baseline = min(rivals, key=totals.__getitem__)
-    pair = next(row for row in comparisons if row["policy"] == roles.subject and row["baseline"] == baseline)
-    record |= {key: pair[key] for key in ("baseline", "change_percent", "low_percent", "high_percent")}
-    subject = next(row for row in rows if row["policy"] == roles.subject)
+    described = f"with a transfer of {reason.transfer_s * 1e3:.0f} ms {_deed(subject, reason)}, {_best(oracle, reason)}"
+    return {**record, "sentence": f"{workload} on {network}: {_said(subject, baseline, rivals, pair, described)}"}
+
+
+def _said(subject: Row, baseline: Row | None, rivals: Sequence[Row], pair: Row | None, described: str) -> str:
+    """The sentence without its place."""
+    if subject.get("unstable"):
+        return f"{unstable_sentence(subject)}{beside(rivals)}"
+    if baseline is None or pair is None:
+        return f"{subject['policy']} takes {1e3 * subject['mean_latency_s']:.1f} ms on average; nothing to compare with."
+    if baseline.get("unstable"):
+        return (
+            f"{subject['policy']} is stable and takes {duration(subject['mean_latency_s'])} on average, where no single device "
+            f"holds: {', '.join(named(row) for row in rivals)}; {described}. Of these, {unstable_sentence(baseline)}"
+        )
     # A reason why it wins; where it does not, the same facts explain nothing and only describe.
     link = ", because" if pair["change_percent"] < 0.0 and pair["verdict"] != "not distinguishable" else ";"
-    described = f"with a transfer of {reason.transfer_s * 1e3:.0f} ms {_deed(subject, reason)}, {_best(oracle_share, reason)}"
-    overload = _overload([row for row in rows if row["policy"] in (roles.subject, baseline)], reason.devices)
-    return {**record, "sentence": f"{place}: {_outcome(roles.subject, baseline, pair)}{link} {described}.{overload}"}
+    return f"{_outcome(subject['policy'], baseline['policy'], pair)}{link} {described}."
 
 
 def _outcome(subject: str, baseline: str, pair: Row) -> str:
@@ -92,23 +107,34 @@ def _deed(subject: Row, reason: Reason) -> str:
     away = subject["offloaded_share"]
     if away in (0.0, 1.0):
         return f"it sends {'everything' if away else 'nothing'} away"
-    mostly = f"mostly keeps sentences of {reason.kept} at the gateway and " if reason.kept else ""
+    mostly = f"mostly keeps sentences of {reason.kept} at the {reason.devices[0]} and " if reason.kept else ""
     return f"it {mostly}sends {100.0 * away:.0f} % away"
 
 
-def _best(oracle_share: float | None, reason: Reason) -> str:
+def _best(oracle: Row | None, reason: Reason) -> str:
     """What would have been best."""
-    if oracle_share is not None:
-        return f"where the oracle sends {100.0 * oracle_share:.0f} %"
+    if oracle is not None:
+        return f"where the oracle sends {100.0 * oracle['offloaded_share']:.0f} %"
     left_out = ", queues left out," if reason.queues else ""
-    return f"where the cloud{left_out} is truly faster for {100.0 * reason.best_offloaded_share:.0f} %"
+    better = f"the {reason.devices[1]}" if len(reason.devices) == 2 else "another device"
+    return f"where {better}{left_out} is truly faster for {100.0 * reason.best_offloaded_share:.0f} %"
 
 
-def _overload(rows: Sequence[Row], devices: Sequence[str]) -> str:
-    """A sentence per device that is asked for more than it can do."""
-    return "".join(
-        f" Under {row['policy']} the {device} is overloaded (load {load:.2f}): its queue grows as long as the run lasts."
-        for row in rows
-        for device in devices
-        if (load := row.get(f"{device}_busiest_load")) is not None and load >= 1.0
-    )
+def _variants(comparisons: Sequence[Row], variants: Mapping[str, str]) -> str:
+    """How the policies beyond the paper's do beside the plain one, each with its paired interval."""
+    said: dict[str, list[str]] = {}
+    for policy, plain in variants.items():
+        for pair in comparisons:
+            if (pair["policy"], pair["baseline"]) == (policy, plain):
+                said.setdefault(plain, []).append(f"{policy} {_beside(pair)}")
+    return " ".join(f"Beside {plain}: {', '.join(found)}." for plain, found in said.items())
+
+
+def _beside(pair: Row) -> str:
+    change, low, high = pair["change_percent"], pair["low_percent"], pair["high_percent"]
+    interval = "one replication" if low is None else f"{low:+.2f}, {high:+.2f}"
+    outcome = "cannot be told apart" if pair["verdict"] == "not distinguishable" else "faster" if change < 0.0 else "slower"
+    if pair["verdict"] == "one replication" and change == 0.0:
+        outcome = "exactly as fast"
+    in_this_run = {"policy": ", itself unstable", "baseline": ", which is unstable", "both": ", as it is unstable"}
+    return f"{outcome} ({change:+.2f} % [{interval}]{in_this_run.get(pair.get('unstable') or '', '')})"

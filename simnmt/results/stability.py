@@ -1,0 +1,145 @@
+"""Overload: where requests come faster than a device can serve them there is no mean to be known, only how the wait grows.
+
+A load of 1.3 means that 1.3 seconds of work arrive for each second that a box can work: in an open loop its wait then grows by
+0.3 s a second for as long as requests come, so every latency depends on how long the run lasts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import log, sqrt
+
+from simnmt.results.summary import Device, Row, RunKey
+
+SUFFIX = "_busiest_load"
+Numbers = Mapping[str, float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Overload:
+    """A device that is asked for more than it can do."""
+
+    device: str
+    load: float
+    """Of its busiest box, in the replications in which that is too much."""
+    replications: int
+    """In how many."""
+    of: int
+    """Replications in all."""
+
+    @property
+    def growth(self) -> float:
+        """Seconds by which the wait at that box grows in each second."""
+        return self.load - 1.0
+
+    def __str__(self) -> str:
+        partly = f" in {self.replications} of {self.of} replications" if self.replications < self.of else ""
+        return f"{self.device}: load {self.load:.2f}{partly}"
+
+
+def device_names(row: Row) -> list[str]:
+    """The devices of a row, in the order of the targets' numbers."""
+    return [key.removesuffix(SUFFIX) for key in row if key.endswith(SUFFIX)]
+
+
+def busiest_load(row: Row) -> float | None:
+    """The load of the busiest box of any device; None back to back, where nothing has a load."""
+    return max((row[name + SUFFIX] for name in device_names(row) if row[name + SUFFIX] is not None), default=None)
+
+
+def overloads(replications: Sequence[Numbers], requests: int, devices: Sequence[Device]) -> list[Overload]:
+    """The overloaded devices of an open loop, worst first; `replications`: the numbers of one policy, with shares and loads.
+
+    A device counts where its load is 1 or more on average, or in single replications beyond two standard deviations of the work
+    that comes in a run. A box that gets too much only because few requests fall unevenly on many boxes does not count
+    (`_by_chance`). Service times are taken to spread as exponential ones do.
+    """
+    found = []
+    for device in devices:
+        busiest = [_sure_load(numbers, requests, device) for numbers in replications]
+        if not busiest:
+            continue
+        if sum(busiest) >= len(busiest):
+            found.append(Overload(device.name, sum(busiest) / len(busiest), len(busiest), len(busiest)))
+            continue
+        each = [max(_number(numbers[f"{device.name}_share"]) * requests / device.servers, 1.0) for numbers in replications]
+        over = [load for load, m in zip(busiest, each, strict=True) if load > 1.0 + 2.0 * sqrt(2.0 / m)]
+        if over:
+            found.append(Overload(device.name, sum(over) / len(over), len(over), len(busiest)))
+    return sorted(found, key=lambda overload: (-overload.replications, -overload.load))
+
+
+def _sure_load(numbers: Numbers, requests: int, device: Device) -> float:
+    """The load of the busiest box, or of all of them together where chance makes the difference."""
+    load, busiest = numbers[f"{device.name}_load"], numbers[device.name + SUFFIX]
+    if load is None or busiest is None:
+        return 0.0
+    each = max(_number(numbers[f"{device.name}_share"]) * requests / device.servers, 1.0)
+    return busiest if device.servers == 1 or busiest > _by_chance(device.servers, each) * load else load
+
+
+def _by_chance(boxes: int, each: float) -> float:
+    """How many times the average the busiest of some boxes is given by chance in one run of twenty, `each` requests a box.
+
+    The work of Poisson arrivals with exponential service times is sub-gamma with variance factor 2 and scale 1, in units of one
+    service time, from which the bound on the greatest of many follows. Source: Boucheron, Lugosi and Massart, Concentration
+    Inequalities (2013), section 2.4 and theorem 2.6.
+    """
+    unlikely = log(20.0 * boxes)
+    return 1.0 + sqrt(4.0 * unlikely / each) + unlikely / each
+
+
+def with_stability(
+    rows: Sequence[Row], runs: Mapping[RunKey, Numbers], open_loops: Mapping[str, Sequence[Device]]
+) -> list[Row]:
+    """Add to each row what is unstable in it; None everywhere where a mean is to be known.
+
+    `unstable`: text such as `cloud: load 1.30`; `unstable_device`: the worst; `unstable_replications`: in how many it is
+    overloaded; `backlog_growth`: seconds by which the wait at its busiest box grows in each second, in these. `open_loops`: the
+    devices of each workload whose requests come whatever became of those before. In other loops those who ask wait for answers,
+    so no queue grows beyond their number.
+    """
+    judged = []
+    for row in rows:
+        place = row["workload"], row["network"], row["policy"]
+        of_row = [runs[RunKey(*place, replication)] for replication in range(row["replications"])]
+        found = overloads(of_row, row["requests"], open_loops.get(row["workload"], ()))
+        judged.append(
+            row
+            | {
+                "unstable": ", ".join(map(str, found)) or None,
+                "unstable_device": found[0].device if found else None,
+                "unstable_replications": found[0].replications if found else None,
+                "backlog_growth": found[0].growth if found else None,
+            }
+        )
+    return judged
+
+
+def worst(row: Row) -> Overload | None:
+    """The worst overloaded device of a row that was judged; None for a stable one."""
+    if not row.get("unstable"):
+        return None
+    load = 1.0 + row["backlog_growth"]
+    return Overload(row["unstable_device"], load, row["unstable_replications"], row["replications"])
+
+
+def marked(comparisons: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
+    """Add `unstable` to each comparison: which of the two has no mean to be known (`policy`, `baseline` or `both`), or None.
+
+    Such a change is that of this run, and depends on how long the run lasts.
+    """
+    without_mean = {(row["workload"], row["network"], row["policy"]) for row in rows if row.get("unstable")}
+    found = []
+    for pair in comparisons:
+        ours = (pair["workload"], pair["network"], pair["policy"]) in without_mean
+        theirs = (pair["workload"], pair["network"], pair["baseline"]) in without_mean
+        which = "both" if ours and theirs else "policy" if ours else "baseline" if theirs else None
+        found.append(pair | {"unstable": which})
+    return found
+
+
+def _number(value: float | None) -> float:
+    assert value is not None
+    return value

@@ -1,0 +1,124 @@
+"""Where a queue grows for as long as requests come no mean passes for a steady state; chance is not taken for overload."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from simnmt.results.stability import busiest_load, marked, overloads, with_stability, worst
+from simnmt.results.summary import Device, RunKey, measure, rows
+
+ONE = Device("cloud", 1, 1)
+
+
+def numbers(load: float, busiest: float | None = None, share: float = 1.0) -> dict[str, float | None]:
+    return {"cloud_share": share, "cloud_load": load, "cloud_busiest_load": load if busiest is None else busiest}
+
+
+def said(*replications: dict[str, float | None], requests: int = 100_000, device: Device = ONE) -> list[str]:
+    return [str(overload) for overload in overloads(replications, requests, [device])]
+
+
+def test_a_load_of_one_or_more_is_an_overload() -> None:
+    assert said(numbers(1.2), numbers(1.4)) == ["cloud: load 1.30"]
+    assert said(numbers(0.98)) == []
+    assert said(numbers(1.0)) == ["cloud: load 1.00"]
+
+
+def test_single_replications_are_told_from_all_of_them() -> None:
+    """Each replication fits anew, and may keep more work at a device than that can do, though the others do not."""
+    assert said(numbers(0.7), numbers(1.1), numbers(0.8)) == ["cloud: load 1.10 in 1 of 3 replications"]
+
+
+def test_a_replication_that_is_full_by_chance_is_no_overload() -> None:
+    """Of 2,000 requests the work varies by 3 %: at load 0.97 some run of five is likely to have seen 1.02."""
+    loads = (0.93, 0.96, 0.97, 1.02, 0.95)
+    assert said(*map(numbers, loads), requests=2_000) == []
+    assert said(*map(numbers, loads), requests=200_000) == ["cloud: load 1.02 in 1 of 5 replications"]
+
+
+def test_a_box_of_many_that_got_more_by_chance_is_no_overload() -> None:
+    """A thousand boxes with ten requests each at load 0.5: the busiest got twice its share, by chance."""
+    many = Device("cloud", 1_000, 1)
+    draw = np.random.default_rng(3)
+    work = np.bincount(draw.integers(0, 1_000, 10_000), draw.exponential(1.0, 10_000)) / 20.0
+    assert work.max() > 1.0
+    assert said(numbers(float(work.mean()), float(work.max())), requests=10_000, device=many) == []
+
+
+@pytest.mark.parametrize("boxes", [2, 40, 1_000])
+@pytest.mark.parametrize("each", [1, 10, 100])
+def test_chance_makes_an_overload_of_evenly_shared_work_in_one_run_of_twenty_at_most(boxes: int, each: int) -> None:
+    """All boxes together are all but full, so that almost any excess would overload one."""
+    draw = np.random.default_rng(boxes * each)
+    alarms = 0
+    for _ in range(100):
+        requests = boxes * each
+        work = np.bincount(draw.integers(0, boxes, requests), draw.exponential(1.0, requests), boxes)
+        busiest = 0.99 * float(work.max() / work.mean())
+        alarms += bool(said(numbers(0.99, busiest), requests=requests, device=Device("cloud", boxes, 1)))
+    assert alarms <= 5
+
+
+def test_a_box_that_is_given_more_than_the_others_is_an_overload() -> None:
+    """Seven busy end nodes on five gateways: two gateways have two of them."""
+    five = Device("cloud", 5, 1)
+    assert said(numbers(0.84, 1.2), requests=100_000, device=five) == ["cloud: load 1.20"]
+
+
+def queue_of_one(arrival_s: Any, service_s: Any) -> dict[str, Any]:
+    """The log of a first-in first-out server, by Lindley's recursion."""
+    wait_s = np.zeros(arrival_s.size)
+    for at in range(1, arrival_s.size):
+        wait_s[at] = max(0.0, wait_s[at - 1] + service_s[at - 1] - (arrival_s[at] - arrival_s[at - 1]))
+    zeros = np.zeros(arrival_s.size)
+    return {
+        "arrival_s": arrival_s, "target": zeros.astype(np.int8), "server": zeros.astype(np.int32), "t_queue_s": wait_s,
+        "t_exe_s": service_s, "t_tx_s": zeros, "latency_s": wait_s + service_s, "rtt_estimate_age_s": zeros,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("load", [1.1, 1.5, 3.0])
+def test_the_last_request_waits_as_long_as_the_growth_says(load: float) -> None:
+    draw = np.random.default_rng(7)
+    log = queue_of_one(np.cumsum(draw.exponential(1.0, 20_000)), draw.exponential(load, 20_000))
+    run = {RunKey("w", "n", "p", 0): measure(log, log["target"], [ONE], queues=True)}
+    (row,) = with_stability(rows(run, 20_000), run, {"w": [ONE]})
+    lasts_s = row["requests"] / row["offered_rps"]
+    assert row["backlog_growth"] == pytest.approx(load - 1.0, abs=0.05)
+    assert row["backlog_growth"] * lasts_s == pytest.approx(log["t_queue_s"][-1], rel=0.02)
+
+
+def table(**loads: float) -> list[dict[str, Any]]:
+    run: Any = {
+        RunKey("w", "n", policy, 0): {**numbers(load), "gateway_share": 0.1, "gateway_load": 0.2, "gateway_busiest_load": 0.3}
+        for policy, load in loads.items()
+    }
+    return with_stability(rows(run, 1_000), run, {"w": [Device("gateway", 1, 1), ONE]})
+
+
+def test_rows_say_which_device_and_how_fast_it_falls_behind() -> None:
+    calm, flood = table(calm=0.5, flood=1.3)
+    keys = ("unstable", "unstable_device", "unstable_replications", "backlog_growth")
+    assert [calm[key] for key in keys] == [None] * 4
+    assert [flood[key] for key in keys] == ["cloud: load 1.30", "cloud", 1, pytest.approx(0.3)]
+    assert (worst(calm), str(worst(flood))) == (None, "cloud: load 1.30")
+    assert busiest_load(flood) == 1.3
+
+
+def test_who_waits_for_an_answer_before_asking_again_floods_nothing() -> None:
+    """A closed loop keeps its devices as busy as can be; back to back nothing has a load."""
+    run: Any = {RunKey("w", "n", "p", 0): numbers(1.001), RunKey("back", "n", "p", 0): dict.fromkeys(numbers(0.0), None)}
+    assert [row["unstable"] for row in with_stability(rows(run, 1_000), run, {})] == [None, None]
+    assert [row["unstable"] for row in with_stability(rows(run, 1_000), run, {"w": [ONE]})] == ["cloud: load 1.00", None]
+
+
+def test_comparisons_with_the_unstable_are_marked() -> None:
+    pairs = [
+        {"workload": "w", "network": "n", "policy": policy, "baseline": baseline}
+        for policy, baseline in (("calm", "flood"), ("flood", "calm"), ("flood", "worse"), ("calm", "idle"))
+    ]
+    found = marked(pairs, table(calm=0.5, idle=0.1, flood=1.3, worse=9.0))
+    assert [pair["unstable"] for pair in found] == ["baseline", "policy", "both", None]
