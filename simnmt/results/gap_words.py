@@ -1,0 +1,69 @@
+"""The gap analysis in words: which wrong belief costs how much, and where a truth alone makes things worse (CNMT-19)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from simnmt.results.summary import Row
+
+TRUTHS = {
+    "length regression": "the true target lengths",
+    "linear time model": "the true execution times for the lengths it expects",
+    "stale transfer time": "the present transfer time",
+    "unseen queues": "the true waits",
+    "everything": "the truth of all that it must guess",
+}
+"""What removes a source of loss."""
+
+
+def gap_sentences(gaps: Sequence[Row]) -> list[str]:
+    """One sentence per source of loss of one workload and network, and one on what they make together."""
+    if not gaps:
+        return []
+    at_best = next(row for row in gaps if row["removed"] == "everything")
+    sources = [row for row in gaps if row["removed"] not in ("nothing", "everything")]
+    policy = at_best["policy"]
+    said = [f"Told {TRUTHS['everything']}, {policy} would be {_effect(at_best)}: that is the whole gap."]
+    if not at_best["change_percent"] < 0.0:
+        said = [f"Told {TRUTHS['everything']}, {policy} would be {_effect(at_best)}: its beliefs leave no gap to be explained."]
+    said += [
+        f"Told {TRUTHS.get(row['removed'], row['removed'])} alone, it would be {_effect(row)}{_share(row, at_best)}."
+        for row in sources
+    ]
+    if any(_outcome(row) == "slower" for row in sources):
+        said.append("A truth alone makes things worse where two wrong beliefs had made up for each other.")
+    if sum(row["change_percent"] for row in sources) < 1.2 * at_best["change_percent"] < 0.0:
+        said.append(
+            "The sources overlap: removing one also removes part of what the others cost, so their shares add up to more."
+        )
+    return said
+
+
+def _outcome(row: Row) -> str:
+    if row["low_percent"] is None:
+        return "faster" if row["change_percent"] < 0.0 else "slower" if row["change_percent"] > 0.0 else "the same"
+    if row["low_percent"] > 0.0 or row["high_percent"] < 0.0:
+        return "faster" if row["change_percent"] < 0.0 else "slower"
+    return "unclear"
+
+
+def _effect(row: Row) -> str:
+    change, low, high = row["change_percent"], row["low_percent"], row["high_percent"]
+    if low is None:
+        interval = "one replication: no interval"
+    elif _outcome(row) == "unclear":
+        return f"no different beyond the interval ({change:+.2f} % [{low:+.2f}, {high:+.2f}])"
+    else:
+        smaller, larger = sorted((abs(low), abs(high)))
+        interval = f"{smaller:.2f}, {larger:.2f}"
+    if _outcome(row) == "the same":
+        return f"exactly as fast [{interval}]"
+    return f"{abs(change):.2f} % {_outcome(row)} [{interval}]"
+
+
+def _share(row: Row, at_best: Row) -> str:
+    """Which part of the gap it makes, where there is one and it makes a part of it."""
+    share = row["share_of_gap_percent"]
+    if share is None or _outcome(row) != "faster" or _outcome(at_best) != "faster":
+        return ""
+    return f", {share:.0f} % of the gap"

@@ -1,0 +1,117 @@
+"""From which load on one policy is faster than another: the same requests at rising rates, compared pair by pair."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from simnmt.results.stability import busiest_load
+from simnmt.results.summary import Row
+
+
+def load_sweep(
+    rows: Sequence[Row], comparisons: Sequence[Row], workloads: Sequence[str], network: str, policy: str, baseline: str
+) -> Row:
+    """What a run says of `policy` beside `baseline` over the loads of some workloads, as a record with its `sentence`.
+
+    The load is that of the busiest box under the baseline. `faster_from`: the load from which on every comparison comes out
+    faster; None if the highest does not. `never_slower`: None with one replication, which tells nothing from chance. Raises
+    `KeyError` if a workload lacks one of the two or has no load.
+    """
+    points = _points(rows, comparisons, workloads, network, policy, baseline)
+    known = all(point["low_percent"] is not None for point in points)
+    faster_from = None
+    for point in reversed(points):
+        if point["verdict"] != "faster":
+            break
+        faster_from = point["load"]
+    record: dict[str, Any] = {
+        "network": network,
+        "policy": policy,
+        "baseline": baseline,
+        "points": points,
+        "never_slower": all(point["verdict"] != "slower" for point in points) if known else None,
+        "faster_from": faster_from,
+    }
+    return record | {"sentence": _sentence(record)}
+
+
+def _points(
+    rows: Sequence[Row], comparisons: Sequence[Row], workloads: Sequence[str], network: str, policy: str, baseline: str
+) -> list[Row]:
+    """One comparison for each workload, by rising load."""
+    by_place = {(row["workload"], row["network"], row["policy"]): row for row in rows}
+    pairs = {(pair["workload"], pair["network"], pair["policy"], pair["baseline"]): pair for pair in comparisons}
+    points = []
+    for workload in workloads:
+        plain, pair = by_place[workload, network, baseline], pairs[workload, network, policy, baseline]
+        load = busiest_load(plain)
+        if load is None:
+            raise KeyError(f"{workload} has no load")
+        points.append(
+            {
+                "workload": workload,
+                "load": load,
+                "unstable": [name for name in (baseline, policy) if by_place[workload, network, name].get("unstable")],
+                **{key: pair[key] for key in ("change_percent", "low_percent", "high_percent", "verdict")},
+            }
+        )
+    return sorted(points, key=lambda point: point["load"])
+
+
+def _sentence(record: Row) -> str:
+    points, policy, baseline = record["points"], record["policy"], record["baseline"]
+    place = f"{record['network']}, load {_at(points[0])} to {_at(points[-1])} under {baseline}: "
+    if record["never_slower"] is None:
+        return (
+            f"{place}{policy} changes the total time by {_change(points[0])} at the least load and by {_change(points[-1])} at "
+            f"the greatest; one replication does not tell whether that is chance.{_unstable(record)}"
+        )
+    slower = [point for point in points if point["verdict"] == "slower"]
+    if slower:
+        first = f"{policy} is slower than {baseline} at load {_listed(slower)}"
+    else:
+        first = f"{policy} is never slower than {baseline} beyond the interval"
+    return f"{place}{first}; {_faster(record)}.{_unstable(record)}"
+
+
+def _faster(record: Row) -> str:
+    points, begin = record["points"], record["faster_from"]
+    if begin is not None:
+        there = next(point for point in points if point["load"] == begin)
+        from_on = "faster at every load" if there is points[0] else f"faster from load {_at(there)} on"
+        also = [point for point in points if point["load"] < begin and point["verdict"] == "faster"]
+        besides = f", and at load {_listed(also)} below that" if also else ""
+        top = "" if there is points[-1] else f", {_change(points[-1])} at load {_at(points[-1])}"
+        return f"{from_on} ({_change(there)} at load {_at(there)}{top}){besides}"
+    faster = [point for point in points if point["verdict"] == "faster"]
+    if not faster:
+        return "nowhere faster beyond the interval"
+    return f"faster at load {_listed(faster)}, and not at the greatest load"
+
+
+def _unstable(record: Row) -> str:
+    """Where one of the two or both have no steady state: their changes there are those of this run."""
+    baseline, policy = record["baseline"], record["policy"]
+    said = ""
+    for who, names in ((baseline, [baseline]), (policy, [policy]), (f"both {baseline} and {policy}", [baseline, policy])):
+        loads = ", ".join(_at(point) for point in record["points"] if point["unstable"] == names)
+        if loads:
+            are = "are" if len(names) > 1 else "is"
+            said += f" At load {loads} {who} {are} unstable: how much that makes depends on how long a run lasts."
+    return said
+
+
+def _at(point: Row) -> str:
+    return f"{point['load']:.2f}"
+
+
+def _listed(points: Sequence[Row]) -> str:
+    shown = [f"{_at(point)} ({_change(point)})" for point in points[:3]]
+    return ", ".join(shown) + (f" and {len(points) - 3} more" if len(points) > 3 else "")
+
+
+def _change(point: Row) -> str:
+    if point["low_percent"] is None:
+        return f"{point['change_percent']:+.2f} %"
+    return f"{point['change_percent']:+.2f} % [{point['low_percent']:+.2f}, {point['high_percent']:+.2f}]"

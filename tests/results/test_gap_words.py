@@ -1,0 +1,69 @@
+"""The words on the gap analysis say what its rows say, for better or worse."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from simnmt.results.gap_words import gap_sentences
+
+
+def gaps(**changes: tuple[float, float | None, float | None]) -> list[dict[str, Any]]:
+    whole = changes["everything"][0]
+    return [
+        {
+            "workload": "w", "network": "n", "policy": "cnmt", "removed": removed.replace("_", " "), "replications": 5,
+            "total_latency_s": 100 + change, "change_percent": change, "low_percent": low, "high_percent": high,
+            "share_of_gap_percent": 100 * change / whole if whole else None,
+        }
+        for removed, (change, low, high) in {"nothing": (0.0, 0.0, 0.0), **changes}.items()
+    ]  # fmt: skip
+
+
+def test_each_source_is_given_its_share_of_the_gap() -> None:
+    said = gap_sentences(
+        gaps(length_regression=(-3.0, -3.5, -2.5), stale_transfer_time=(-1.0, -1.2, -0.8), everything=(-4.0, -4.4, -3.6))
+    )
+    assert said == [
+        "Told the truth of all that it must guess, cnmt would be 4.00 % faster [3.60, 4.40]: that is the whole gap.",
+        "Told the true target lengths alone, it would be 3.00 % faster [2.50, 3.50], 75 % of the gap.",
+        "Told the present transfer time alone, it would be 1.00 % faster [0.80, 1.20], 25 % of the gap.",
+    ]
+
+
+def test_a_truth_that_makes_it_worse_is_said_to_and_given_a_reason() -> None:
+    said = gap_sentences(gaps(length_regression=(2.0, 1.0, 3.0), everything=(-4.0, -4.4, -3.6)))
+    assert said[1] == "Told the true target lengths alone, it would be 2.00 % slower [1.00, 3.00]."
+    assert said[2] == "A truth alone makes things worse where two wrong beliefs had made up for each other."
+
+
+def test_what_is_not_distinguishable_has_no_share() -> None:
+    said = gap_sentences(gaps(unseen_queues=(-0.5, -1.5, 0.5), everything=(-4.0, -4.4, -3.6)))
+    assert said[1] == "Told the true waits alone, it would be no different beyond the interval (-0.50 % [-1.50, +0.50])."
+    assert len(said) == 2
+
+
+def test_shares_of_sources_that_overlap_are_not_to_be_added_up() -> None:
+    said = gap_sentences(
+        gaps(length_regression=(-3.0, -3.5, -2.5), linear_time_model=(-3.0, -3.5, -2.5), everything=(-4.0, -4.4, -3.6))
+    )
+    assert said[-1].startswith("The sources overlap")
+
+
+def test_without_a_gap_there_are_no_shares() -> None:
+    said = gap_sentences(gaps(length_regression=(0.0, 0.0, 0.0), everything=(0.0, 0.0, 0.0)))
+    assert said[0].endswith("(+0.00 % [+0.00, +0.00]): its beliefs leave no gap to be explained.")
+    assert "of the gap" not in said[1]
+
+
+def test_one_replication_has_no_interval() -> None:
+    said = gap_sentences(
+        gaps(length_regression=(-3.0, None, None), stale_transfer_time=(0.0, None, None), everything=(-4.0, None, None))
+    )
+    assert said[1:] == [
+        "Told the true target lengths alone, it would be 3.00 % faster [one replication: no interval], 75 % of the gap.",
+        "Told the present transfer time alone, it would be exactly as fast [one replication: no interval].",
+    ]
+
+
+def test_no_analysis_has_no_words() -> None:
+    assert gap_sentences([]) == []
