@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from simnmt.results.gap_words import gap_sentences
 from simnmt.results.result import RunResult
+from simnmt.results.stability import worst
 
 
 def aligned(header: Sequence[str], rows: Sequence[Sequence[str]], texts: int) -> str:
@@ -31,26 +33,57 @@ def run_tables(result: RunResult) -> str:
     rows = []
     for row in result.rows:
         key = (row["workload"], row["network"], row["policy"])
-        cells = [
-            *key,
-            f"{row['total_latency_s']:,.1f}",
-            *(f"{1e3 * row[f'{name}_latency_s']:.1f}" for name in ("mean", "p50", "p95", "p99")),
-        ]
-        cells += [f"{100 * row['offloaded_share']:.1f}", f"{100 * row['misrouted_share']:.1f}"]
+        cells = [*key, *_times(row), f"{100 * row['offloaded_share']:.1f}", f"{100 * row['misrouted_share']:.1f}"]
         rows.append(cells + [_change(changes.get((*key, name))) for name in baselines])
     one = result.rows[0]
     repeats = "one replication" if one["replications"] == 1 else f"means of {one['replications']} replications"
     lines = [f"{result.name}: {one['requests']:,} requests each, {repeats}", "", aligned(header, rows, 3), ""]
     if any(row["verdict"] == "not distinguishable" for row in result.comparisons):
-        lines += ["~ not distinguishable: the 95 % interval of the paired difference contains 0", ""]
-    lines += [row["sentence"] for row in result.verdicts]
+        lines += ["~ not distinguishable: the 95 % interval of the paired difference contains 0"]
+    if any(row.get("unstable") for row in result.rows):
+        lines += ["* with an unstable policy: a number of this run, which depends on how long it lasts"]
+    lines += [""] * (lines[-1] != "")
+    for verdict in result.verdicts:
+        lines += filter(None, [verdict["sentence"], verdict.get("variants")])
+    lines += [sweep["sentence"] for sweep in result.load_sweeps]
+    lines += _gaps(result.gaps)
     for table in result.tables:
         lines += ["", table.title, aligned(list(table.columns), [list(row) for row in table.rows], 3)]
     return "\n".join(lines)
+
+
+def _times(row: dict[str, Any]) -> list[str]:
+    """Total, mean and quantiles; where there is no steady state, the total of this run and which device is overloaded."""
+    overload = worst(row)
+    if overload is not None:
+        partly = f" in {overload.replications} of {overload.of}" if overload.replications < overload.of else ""
+        return [f"{row['total_latency_s']:,.1f}*", f"unstable ({overload.device} {overload.load:.2f}{partly})", "", "", ""]
+    quantiles = (f"{1e3 * row[f'{name}_latency_s']:.1f}" for name in ("mean", "p50", "p95", "p99"))
+    return [f"{row['total_latency_s']:,.1f}", *quantiles]
 
 
 def _change(comparison: dict[str, Any] | None) -> str:
     if comparison is None:
         return "-"
     mark = "~" if comparison["verdict"] == "not distinguishable" else ""
-    return f"{mark}{comparison['change_percent']:+.2f}"
+    return f"{mark}{comparison['change_percent']:+.2f}{'*' if comparison.get('unstable') else ''}"
+
+
+def _gaps(gaps: list[dict[str, Any]]) -> list[str]:
+    """The gap analysis of every workload and network: a table, and what it says in words."""
+    lines: list[str] = []
+    for place in dict.fromkeys((row["workload"], row["network"]) for row in gaps):
+        here = [row for row in gaps if (row["workload"], row["network"]) == place]
+        rows = [
+            [
+                row["removed"],
+                f"{row['total_latency_s']:,.1f}",
+                f"{row['change_percent']:+.2f}",
+                "-" if row["low_percent"] is None else f"[{row['low_percent']:+.2f}, {row['high_percent']:+.2f}]",
+                "-" if row["share_of_gap_percent"] is None else f"{row['share_of_gap_percent']:.0f}",
+            ]
+            for row in here
+        ]
+        header = [f"{here[0]['policy']} without its", "total s", "change %", "95 % interval", "share of the gap %"]
+        lines += ["", f"What wrong beliefs cost, {place[0]} on {place[1]}:", aligned(header, rows, 1), *gap_sentences(here)]
+    return lines

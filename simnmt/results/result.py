@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from simnmt.results.misroutes import Misroutes
 from simnmt.results.request_log import RequestLog
 from simnmt.results.summary import Device, Row
 
@@ -67,6 +68,15 @@ class Lengths(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Transfer:
+    """The way to one target and back, over the requests of a run."""
+
+    mean_s: float
+    p10_s: float
+    p90_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Cell:
     """One workload on one network: replication 0, under every policy."""
 
@@ -85,6 +95,10 @@ class Cell:
     profile_names: tuple[str, ...]
     logs: Mapping[str, RequestLog]
     """Policy -> request log."""
+    transfers: tuple[Transfer, ...] = ()
+    """Of each target, the first included; empty where they are not known."""
+    misroutes: Mapping[str, Misroutes] = field(default_factory=dict)
+    """Policy -> what it misrouted; empty where the truth is not known."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -102,6 +116,8 @@ class RunResult:
     cells: list[Cell]
     gaps: list[Row] = field(default_factory=list)
     """The gap analysis: one row per workload, network and source of loss removed (CNMT-19); empty where none was asked for."""
+    load_sweeps: list[Row] = field(default_factory=list)
+    """Where workloads differ in their rate alone: from which load on one policy is faster than another."""
     notes: list[str] = field(default_factory=list)
     """What a reader must know to judge the numbers."""
     tables: list[Any] = field(default_factory=list)
@@ -156,5 +172,6 @@ class RunResult:
             "verdicts": self.verdicts,
             "fits": self.fits,
             "gaps": self.gaps,
+            "load_sweeps": self.load_sweeps,
             "notes": self.notes,
         }

@@ -61,13 +61,15 @@ def notes(plan: Plan, learnt: dict[str, Learnt], rows: Sequence[Row]) -> list[st
         said += _of_devices(case, list(plan.scenario.devices), learnt[case.name])
     for network in plan.networks.values():
         said += [_of_link(link) for link in dict.fromkeys((network.link, *itertools.chain(*network.hops.values())))]
-    said += _of_overload(list(plan.scenario.devices), rows)
+    said += _of_overload(rows)
     if plan.scenario.replications == 1:
         said.append("One replication: no intervals, no word on whether a difference is chance.")
     return said
 
 
 def _of_lengths(plan: Plan, case: Case, learnt: Learnt) -> Iterator[str]:
+    if case.warning:
+        yield f"{case.name}: {case.warning}."
     table, fit, evaluated = case.table, learnt.fit_pairs.pairs, learnt.evaluated_pairs.pairs
     yield (
         f"{case.name}: {table.pairs:,} length pairs of {table.source}, counted by {table.src_unit} and {table.tgt_unit}; in "
@@ -109,17 +111,16 @@ def _of_devices(case: Case, devices: Sequence[str], learnt: Learnt) -> Iterator[
         yield f"{case.name}: the devices run different models ({', '.join(models)}); only latency is compared, not quality."
 
 
-def _of_overload(devices: Sequence[str], rows: Sequence[Row]) -> Iterator[str]:
+def _of_overload(rows: Sequence[Row]) -> Iterator[str]:
     """Where a queue grows without bound there is no mean to be known, only what happened until the run ended."""
-    for device in devices:
-        for workload, network in dict.fromkeys((row["workload"], row["network"]) for row in rows):
-            overloaded = [
-                f"{row['policy']} ({row[f'{device}_busiest_load']:.2f})"
-                for row in rows
-                if (row["workload"], row["network"]) == (workload, network) and (row[f"{device}_busiest_load"] or 0.0) >= 1.0
-            ]
-            if overloaded:
-                yield (
-                    f"{workload} on {network}: no steady state, for the {device}'s load is 1 or more under "
-                    f"{', '.join(overloaded)}; latencies there depend on how long the run lasts."
-                )
+    for workload, network in dict.fromkeys((row["workload"], row["network"]) for row in rows):
+        overloaded = [
+            f"{row['policy']} ({row['unstable']})"
+            for row in rows
+            if (row["workload"], row["network"]) == (workload, network) and row.get("unstable")
+        ]
+        if overloaded:
+            yield (
+                f"{workload} on {network}: no steady state under {', '.join(overloaded)}; totals, changes and latencies there "
+                "are those of this run and depend on how long it lasts."
+            )

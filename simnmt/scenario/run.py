@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from contextlib import closing
 
+import numpy as np
+from numpy.typing import NDArray
+
 from simnmt.policies import threshold
 from simnmt.policies.configuration import CloudPolicy, CNmtPolicy, EdgePolicy, FixedPolicy, OraclePolicy
+from simnmt.results.misroutes import misroutes
 from simnmt.results.request_log import Logs
-from simnmt.results.result import Cell, RunResult
+from simnmt.results.result import Cell, RunResult, Transfer
+from simnmt.results.stability import marked, with_stability
 from simnmt.results.summary import Row, RunKey, comparisons, rows, with_regret
 from simnmt.results.verdict import Reason, Roles, verdict
 from simnmt.scenario.account import fits, notes
@@ -19,6 +24,7 @@ from simnmt.scenario.learning import Learnt
 from simnmt.scenario.model import Scenario
 from simnmt.scenario.processes import answers
 from simnmt.scenario.unit import Unit, UnitResult, devices, run_unit
+from simnmt.scenario.variants import baselines, load_sweeps, variants
 from simnmt.workload.arrivals import BackToBack
 from simnmt.workload.length_regression import LengthRegression
 
@@ -26,6 +32,8 @@ Progress = Callable[[int, int], None]
 """Called with units done and units in all."""
 _SINGLE = (EdgePolicy, CloudPolicy, FixedPolicy)
 """Kinds of policy that send every request to one device."""
+MISROUTES = 4_000
+"""Misrouted requests kept of each workload and network, dealt evenly to the policies."""
 _Finished = Generator[tuple[int, UnitResult], None, None]
 
 
@@ -57,8 +65,9 @@ def _result(plan: Plan, units: list[Unit], results: list[UnitResult]) -> RunResu
     scenario = plan.scenario
     roles = _roles(scenario)
     numbers = with_regret(_in_order(scenario, results), roles.oracle)
-    baselines = [name for name, policy in scenario.policies.items() if not isinstance(policy, CNmtPolicy)]
-    table, compared = rows(numbers, scenario.requests), comparisons(numbers, baselines)
+    open_loops = {case.name: devices(scenario, case.name) for case in plan.cases.values() if case.arrivals.discipline == "open"}
+    table = with_stability(rows(numbers, scenario.requests), numbers, open_loops)
+    compared = marked(comparisons(numbers, baselines(scenario)), table)
     learnt = {unit.case.name: result.learnt for unit, result in zip(units, results, strict=True) if unit.replication == 0}
     verdicts = []
     for case in plan.cases.values():
@@ -82,6 +91,7 @@ def _result(plan: Plan, units: list[Unit], results: list[UnitResult]) -> RunResu
         cells=[_cell(plan, unit, result) for unit, result in zip(units, results, strict=True) if unit.replication == 0],
         notes=notes(plan, learnt, table),
         gaps=_gaps(scenario, units, results),
+        load_sweeps=list(load_sweeps(plan, table, compared)),
         scenario=scenario.model_dump(mode="json"),
     )
 
@@ -109,6 +119,7 @@ def _roles(scenario: Scenario) -> Roles:
         subject=(cnmt or deciding or list(kinds))[0],
         single_devices=[name for name, kind in kinds.items() if kind in _SINGLE],
         oracle=next((name for name, kind in kinds.items() if kind is OraclePolicy), None),
+        variants=variants(scenario),
     )
 
 
@@ -165,4 +176,14 @@ def _cell(plan: Plan, unit: Unit, result: UnitResult) -> Cell:
         profile_kinds=tuple(profile.execution.kind for profile in case.profiles),
         profile_names=tuple(f"{profile.device.name}, {profile.model.name}" for profile in case.profiles),
         logs=Logs(result.truth, result.passages),
+        transfers=tuple(_transfer(column) for column in result.truth.transfer_s),
+        misroutes={
+            name: misroutes(result.truth, passage, MISROUTES // len(result.passages))
+            for name, passage in result.passages.items()
+        },
     )
+
+
+def _transfer(seconds: NDArray[np.float64]) -> Transfer:
+    low_s, high_s = np.quantile(seconds, [0.1, 0.9]).tolist()
+    return Transfer(float(seconds.mean()), low_s, high_s)
