@@ -55,16 +55,18 @@ def import_(
     ] = None,
 ) -> None:
     """Turn measurements into series that a scenario reads, mended, each loss and oddity counted."""
-    from simnmt.network.trace_import import targets, write_traces
+    from simnmt.network.trace_import import of_kind, targets, write_traces
     from simnmt.network.trace_summary import summarised
     from simnmt.network.trace_words import facts, title
 
     traces = _read(file, reply, probe, measurement, column, idle_below_kbps, interval)
+    if kind is not None:
+        traces = of_kind(traces, kind)
     paths = targets(traces, out)
     if any(os.path.lexists(path) and path.exists() and path.samefile(file) for path in paths):
         raise InputError(f"{out} would replace what was measured", remedy="write to another file")
     replaced = [os.path.lexists(path) for path in paths]
-    write_traces(traces, out, kind)
+    write_traces(traces, out)
     for trace, path, before in zip(traces, paths, replaced, strict=True):
         summary = summarised(trace)
         said = dict(facts(summary))

@@ -18,6 +18,8 @@ _REPLY = re.compile(r"\bbytes from\b|^Reply from\b.*\btime", re.IGNORECASE)
 _LOST = re.compile(r"^Request timed out|^Request timeout for|no answer yet|\bunreachable\b|^General failure", re.IGNORECASE)
 _GOAL = re.compile(r"^(?:PING|Pinging) (\S+)", re.IGNORECASE)
 _WRAP = 1 << 16
+_MOST_LOST = 1_000_000
+"""Requests in a row: more is a number misread."""
 
 
 def is_ping_text(text: str) -> bool:
@@ -36,13 +38,12 @@ def read_ping_text(path: Path, text: str, how: HowToRead) -> list[Readings]:
     rtts_ms: dict[int, float] = {}
     stamps: dict[int, float] = {}
     goal = None
-    last, offset, duplicates = -1, 0, 0
-    for text_line in text.split("\n"):
+    last, offset, anew, duplicates = -1, 0, False, 0
+    for at, text_line in enumerate(text.split("\n"), 1):
         stamp = _STAMP.match(text_line.strip())
         line = _STAMP.sub("", text_line.strip())
         if found := _GOAL.match(line):
-            goal = goal or found[1]
-            offset = last + 1  # another run of ping in the same file counts from its beginning
+            goal, anew = goal or found[1], last >= 0
             continue
         rtt = _RTT.search(line) if _REPLY.search(line) else None
         if rtt is None and not _LOST.search(line):
@@ -51,12 +52,17 @@ def read_ping_text(path: Path, text: str, how: HowToRead) -> list[Readings]:
             duplicates += 1
             continue
         numbered = _SEQUENCE.search(line)
+        if numbered and anew:  # another run of ping in the same file goes on where the one before ended
+            offset, anew = last + 1 - int(numbered[1]), False
         sequence = last + 1 if numbered is None else int(numbered[1]) + offset
         if sequence < last - _WRAP // 2:
             offset += _WRAP
             sequence += _WRAP
         elif offset >= _WRAP and sequence > last + _WRAP // 2:
             sequence -= _WRAP  # sent before the number began anew, answered after
+        if sequence > last + _MOST_LOST:
+            what = f"request {numbered[1] if numbered else sequence} follows request {last}"
+            raise TraceError(what, path=path, line=at, remedy="give what ping printed, unchanged")
         last = max(last, sequence)
         if rtt is not None:
             rtts_ms[sequence] = float(rtt[2])

@@ -15,6 +15,7 @@ from simnmt.network.bandwidth_series import BandwidthSeries
 from simnmt.network.errors import TraceError
 from simnmt.network.rtt_csv import PLAUSIBLE_MEDIAN_S
 from simnmt.network.rtt_series import Kind, RttSeries
+from simnmt.network.step_function import StepFunction
 
 Column = NDArray[np.float64]
 Quantity = Literal["rtt", "downlink", "uplink", "bandwidth"]
@@ -77,6 +78,11 @@ class Trace:
     def bandwidth_series(self, name: str) -> BandwidthSeries:
         """What a link looks bandwidths up in."""
         return BandwidthSeries(name, self.kind, self.source, self.time_s, self.value, self.lost_samples)
+
+    @property
+    def duration_s(self) -> float:
+        """One lap of the series."""
+        return StepFunction("trace", self.time_s, self.value).duration_s
 
 
 def mended(readings: Readings, path: Path | None = None) -> Trace:

@@ -151,7 +151,7 @@ def _printed_traceroute_ms(text: str, oddities: Counter[str]) -> list[float]:
         words = line.split()[1:]
         address = None
         theirs = []
-        for word, behind in zip(words, [*words[1:], ""], strict=True):
+        for word, behind in zip(words, [*words[1:], ""], strict=False):
             if behind == "ms" and address == destination and 0.0 < number(word) < math.inf:
                 theirs.append(number(word))
             elif (other := _address(word.strip("()"))) is not None:

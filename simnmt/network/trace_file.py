@@ -16,8 +16,7 @@ from simnmt.network.ripe_atlas import read_ripe_atlas
 
 Reader = Callable[[Path, str, HowToRead], list[Readings]]
 
-# Lines of ping -D begin with a bracket, too.
-_JSON = re.compile(r"\s*(?:\{|\[\s*(?:[\]{\[\"]|$))")
+_JSON = re.compile(r"\s*(?:\{|\[(?!\d+(?:\.\d+)?\]\s*\S))")  # lines of ping -D begin with a bracket, too
 
 FORMS: list[tuple[Callable[[str], bool], Reader]] = [
     (lambda text: _JSON.match(text) is not None, read_ripe_atlas),

@@ -26,23 +26,27 @@ def targets(traces: Sequence[Trace], out: str | os.PathLike[str]) -> list[Path]:
     return [path.with_name(f"{path.stem}.{trace.quantity}{path.suffix or '.csv'}") for trace in traces]
 
 
-def write_traces(traces: Sequence[Trace], out: str | os.PathLike[str], kind: str | None = None) -> list[Path]:
-    """Write each trace as a series to its target; `kind` says what a CSV log holds where the log does not.
+def of_kind(traces: Sequence[Trace], kind: str) -> list[Trace]:
+    """The traces of logs that do not say what they hold, said to be of `kind`; the others as they are.
 
-    Raises `TraceError` where a file cannot be written, or for a kind that there is not.
+    Raises `TraceError` for a kind that there is not.
     """
-    if kind is not None and kind not in get_args(Kind):
+    if kind not in get_args(Kind):
         raise TraceError(f"--kind {kind}: no such kind", remedy=f"one of {', '.join(get_args(Kind))}")
+    return [replace(trace, kind=cast(Kind, kind)) if trace.kind == "unstated" else trace for trace in traces]
+
+
+def write_traces(traces: Sequence[Trace], out: str | os.PathLike[str]) -> list[Path]:
+    """Write each trace as a series to its target; lost samples stay marked. Raises `TraceError` where that fails."""
     paths = targets(traces, out)
     for trace, path in zip(traces, paths, strict=True):
-        said = replace(trace, kind=cast(Kind, kind)) if kind is not None and trace.kind == "unstated" else trace
         notes = {"made": "simnmt trace import"}
         notes |= {"began": began} if (began := _began(trace.began_s)) else {}
         notes |= {"mended": "; ".join(trace.said)} if trace.said else {}
         if trace.quantity == "rtt":
-            write_rtt_csv(path, said.rtt_series(path.stem), notes=notes, decimals=6, lost=trace.lost)
+            write_rtt_csv(path, trace.rtt_series(path.stem), notes=notes, decimals=6, lost=trace.lost)
         else:
-            write_bandwidth_csv(path, said.bandwidth_series(path.stem), notes=notes, lost=trace.lost)
+            write_bandwidth_csv(path, trace.bandwidth_series(path.stem), notes=notes, lost=trace.lost)
     return paths
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simnmt.network.level_shifts import segment
 from simnmt.network.readings import Quantity, Trace
 from simnmt.network.rtt_series import Kind
 
@@ -17,6 +18,8 @@ LEAST_FOR_P999 = 10_000
 """Below so many samples, fewer than ten lie beyond the 99.9th percentile: it is not given."""
 LAGS = (1, 10)
 """Of the autocorrelations, in samples."""
+LEVELS_WITHIN = (50, 50_000)
+"""Samples for which levels are looked for: fewer tell too little, more take too long."""
 GAP = 2.5
 """A spacing of more than so many usual ones is a gap."""
 
@@ -58,6 +61,10 @@ class TraceSummary:
     """Of the samples that arrived, by share."""
     autocorrelation: dict[int, float | None]
     """Of the samples that arrived, by lag in samples; None where it is not defined."""
+    levels: int | None
+    """Levels that an RTT keeps to for a while; None for a bandwidth, or where `LEVELS_WITHIN` is left."""
+    level_shifts: int | None
+    """How often it goes from one to another."""
 
     def as_json(self) -> dict[str, Any]:
         """Plain data, quantiles and autocorrelations by names such as `p99` and `lag_1`."""
@@ -79,10 +86,10 @@ def summarised(trace: Trace) -> TraceSummary:
     arrived = trace.value[~trace.lost]
     spacing = np.diff(trace.time_s)
     usual_s = float(np.median(spacing)) if spacing.size else None
-    series = trace.rtt_series("trace") if trace.quantity == "rtt" else trace.bandwidth_series("trace")
     starts, ends = _runs(trace.lost)
-    until_s = np.append(trace.time_s, series.duration_s)
+    until_s = np.append(trace.time_s, trace.duration_s)
     outages_s = until_s[ends] - until_s[starts]
+    levels, shifts = _levels(trace)
     with_start = len(trace.value) + trace.lost_before
     return TraceSummary(
         quantity=trace.quantity,
@@ -90,7 +97,7 @@ def summarised(trace: Trace) -> TraceSummary:
         source=trace.source,
         said=trace.said,
         samples=len(trace.value),
-        duration_s=series.duration_s,
+        duration_s=trace.duration_s,
         spacing_s=usual_s,
         spacing_least_s=float(spacing.min()) if spacing.size else None,
         spacing_most_s=float(spacing.max()) if spacing.size else None,
@@ -107,6 +114,8 @@ def summarised(trace: Trace) -> TraceSummary:
             for share in SHARES
         },
         autocorrelation={lag: autocorrelation(trace, lag) for lag in LAGS},
+        levels=levels,
+        level_shifts=shifts,
     )
 
 
@@ -121,6 +130,14 @@ def autocorrelation(trace: Trace, lag: int) -> float | None:
         return None
     mean = arrived.mean()
     return float(np.mean((early[both] - mean) * (late[both] - mean)) / spread)
+
+
+def _levels(trace: Trace) -> tuple[int | None, int | None]:
+    fewest, most = LEVELS_WITHIN
+    if trace.quantity != "rtt" or not fewest <= len(trace.value) <= most:
+        return None, None
+    levels_s, level = segment(trace.value)
+    return len(levels_s), int((np.diff(level) != 0).sum())
 
 
 def _runs(lost: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

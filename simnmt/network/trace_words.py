@@ -29,6 +29,9 @@ def facts(summary: TraceSummary) -> list[tuple[str, str]]:
     found += [(name, value(summary, number)) for name, number in known]
     for lag, correlation in summary.autocorrelation.items():
         found.append((f"autocorrelation, lag {lag}", "not defined" if correlation is None else f"{correlation:.3f}"))
+    if summary.levels is not None and summary.level_shifts is not None:
+        between = f"{summary.level_shifts:,} between {summary.levels:,} levels" if summary.level_shifts else "none"
+        found.append(("level shifts", between))
     return found
 
 

@@ -61,11 +61,11 @@ def render_traces(name: str, traces: Sequence[Trace]) -> str:
 
 def drawn(trace: Trace) -> dict[str, Any]:
     """The content of one trace's plots, ready for JSON: milliseconds or Mbit/s, because a person reads them."""
-    summary = summarised(trace)
+    lap_s = trace.duration_s
     per_unit, unit = (1e3, "ms") if trace.quantity == "rtt" else (1e-6, "Mbit/s")
-    length_s, time_unit = next(((length, word) for length, word in _LENGTHS if summary.duration_s > 2 * length), (1.0, "s"))
+    length_s, time_unit = next(((length, word) for length, word in _LENGTHS if lap_s > 2 * length), (1.0, "s"))
     kept = thinning.extremes(trace.value, POINTS)
-    value, until_s = trace.value * per_unit, np.append(trace.time_s, summary.duration_s)
+    value, until_s = trace.value * per_unit, np.append(trace.time_s, lap_s)
     arrived = value[~trace.lost]
     grid = thinning.shares(arrived.size)
     lags = range(1, min(MOST_LAGS, len(value) // 4) + 1)
@@ -73,7 +73,7 @@ def drawn(trace: Trace) -> dict[str, Any]:
         "what": NOUN[trace.quantity],
         "unit": unit,
         "time_unit": time_unit,
-        "time": thinning.numbers(np.append(trace.time_s[kept], summary.duration_s) / length_s, 7),
+        "time": thinning.numbers(np.append(trace.time_s[kept], lap_s) / length_s, 7),
         "value": thinning.numbers(np.append(value[kept], value[-1])),
         "outages": _outages(trace, until_s / length_s),
         "share": [round(share, 7) for share in grid.tolist()],

@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simnmt.network.errors import TraceError
+from simnmt.network.how_to_read import HowToRead, column_choices
+from simnmt.network.readings import Trace
+from simnmt.network.time_cells import date_s
+from simnmt.network.trace_file import read_trace
+
+CELL = """\
+epoch_s,dl_kbps,ul_kbps,mode,ping_avg_ms,ping_min_ms,ping_loss_pct
+1000,500,5000,5G,,,
+1001,0,0,5G,90.0,70.0,20.0
+1001,0,0,5G,,,
+1002,8000,6000,LTE,,,
+1003,9000,,LTE,,,100.0
+1004,16000,8000,5G,,,
+1005,16000,8000,5G,60.0,50.0,0.0
+"""
+G_NETTRACK = """\
+Timestamp,Longitude,Speed,NetworkMode,DL_bitrate,UL_bitrate,State,PINGAVG,PINGMIN,PINGMAX,PINGSTDEV,PINGLOSS
+2019.12.16_13.40.04,-8.5,1,5G,2000,30,D,-,-,-,-,-
+2019.12.16_13.40.05,-8.5,1,5G,4000,40,D,95,81,135,23,0
+2019.12.16_13.40.06,-8.5,1,5G,0,0,D,-,-,-,-,100
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "log.csv"
+
+
+def read(file: Path, text: str, *columns: str, **how) -> list[Trace]:
+    file.write_text(text, encoding="utf-8")
+    return read_trace(file, HowToRead(columns=column_choices(columns), **how))
+
+
+@pytest.mark.parametrize(
+    ("header", "rows", "expected_ms"),
+    [
+        ("time_s,rtt_ms", "0,50\n2,60", [50, 60]),
+        ("epoch,rtt", "1500000000,50\n1500000002,60", [50, 60]),
+        ("timestamp,ping", "1500000000000,50\n1500000002000,60", [50, 60]),
+        ("t_us,latency_s", "0,0.05\n2000000,0.06", [50, 60]),
+        ("Time (ms);RTT (us)", "0;50000\n2000;60000", [50, 60]),
+        ("seq\tdate\tround_trip_time_ms", "1\t2024-02-29 23:59:59\t50\n2\t2024-03-01T00:00:01Z\t60", [50, 60]),
+        ("when,unixtime,Latency [ms]", "a,1500000000000000000,50\nb,1500000002000000000,60", [50, 60]),
+        ("ts,min,avg,max", "0,50,70,90\n2,60,80,100", [50, 60]),
+    ],
+)
+def test_usual_names_and_units_are_understood(file: Path, header: str, rows: str, expected_ms: list[float]) -> None:
+    (trace,) = read(file, f"{header}\n{rows}\n")
+    assert (trace.quantity, trace.kind) == ("rtt", "unstated")
+    assert trace.time_s.tolist() == [0.0, 2.0]
+    assert (trace.value * 1e3).tolist() == pytest.approx(expected_ms)
+
+
+def test_the_mean_of_a_round_is_taken_where_it_is_asked_for(file: Path) -> None:
+    (trace,) = read(file, "ts,min,avg,max\n0,50,70,90\n", reply="mean")
+    assert trace.value.tolist() == [0.070]
+
+
+def test_columns_and_units_may_be_named(file: Path) -> None:
+    text = "time,when,a,b\n9,0,0.05,70\n9,2000,0.06,80\n"
+    (trace,) = read(file, text, "time=when:ms", "rtt=a:s")
+    assert (trace.time_s.tolist(), trace.value.tolist()) == ([0.0, 2.0], [0.05, 0.06])
+    (rate,) = read(file, text, "time=when:ms", "downlink=b:kbps")
+    assert (rate.quantity, rate.value.tolist()) == ("downlink", [70e3, 80e3])
+
+
+def test_a_cellular_log_gives_each_quantity_at_its_own_clock_from_one_moment_on(file: Path) -> None:
+    rtt, down, up = read(file, CELL)
+    assert [trace.quantity for trace in (rtt, down, up)] == ["rtt", "downlink", "uplink"]
+    assert {trace.began_s for trace in (rtt, down, up)} == {1001.0}
+    assert (rtt.time_s.tolist(), (rtt.value * 1e3).tolist()) == ([0, 2, 4], pytest.approx([70, 70, 50]))
+    assert rtt.lost.tolist() == [False, True, False]
+    # 500 kbit/s of before hold at the beginning, where 0 is no bandwidth; of the two rows of 1001 one is left.
+    assert (down.time_s.tolist(), down.value.tolist()) == ([0, 1, 2, 3, 4], [0.5e6, 8e6, 9e6, 16e6, 16e6])
+    assert (down.lost_samples, up.lost_samples) == (1, 2)
+    assert "zero values, so lost: 2" in down.said
+    assert any("repeated the time of another" in said for said in down.said)
+
+
+def test_g_nettracks_own_names_times_and_blanks_are_understood(file: Path) -> None:
+    rtt, down, up = read(file, G_NETTRACK)
+    assert ((rtt.value * 1e3).tolist(), rtt.lost.tolist()) == (pytest.approx([81, 81]), [False, True])
+    assert rtt.began_s == date_s("2019-12-16T13:40:05Z") == 1576503605.0
+    assert (down.value.tolist(), down.lost.tolist()) == ([4e6, 4e6], [False, True])
+    assert "column DL_bitrate, read in kbps, as it names no unit" in down.said
+    assert any("acknowledgements of a download" in said for said in up.said)
+
+
+def test_pauses_of_the_traffic_are_suspected_and_may_be_counted_as_lost(file: Path) -> None:
+    text = "time_s,dl_kbps\n" + "".join(f"{second},{5 if second % 5 == 4 else 9000}\n" for second in range(20))
+    (kept,) = read(file, text)
+    assert any("20 % of the values are below 1 % of their 90th percentile" in said for said in kept.said)
+    (held,) = read(file, text, idle_below_bps=100e3)
+    assert (held.lost_samples, set(held.value.tolist())) == (4, {9e6})
+    assert "values below 100 kbit/s, so pauses and lost: 4" in held.said
+
+
+@pytest.mark.parametrize("blank", ["", "-", "nan", "N/A", "timeout", "*", "inf", "-1", "0"])
+def test_every_way_to_write_a_lost_sample_is_held(file: Path, blank: str) -> None:
+    (trace,) = read(file, f"time_s,rtt_ms\n0,50\n1,{blank}\n2,60\n")
+    assert (trace.value.tolist(), trace.lost.tolist()) == ([0.05, 0.05, 0.06], [False, True, False])
+
+
+HEAD = "time_s,rtt_ms\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a,b\n0,1\n", ":1:1: no column is called like a time: a, b (name it by --column time=NAME)"),
+        ("time_s,b\n0,1\n", ":1:1: no column is called like an RTT or a bandwidth: time_s, b (name it by --column rtt=NAME)"),
+        ("time_s,rtt_ms,rtt_s\n0,1,1\n", ":1:8: rtt_ms and rtt_s could each be the RTT (choose by --column rtt=rtt_ms)"),
+        ("time_s,speed\n0,1\n", ":1:1: no column is called like an RTT or a bandwidth"),
+        ("time_s,throughput\n0,1\n", ":1:8: column throughput names no unit (say it by --column downlink=throughput:mbps)"),
+        ("time_s,ping_mbps\n0,1\n", ":1:8: column ping_mbps is in mbps, which is no unit of the RTT"),
+        ("0,50\n1,60\n", ":1:1: the first row holds numbers, not column names"),
+        (HEAD + "0,fast\n", ":2:3: rtt_ms is 'fast', not a number"),
+        (HEAD + "16/12/2019 13:40,50\n", ":2:1: time_s is '16/12/2019 13:40', not a number"),
+        (HEAD + "inf,50\n", ":2:1: time_s is inf (give every row a finite time)"),
+        (HEAD + "0,50,1\n", ":2:1: 3 cells, but the first row names 2 columns"),
+        (HEAD, ": RTT: no samples"),
+        (HEAD + "0,\n1,-1\n", ": RTT: no sample of 2 arrived: column rtt_ms, read in ms; negative values, so lost: 1"),
+        (HEAD + "0,80000\n", ": the median RTT would be 80 s; these look like microseconds read as milliseconds"),
+        ("time_s,rtt_s\n0,80\n", ": the median RTT would be 80 s; these look like milliseconds read as seconds"),
+        ("time_s,mbps\n0,8e7\n", ": the median bandwidth would be 8e+04 Gbit/s; these look like a smaller unit read as mbps"),
+        ("", ": empty file"),
+    ],
+)
+def test_what_cannot_be_told_is_refused_in_one_line_with_its_place(file: Path, text: str, said: str) -> None:
+    with pytest.raises(TraceError, match=re.escape(f"{file}{said}")) as caught:
+        read(file, text)
+    assert "\n" not in str(caught.value)
+    assert caught.value.remedy
+
+
+def test_an_rtt_that_is_too_good_is_doubted_where_no_unit_stands(file: Path) -> None:
+    (trace,) = read(file, "time_s,rtt\n0,0.05\n")
+    assert "if the file means seconds, say so by --column rtt=rtt:s" in "; ".join(trace.said)
+    (trace,) = read(file, "time_s,rtt_ms\n0,0.05\n")
+    assert not any("seconds" in said for said in trace.said)
+
+
+@pytest.mark.parametrize("choice", ["rtt", "rtt=", "ping=a", "=a", "rtt=a:mbps", "downlink=a:ms", "time=:kbps"])
+def test_a_choice_of_columns_that_makes_no_sense_is_refused(choice: str) -> None:
+    with pytest.raises(TraceError, match=re.escape(f"--column {choice}: ")):
+        column_choices([choice])
+
+
+def test_a_column_may_have_a_colon_in_its_name(file: Path) -> None:
+    (trace,) = read(file, "time_s,a:b\n0,0.05\n", "rtt=a:b:s")
+    assert trace.value.tolist() == [0.05]
+
+
+@pytest.mark.parametrize(
+    ("cell", "unix_s"),
+    [
+        ("1970-01-02", None),
+        ("1970-01-01T00:00:10Z", 10.0),
+        ("1970-01-01 00:01", 60.0),
+        ("1970.01.01_00.00.10", 10.0),
+        ("1970/1/1 0:00:10,25", 10.25),
+        ("1970-01-01T02:00:10+02:00", 10.0),
+        ("1969-12-31T19:00:10-0500", 10.0),
+        ("2024-02-29T00:00:00.5 UTC", 1709164800.5),
+        ("2023-02-29T00:00:00", None),
+    ],
+)
+def test_dates_are_years_first_and_utc_unless_they_say_otherwise(cell: str, unix_s: float | None) -> None:
+    found = date_s(cell)
+    assert found == unix_s if unix_s is not None else found != found
+
+
+@given(st.text(alphabet=st.sampled_from("time_s,rtt_ms\n0123456789.-:;\"' eTZ"), max_size=80))
+def test_any_text_is_read_or_refused_in_one_line(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    file = tmp_path_factory.getbasetemp() / "any.csv"
+    try:
+        traces = read(file, "time_s,rtt_ms\n" + text)
+    except TraceError as error:
+        assert "\n" not in str(error)
+    else:
+        assert all((trace.value > 0).all() for trace in traces)

@@ -1,0 +1,132 @@
+"""What becomes of readings, against a plain walk through them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simnmt.network.bandwidth_csv import read_bandwidth_csv
+from simnmt.network.errors import TraceError
+from simnmt.network.readings import Readings, Trace, mended, together
+from simnmt.network.rtt_csv import read_notes, read_rtt_csv
+from simnmt.network.trace_file import read_trace
+from simnmt.network.trace_import import of_kind, targets, write_traces
+
+
+def readings(samples: list[tuple[float, float | None]], quantity="rtt", **more) -> Readings:
+    times, values = zip(*samples, strict=True) if samples else ((), ())
+    value = np.array([math.nan if each is None else each for each in values], dtype=float)
+    return Readings(quantity, np.array(times, dtype=float), value, "measured", "by hand", **more)
+
+
+samples = st.lists(st.tuples(st.integers(-50, 50).map(float), st.none() | st.floats(0.001, 5)), min_size=1, max_size=30)
+
+
+@given(samples.filter(lambda given: any(value is not None for _, value in given)))
+def test_mending_is_what_a_walk_in_order_finds(given) -> None:
+    first: dict[float, float | None] = {}
+    for time, value in given:
+        if first.get(time) is None:
+            first[time] = value
+    walked, held = [], None
+    for time in sorted(first):
+        lost = first[time] is None
+        held = held if lost else first[time]
+        if held is not None:
+            walked.append((time, held, lost))
+    trace = mended(readings(given))
+    began = walked[0][0]
+    assert list(zip(trace.time_s.tolist(), trace.value.tolist(), trace.lost.tolist(), strict=True)) == [
+        (time - began, value, lost) for time, value, lost in walked
+    ]
+    assert trace.began_s == began
+    assert trace.lost_before == sum(1 for time in first if time < began)
+    assert trace.lost_samples == sum(value is None for value in first.values())
+    times = [time for time, _ in given]
+    back = sum(later < earlier for earlier, later in itertools.pairwise(times))
+    assert any(f"{back} sample" in said and "sorted by time" in said for said in trace.said) is (back > 0)
+    assert any("repeated the time" in said for said in trace.said) is (len(first) < len(given))
+
+
+def test_a_clock_that_was_set_back_is_suspected() -> None:
+    steady = [(float(second), 0.05) for second in range(1000)]
+    back = [(float(second), 0.06) for second in range(400, 1400)]
+    said = "; ".join(mended(readings(steady + back)).said)
+    assert "1 sample stood behind a later one, by 599 s at most" in said
+    assert "the clock seems to have been set back" in said
+    assert "set back" not in "; ".join(mended(readings([*steady, (997.5, 0.05)])).said)
+
+
+def test_one_sample_works_and_is_said() -> None:
+    trace = mended(readings([(7.0, 0.05)]))
+    assert trace.rtt_series("x").at_one(123.4) == 0.05
+    assert trace.said == ("one sample alone: the same value at all times",)
+
+
+def test_no_sample_is_refused_with_what_is_known() -> None:
+    with pytest.raises(TraceError, match=r"RTT: no sample of 2 arrived: it rained"):
+        mended(readings([(0, None), (1, None)], said=("it rained",)))
+    with pytest.raises(TraceError, match="downlink: no samples"):
+        mended(readings([], quantity="downlink"))
+
+
+def test_traces_of_one_clock_begin_together_with_what_holds_then() -> None:
+    rtt = mended(readings([(100, 0.05), (110, None), (120, 0.07)]))
+    rate = mended(readings([(95, 1e6), (105, 2e6), (115, None), (125, 4e6)], quantity="downlink"))
+    rtt, rate = together([rtt, rate])
+    assert (rtt.began_s, rate.began_s) == (100, 100)
+    assert (rate.time_s.tolist(), rate.value.tolist()) == ([0, 5, 15, 25], [1e6, 2e6, 2e6, 4e6])
+    assert (rate.lost.tolist(), rate.lost_samples) == ([False, False, True, False], 1)
+    late = mended(readings([(116, 5.0)]))
+    rtt, rate, late = together([rtt, rate, late])
+    assert (rate.time_s.tolist(), rate.value.tolist(), rate.lost_samples) == ([0, 9], [2e6, 4e6], 1)
+    assert (rtt.time_s.tolist(), rtt.lost.tolist(), rtt.lost_samples) == ([0, 4], [False, False], 1)
+
+
+@given(samples.filter(lambda given: any(value is not None for _, value in given)), st.sampled_from(["rtt", "downlink"]))
+def test_what_is_written_is_read_again_by_a_scenario_and_by_inspect(given, quantity) -> None:
+    trace = mended(readings(given, quantity=quantity, lost_before=3))
+    with tempfile.TemporaryDirectory() as folder:
+        (path,) = write_traces([trace], Path(folder) / "x.csv")
+        (again,) = read_trace(path)
+        if quantity == "rtt":
+            series = read_rtt_csv(path)
+            assert series.rtt_s == pytest.approx(trace.value, abs=1e-9)
+        else:
+            series = read_bandwidth_csv(path)
+            assert series.rate_bps == pytest.approx(trace.value)
+    assert series.time_s.tolist() == again.time_s.tolist() == trace.time_s.tolist()
+    assert (series.lost, series.kind, series.source) == (trace.lost_samples, "measured", "by hand")
+    assert (again.lost.tolist(), again.lost_samples) == (trace.lost.tolist(), trace.lost_samples)
+    assert not any("column" in said for said in again.said), "simnmt knows its own columns"
+
+
+def trace_of(quantity: str, began_s: float = 0.0) -> Trace:
+    return mended(readings([(began_s, 0.05 if quantity == "rtt" else 1e6)], quantity=quantity))
+
+
+def test_several_series_take_a_word_into_their_names(tmp_path: Path) -> None:
+    traces = [trace_of("rtt", 1.7e9), trace_of("downlink", 1.7e9)]
+    assert [path.name for path in targets(traces, tmp_path / "x.csv")] == ["x.rtt.csv", "x.downlink.csv"]
+    assert [path.name for path in targets(traces, tmp_path / "x")] == ["x.rtt.csv", "x.downlink.csv"]
+    assert [path.name for path in targets(traces[:1], tmp_path / "x")] == ["x"]
+    notes = read_notes(write_traces(traces, tmp_path / "x.csv")[0])
+    assert (notes["began"], notes["made"]) == ("2023-11-14 22:13:20+00:00", "simnmt trace import")
+    assert "one sample alone" in notes["mended"]
+
+
+def test_a_kind_may_be_said_where_the_log_does_not(tmp_path: Path) -> None:
+    log = tmp_path / "log.csv"
+    log.write_text("time_s,rtt_ms\n0,50\n")
+    (path,) = write_traces(of_kind(read_trace(log), "measured"), tmp_path / "x.csv")
+    assert read_rtt_csv(path).kind == "measured"
+    assert [trace.kind for trace in of_kind([trace_of("rtt")], "synthetic")] == ["measured"], "the log said so itself"
+    with pytest.raises(TraceError, match=r"--kind real: no such kind \(one of measured"):
+        of_kind([trace_of("rtt")], "real")
