@@ -72,6 +72,8 @@ class Passage:
     """How long before the decision that had been measured."""
     tgt_len_by_src_len: Column
     """Target tokens that the policy reckons with, by source length, shape (longest source + 1,); NaN where it has no idea."""
+    probes: int = 0
+    """Probes sent besides."""
     truth: Truth | None = None
     """Where requests meet the network when this policy issues them: the truth in place of the common one."""
 

@@ -34,6 +34,7 @@ from simnmt.world.passage import Predicted
 from simnmt.world.requests import Requests
 from simnmt.world.simulate import DecideFor
 
+Column = NDArray[np.float64]
 Truths = frozenset[Literal["lengths", "times", "transfer", "backlog"]]
 """What a policy is told instead of believing it: target lengths, execution times, transfer times, waits (CNMT-19)."""
 
@@ -56,14 +57,11 @@ def deciding(
     drawn: Drawn,
     configuration: PolicyConfiguration,
     replication: int,
-    told: Truths = frozenset(),
+    told: Column = NDArray[np.float64]
+Truths = frozenset(),
 ) -> Deciding:
     """The policy that a configuration describes, for the requests of one unit. `told`: for the gap analysis alone."""
     queues = case.arrivals.discipline != "back_to_back"
-    parallel = tuple(
-        scenario.count_of(name, case.name) * device.workers if number else device.workers
-        for number, (name, device) in enumerate(scenario.devices.items())
-    )
     sees_backlog = queues and bool(getattr(configuration, "sees_backlog", False))
     is_oracle = isinstance(configuration, OraclePolicy)
     estimating = getattr(configuration, "transfer_estimate", None) or LastMeasured(kind="last")
@@ -79,28 +77,28 @@ def deciding(
         estimate,
         probes=isinstance(estimating, Probing),
         sees_backlog=sees_backlog,
-        parallel=parallel,
+        parallel=tuple(_parallel(scenario, case.name, device) for device in scenario.devices),
         true_transfer=is_oracle or "transfer" in told,
         true_backlog=queues and (is_oracle or "backlog" in told),
     )
     if is_oracle:
         return Deciding(lambda block: Oracle(block.execution_s).prepare(block.src_len), beliefs, None, None)
     policy = _policy(scenario, configuration, learnt)
+    if not isinstance(policy, CNmt):
+        return Deciding(lambda block: policy.prepare(block.src_len), beliefs, None, None)
+    decide_for: DecideFor = lambda block: policy.prepare(block.src_len)  # noqa: E731
+    expected_s: Callable[[Requests], list[Column]] = lambda block: policy.execution_s(block.src_len)  # noqa: E731
     if {"lengths", "times"} & told:
-        assert isinstance(policy, CNmt)
-        execution_s = _told(scenario, case, drawn, policy, replication, told)
-        return Deciding(lambda block: least_total(execution_s(block)), beliefs, None, policy.predict)
-    predicted_for = None
-    if sees_backlog:
-        assert isinstance(policy, CNmt)
-        rule = policy
-        predicted_for = lambda block: [column.tolist() for column in rule.execution_s(block.src_len)]  # noqa: E731
-    return Deciding(
-        lambda block: policy.prepare(block.src_len),
-        beliefs,
-        predicted_for,
-        policy.predict if isinstance(policy, CNmt) else None,
-    )
+        expected_s = _told(scenario, case, drawn, policy, replication, told)
+        decide_for = lambda block: least_total(expected_s(block))  # noqa: E731
+    predicted_for = lambda block: [column.tolist() for column in expected_s(block)]  # noqa: E731
+    return Deciding(decide_for, beliefs, predicted_for if sees_backlog else None, policy.predict)
+
+
+def _parallel(scenario: Scenario, workload: str, device: str) -> int:
+    """Workers that a request of one decider may come to execute on."""
+    servers = 1 if scenario.balancer_of(device) == "attached" else scenario.count_of(device, workload)
+    return servers * scenario.devices[device].workers
 
 
 def _policy(scenario: Scenario, configuration: PolicyConfiguration, learnt: Learnt) -> Policy:
@@ -138,7 +136,7 @@ def length_regression(configuration: CNmtPolicy, learnt: Learnt) -> LengthRegres
 
 def _told(
     scenario: Scenario, case: Case, drawn: Drawn, policy: CNmt, replication: int, told: Truths
-) -> Callable[[Requests], list[NDArray[np.float64]]]:
+) -> Callable[[Requests], list[Column]]:
     """The execution times that C-NMT reckons with when lengths, the time model or both are true.
 
     The true time model is the profile's, with this very request's residual; told of lengths as well, it gives the true times.
@@ -149,7 +147,7 @@ def _told(
         for device in scenario.devices
     ]
 
-    def execution_s(block: Requests) -> list[NDArray[np.float64]]:
+    def execution_s(block: Requests) -> list[Column]:
         rows: slice | NDArray[np.int64] = slice(block.first, block.first + len(block))
         rows = rows if order is None else order[rows]
         known = truth.tgt_len[rows].astype(np.float64) if "lengths" in told else None

@@ -116,6 +116,11 @@ class Scenario(Configuration):
         """Boxes of a kind that a workload meets."""
         return self.workloads[workload_name].end_nodes if device == END_NODE else self.devices[device].count or 1
 
+    def balancer_of(self, device: str) -> Balancer:
+        """Which box of a kind a request enters."""
+        default: Balancer = "round_robin" if device == list(self.devices)[-1] else "attached"
+        return self.devices[device].balancer or default
+
 
 def resolved(scenario: Scenario, base: Path) -> Scenario:
     """The same scenario with every path absolute, so that it means the same from any folder; `@names` stay."""

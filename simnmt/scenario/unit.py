@@ -68,9 +68,8 @@ def run_unit(unit: Unit) -> UnitResult:
         passage = _passage(unit, drawn, deciding(scenario, case, learnt, drawn, configuration, replication))
         its_best = best if passage.truth is None else passage.truth.best_target
         log = RequestLog(drawn.truth, passage)
-        numbers[RunKey(case.name, unit.network, name, replication)] = measure(
-            log, its_best, devices(scenario, case.name), queues
-        )
+        measured = measure(log, its_best, devices(scenario, case.name), queues)
+        numbers[RunKey(case.name, unit.network, name, replication)] = {**measured, "probes_sent": float(passage.probes)}
         if replication == 0:
             passages[name] = passage
     return UnitResult(
@@ -134,6 +133,7 @@ def _passage(unit: Unit, drawn: Drawn, how: Deciding) -> Passage:
         arrival_s=arrival_s,
         **columns,
         tgt_len_by_src_len=_by_src_len(how.predicted_tgt_len, int(drawn.truth.src_len.max())),
+        probes=trail.probes,
         truth=drawn.own_truth(arrival_s, node),
     )
 
@@ -154,15 +154,11 @@ def _by_src_len(predict: PredictLength | None, longest: int) -> NDArray[np.float
 
 def _pools(unit: Unit) -> Sequence[Pool]:
     """The servers of every target but the first, idle."""
-    *middle, last = list(unit.scenario.devices.items())[1:]
-    return [
-        *(_pool(unit, name, part.workers, part.balancer or "attached") for name, part in middle),
-        _pool(unit, last[0], last[1].workers, last[1].balancer or "round_robin"),
-    ]
+    return [_pool(unit, name, part.workers) for name, part in list(unit.scenario.devices.items())[1:]]
 
 
-def _pool(unit: Unit, name: str, workers: int, balancer: str) -> Pool:
-    count = unit.scenario.count_of(name, unit.case.name)
+def _pool(unit: Unit, name: str, workers: int) -> Pool:
+    count, balancer = unit.scenario.count_of(name, unit.case.name), unit.scenario.balancer_of(name)
     if count == 1:
         return OneServer(workers)
     if balancer == "attached":
