@@ -57,8 +57,7 @@ def deciding(
     drawn: Drawn,
     configuration: PolicyConfiguration,
     replication: int,
-    told: Column = NDArray[np.float64]
-Truths = frozenset(),
+    told: Truths = frozenset(),
 ) -> Deciding:
     """The policy that a configuration describes, for the requests of one unit. `told`: for the gap analysis alone."""
     queues = case.arrivals.discipline != "back_to_back"
