@@ -95,7 +95,7 @@ def draw(process: RttProcess, duration_s: float, seed: int, name: str = "synthet
     The same seed draws the same series, and a longer one begins with the shorter.
     """
     count = max(1, round(duration_s / process.step_s))
-    time_s = np.arange(count) * process.step_s
+    time_s: Floats = np.arange(count) * process.step_s
     laps, first = [], None
     for lap in range(-(-count // process.lap_samples)):
         # A lap is a circle: that it begins where it ends lets the next go on from there without a shift of its own.
@@ -145,7 +145,8 @@ def _score(process: RttProcess, count: int, random: np.random.Generator) -> Floa
     shock, fresh = random.standard_normal((2, count))
     shock[1:] *= (1 - process.persistence**2) ** 0.5
     slow: Floats = lfilter([1.0], [1.0, -process.persistence], shock)
-    return process.slow_share**0.5 * slow + (1 - process.slow_share) ** 0.5 * fresh
+    score: Floats = process.slow_share**0.5 * slow + (1 - process.slow_share) ** 0.5 * fresh
+    return score
 
 
 def _numbers(value: object) -> int:
