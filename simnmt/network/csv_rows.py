@@ -5,6 +5,7 @@ The first row that is neither blank nor begins with `#` names the columns; comme
 
 from __future__ import annotations
 
+import codecs
 import csv
 import math
 import os
@@ -234,14 +235,15 @@ def write_series(
 
 
 def read_text(path: Path) -> str:
-    """The text of a file; raises `TraceError` where it cannot be read or is no UTF-8."""
+    """The text of a file; raises `TraceError` where it cannot be read or is neither UTF-8 nor marked as UTF-16."""
     try:
         raw = path.read_bytes()
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "no such name can exist"
         raise TraceError(f"cannot be read: {why}", path=path, remedy="check the path") from None
     try:
-        return raw.decode("utf-8-sig")
+        # What a Windows shell redirects into a file.
+        return raw.decode("utf-16" if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         column = error.start - raw.rfind(b"\n", 0, error.start)

@@ -21,6 +21,7 @@ from simnmt.network.time_cells import date_s, unit_of_epoch
 _MISSING = {"", "-", "--", "nan", "na", "n/a", "null", "none", "*", "timeout", "lost", "inf", "-inf"}
 _PER_UNIT = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "gbps": 1e9, "mbps": 1e6, "kbps": 1e3, "bps": 1.0}
 _ROLES: tuple[Literal["rtt", "downlink", "uplink"], ...] = ("rtt", "downlink", "uplink")
+_NO_TIME_S = 1e11
 _LIKE_A_LAN_S = 0.2e-3
 _IDLE_SHARE, _IDLE_OF_P90 = 0.05, 0.01
 _ACKNOWLEDGEMENTS = 0.05
@@ -185,18 +186,24 @@ def _time_reader(rows: Rows, time_at: int, how: HowToRead) -> Callable[[int, lis
         what = f"column {rows.names[time_at]} is in {unit}, which is no unit of a time"
         raise rows.wrong(what, rows.header_line, time_at, "choose another column")
     per_unit = None if unit is None else _PER_UNIT[unit]
+    form: Literal["dates", "numbers"] | None = None
 
     def time_of(line: int, cells: list[str]) -> float:
-        nonlocal per_unit
-        moment_s = date_s(cells[time_at])
-        if not math.isnan(moment_s):
-            return moment_s
-        time = rows.number(line, cells, time_at)
-        if not abs(time) < 1e20:
-            what = f"{rows.names[time_at]} is {cells[time_at].strip()}"
-            raise rows.wrong(what, line, time_at, "give every row a finite time")
-        if per_unit is None:
-            per_unit = _PER_UNIT[unit_of_epoch(time)]
-        return time * per_unit
+        nonlocal per_unit, form
+        time_s = date_s(cells[time_at])
+        here: Literal["dates", "numbers"] = "numbers" if math.isnan(time_s) else "dates"
+        if here == "numbers":
+            time = rows.number(line, cells, time_at)
+            if per_unit is None and math.isfinite(time):
+                per_unit = _PER_UNIT[unit_of_epoch(time)]
+            time_s = time * (per_unit or 1.0)
+        form = form or here
+        if form != here:
+            what = f"{rows.names[time_at]} is {cells[time_at].strip()!r}, but the rows before give {form}"
+            raise rows.wrong(what, line, time_at, "write all times in one form")
+        if not abs(time_s) < _NO_TIME_S:
+            what = f"{rows.names[time_at]} is {cells[time_at].strip()}, which is no time"
+            raise rows.wrong(what, line, time_at, "give every row a time, and its unit by --column time=NAME:UNIT")
+        return time_s
 
     return time_of

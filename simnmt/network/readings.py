@@ -24,6 +24,12 @@ Quantity = Literal["rtt", "downlink", "uplink", "bandwidth"]
 NOUN: dict[Quantity, str] = {"rtt": "RTT", "downlink": "downlink", "uplink": "uplink", "bandwidth": "bandwidth"}
 """What a complaint calls it."""
 
+POSSIBLE: dict[Quantity, tuple[float, float]] = {
+    "rtt": (1e-9, 3600.0),
+    **dict.fromkeys(("downlink", "uplink", "bandwidth"), (1.0, 1e15)),
+}
+"""Least and greatest value, seconds or bit/s, that a sample may have; another is no measurement."""
+
 _FEW_STEPS, _MANY_SAMPLES = 3, 10
 
 
@@ -92,13 +98,18 @@ def mended(readings: Readings, path: Path | None = None) -> Trace:
     betrays a wrong unit.
     """
     noun, samples = NOUN[readings.quantity], len(readings.value)
-    missing = np.isnan(readings.value)
+    least, most = POSSIBLE[readings.quantity]
+    said = [*readings.said]
+    if not np.isnan(readings.value).all():
+        _check_unit(readings, path)
+        impossible = int(((readings.value < least) | (readings.value > most)).sum())
+        said += [f"values that no network has, so lost: {impossible:,}"] * (impossible > 0)
+    missing = ~((readings.value >= least) & (readings.value <= most))
     if missing.all():
-        why = f": {'; '.join(readings.said)}" if readings.said else ""
+        why = f": {'; '.join(said)}" if said else ""
         what = f"{noun}: no sample of {samples:,} arrived{why}" if samples else f"{noun}: no samples"
         raise TraceError(what, path=path, remedy="give at least one that arrived")
-    _check_unit(readings, path)
-    said = [*readings.said, *_backward(readings.time_s)]
+    said += _backward(readings.time_s)
     since_s = readings.time_s - readings.time_s.min()
     since_s = np.round(since_s, 6)
     # Of the samples of one time the first that arrived comes first, else the first that was written.

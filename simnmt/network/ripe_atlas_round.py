@@ -12,11 +12,13 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from simnmt.network.how_to_read import Reply
 
 Result = Mapping[str, Any]
+_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 _KINDS = ("ping", "traceroute")
 
@@ -162,8 +164,14 @@ def _printed_traceroute_ms(text: str, oddities: Counter[str]) -> list[float]:
     return found
 
 
-def _address(said: Any) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+def _address(said: Any) -> _Address | None:
+    return _parsed_address(said) if isinstance(said, str) else None
+
+
+@lru_cache(maxsize=4096)
+def _parsed_address(text: str) -> _Address | None:
+    # A series names the same few routers in every round; parsing them each time took most of its reading.
     try:
-        return ipaddress.ip_address(said) if isinstance(said, str) else None
+        return ipaddress.ip_address(text)
     except ValueError:
         return None

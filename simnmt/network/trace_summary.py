@@ -18,6 +18,8 @@ LEAST_FOR_P999 = 10_000
 """Below so many samples, fewer than ten lie beyond the 99.9th percentile: it is not given."""
 LAGS = (1, 10)
 """Of the autocorrelations, in samples."""
+LEAST_PAIRS = 20
+"""Fewer say nothing of a correlation."""
 LEVELS_WITHIN = (50, 50_000)
 """Samples for which levels are looked for: fewer tell too little, more take too long."""
 GAP = 2.5
@@ -120,13 +122,16 @@ def summarised(trace: Trace) -> TraceSummary:
 
 
 def autocorrelation(trace: Trace, lag: int) -> float | None:
-    """Correlation of samples with those `lag` later, pairs with a lost one left out; None without spread or pairs."""
+    """Correlation of samples with those `lag` later, pairs with a lost one left out.
+
+    None where fewer than `LEAST_PAIRS` are left, or where nothing ever changes.
+    """
     early, late = trace.value[:-lag], trace.value[lag:]
     both = ~(trace.lost[:-lag] | trace.lost[lag:])
     arrived = trace.value[~trace.lost]
     spread = float(np.mean((arrived - arrived.mean()) ** 2))
     # A constant series may differ from its mean by rounding.
-    if not both.any() or spread <= 1e-24 * float(arrived.mean()) ** 2:
+    if both.sum() < LEAST_PAIRS or spread <= 1e-24 * float(arrived.mean()) ** 2:
         return None
     mean = arrived.mean()
     return float(np.mean((early[both] - mean) * (late[both] - mean)) / spread)

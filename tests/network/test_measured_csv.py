@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from simnmt.network.how_to_read import HowToRead, column_choices
 from simnmt.network.readings import Trace
 from simnmt.network.time_cells import date_s
 from simnmt.network.trace_file import read_trace
+from simnmt.network.trace_summary import summarised
 
 CELL = """\
 epoch_s,dl_kbps,ul_kbps,mode,ping_avg_ms,ping_min_ms,ping_loss_pct
@@ -126,7 +128,13 @@ HEAD = "time_s,rtt_ms\n"
         ("0,50\n1,60\n", ":1:1: the first row holds numbers, not column names"),
         (HEAD + "0,fast\n", ":2:3: rtt_ms is 'fast', not a number"),
         (HEAD + "16/12/2019 13:40,50\n", ":2:1: time_s is '16/12/2019 13:40', not a number"),
-        (HEAD + "inf,50\n", ":2:1: time_s is inf (give every row a finite time)"),
+        (HEAD + "inf,50\n", ":2:1: time_s is inf, which is no time (give every row a time, and its unit by"),
+        (HEAD + "0,50\n1e19,50\n", ":3:1: time_s is 1e19, which is no time"),
+        (
+            "t,rtt_ms\n2024-01-01 00:00,50\n5,50\n",
+            ":3:1: t is '5', but the rows before give dates (write all times in one form)",
+        ),
+        ("t,rtt_ms\n5,50\n2024-01-01 00:00,50\n", ":3:1: t is '2024-01-01 00:00', but the rows before give numbers"),
         (HEAD + "0,50,1\n", ":2:1: 3 cells, but the first row names 2 columns"),
         (HEAD, ": RTT: no samples"),
         (HEAD + "0,\n1,-1\n", ": RTT: no sample of 2 arrived: column rtt_ms, read in ms; negative values, so lost: 1"),
@@ -180,6 +188,12 @@ def test_dates_are_years_first_and_utc_unless_they_say_otherwise(cell: str, unix
     assert found == unix_s if unix_s is not None else found != found
 
 
+def test_values_that_no_network_has_are_lost(file: Path) -> None:
+    (trace,) = read(file, "time_s,rtt_ms\n0,50\n1,1e308\n2,1e-300\n3,60\n")
+    assert (trace.value.tolist(), trace.lost_samples) == ([0.05, 0.05, 0.05, 0.06], 2)
+    assert "values that no network has, so lost: 2" in trace.said
+
+
 @given(st.text(alphabet=st.sampled_from("time_s,rtt_ms\n0123456789.-:;\"' eTZ"), max_size=80))
 def test_any_text_is_read_or_refused_in_one_line(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     file = tmp_path_factory.getbasetemp() / "any.csv"
@@ -189,3 +203,4 @@ def test_any_text_is_read_or_refused_in_one_line(tmp_path_factory: pytest.TempPa
         assert "\n" not in str(error)
     else:
         assert all((trace.value > 0).all() for trace in traces)
+        json.dumps([summarised(trace).as_json() for trace in traces], allow_nan=False)

@@ -92,7 +92,9 @@ def test_traces_of_one_clock_begin_together_with_what_holds_then() -> None:
 
 @given(samples.filter(lambda given: any(value is not None for _, value in given)), st.sampled_from(["rtt", "downlink"]))
 def test_what_is_written_is_read_again_by_a_scenario_and_by_inspect(given, quantity) -> None:
-    trace = mended(readings(given, quantity=quantity, lost_before=3))
+    scale = 1 if quantity == "rtt" else 1e6
+    scaled = [(time, None if value is None else value * scale) for time, value in given]
+    trace = mended(readings(scaled, quantity=quantity, lost_before=3))
     with tempfile.TemporaryDirectory() as folder:
         (path,) = write_traces([trace], Path(folder) / "x.csv")
         (again,) = read_trace(path)
