@@ -1,0 +1,126 @@
+"""Closed forms of queueing theory, and runs of queues to hold against them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from math import factorial, sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+from scipy.stats import t as student
+
+from simnmt.world.pools import Pool
+from simnmt.world.requests import Requests
+from simnmt.world.simulate import Trail, simulate
+from tests.worlds import believing, everything_to
+
+CONFIDENCE = 0.999
+REPLICATIONS = 20
+WARM_UP = 0.1
+"""Share of each run that is left out of a mean: the queue begins empty."""
+
+Column = NDArray[np.float64]
+Draw = Callable[[np.random.Generator, int], Column]
+
+
+def exponential(generator: np.random.Generator, size: int) -> Column:
+    """Mean 1."""
+    return generator.standard_exponential(size)
+
+
+def constant(generator: np.random.Generator, size: int) -> Column:
+    """Always 1."""
+    return np.ones(size)
+
+
+def lognormal(cv: float) -> Draw:
+    """Mean 1 and a coefficient of variation."""
+    variance = np.log1p(cv**2)
+    return lambda generator, size: generator.lognormal(-variance / 2, sqrt(variance), size)
+
+
+def erlang_c(workers: int, load: float) -> float:
+    """Probability that a request of M/M/c has to wait."""
+    offered = workers * load
+    last = offered**workers / factorial(workers) / (1 - load)
+    return last / (sum(offered**k / factorial(k) for k in range(workers)) + last)
+
+
+def m_m_c_wait(workers: int, load: float) -> float:
+    """Mean wait, in mean services."""
+    return erlang_c(workers, load) / (workers * (1 - load))
+
+
+def m_g_1_wait(load: float, cv: float) -> float:
+    """Mean wait by Pollaczek and Khinchine, in mean services."""
+    return load * (1 + cv**2) / 2 / (1 - load)
+
+
+def erlang_m_1_wait(phases: int, load: float) -> float:
+    """Mean wait of E_k/M/1, in mean services: every k-th of a Poisson process, which is what round robin gives each of k."""
+    rate = phases * load
+    root = brentq(lambda sigma: (rate / (rate + 1 - sigma)) ** phases - sigma, 0.0, 1 - 1e-9)
+    return float(root / (1 - root))
+
+
+def machine_repair(clients: int, think: float, workers: int = 1) -> tuple[float, float]:
+    """(throughput, mean response) of M/M/c//k, times in mean services.
+
+    The product form holds for think times of any distribution.
+    """
+    weight = [1.0]
+    for inside in range(1, clients + 1):
+        weight.append(weight[-1] * (clients - inside + 1) / think / min(inside, workers))
+    share = np.array(weight) / sum(weight)
+    throughput = float((share * np.minimum(np.arange(clients + 1), workers)).sum())
+    return throughput, clients / throughput - think
+
+
+def half_width(sample: Sequence[float]) -> float:
+    """Of the interval of the mean over replications."""
+    return float(student.ppf(0.5 + CONFIDENCE / 2, len(sample) - 1) * np.std(sample, ddof=1) / sqrt(len(sample)))
+
+
+def assert_mean(values: Sequence[float], expected: float, within: float) -> None:
+    """The expectation lies in the 99.9 % interval of the mean, and that interval is narrow enough to mean something."""
+    mean, half = float(np.mean(values)), half_width(values)
+    assert half < within * expected, f"an interval of {half:.3g} about {mean:.3g} proves nothing"
+    assert abs(mean - expected) <= half, f"{mean:.4g} +- {half:.2g} where theory says {expected:.4g}"
+
+
+def queue(requests: int, load: float, service_s: Draw, target: int, replication: int, workers: int, nodes: int = 1) -> Requests:
+    """Poisson arrivals and services of mean 1 s on one target of two; the other can do nothing, and the link takes no time."""
+    random = np.random.default_rng([11, replication])
+    arrival_s = np.cumsum(random.standard_exponential(requests)) / (load * workers)
+    service = service_s(random, requests)
+    never, nothing = np.full(requests, np.nan), np.zeros(requests)
+    node = random.integers(0, nodes, requests).astype(np.int32)
+    execution_s = (service, never) if target == 0 else (never, service)
+    return Requests(np.ones(requests, np.int64), execution_s, (nothing,), (nothing,), arrival_s, node)
+
+
+def runs(
+    requests: int,
+    load: float,
+    service_s: Draw,
+    target: int,
+    pool: Callable[[int], Pool],
+    workers: int = 1,
+    nodes: int = 1,
+    deciders: int = 1,
+) -> Iterator[tuple[Requests, Trail]]:
+    """Replications; all meet the same arrivals and services whatever the pool. `workers`: of the whole tier.
+
+    `pool`: makes the second target's servers, for a number of requests.
+    """
+    for replication in range(REPLICATIONS):
+        columns = queue(requests, load, service_s, target, replication, workers, nodes)
+        own = workers // deciders if target == 0 else 1
+        trail = simulate(columns, everything_to(target), believing(0.0), [pool(replication)], deciders=deciders, workers=own)
+        yield columns, trail
+
+
+def mean_waits(found: Iterator[tuple[Requests, Trail]]) -> list[float]:
+    """Of each replication, once it is warm."""
+    return [float(trail.queue_s[int(WARM_UP * len(trail.queue_s)) :].mean()) for _, trail in found]
