@@ -52,16 +52,18 @@ CASES = {
     ),
     "a key that is the name of the kind": (
         "policies: {cnmt: {cnmt: 1, len_slope: a}}",
-        "s.yaml:1:19: policies.cnmt.cnmt: unknown key (known here: initial_transfer_ms, kind, len_slope, len_offset)",
+        "s.yaml:1:19: policies.cnmt.cnmt: unknown key (known here: initial_transfer_ms, "
+        "transfer_estimate, sees_backlog, kind, len_slope, len_offset, lengths, minimises)",
         "s.yaml:1:39: policies.cnmt.len_slope: expected a number, got the text 'a'",
     ),
     "a misspelt kind given by the key": (
         "policies: {cnmtt: {}}",
-        "s.yaml:1:12: policies.cnmtt.kind: missing key (one of edge, cloud, oracle, naive, cnmt; did you mean cnmt by cnmtt?)",
+        "s.yaml:1:12: policies.cnmtt.kind: missing key "
+        "(one of edge, cloud, fixed, oracle, naive, cnmt; did you mean cnmt by cnmtt?)",
     ),
     "a misspelt kind": (
         "policies: {x: {kind: edgy}}",
-        "s.yaml:1:22: policies.x.kind: must be one of edge, cloud, oracle, naive, cnmt, "
+        "s.yaml:1:22: policies.x.kind: must be one of edge, cloud, fixed, oracle, naive, cnmt, "
         "got the text 'edgy' (did you mean edge?)",
     ),
     "a value where a kind belongs": ("policies: {x: 5}", "s.yaml:1:15: policies.x: expected a mapping with kind, got 5"),
@@ -117,7 +119,8 @@ CASES = {
     "a missing key": ("networks:\n  a: {uplink_mbps: 3}", "s.yaml:2:3: networks.a.rtt: missing key"),
     "a missing kind": (
         "workloads: {a: {lengths: '@x', arrivals: {rate_rps: 1}}}",
-        "s.yaml:1:32: workloads.a.arrivals.kind: missing key (one of back_to_back, poisson)",
+        "s.yaml:1:32: workloads.a.arrivals.kind: missing key "
+        "(one of back_to_back, poisson, renewal, varying, on_off, recorded, clients)",
     ),
     "a fault below a kind": (
         "workloads: {a: {lengths: '@x', arrivals: {kind: poisson, rate_rps: -1}}}",
@@ -125,11 +128,11 @@ CASES = {
     ),
     "a fault below a tag": (
         "workloads: {a: {lengths: {tsv: x, src_unit: word, tgt_unit: 3}}}",
-        's.yaml:1:61: workloads.a.lengths.tgt_unit: expected a text, got 3 (write "3")',
+        "s.yaml:1:61: workloads.a.lengths.tgt_unit: expected a text or a mapping with sentencepiece, got 3",
     ),
     "a key of another tag": (
         "workloads: {a: {lengths: {table: x, tsv: y}}}",
-        "s.yaml:1:37: workloads.a.lengths.tsv: unknown key (known here: table)",
+        "s.yaml:1:37: workloads.a.lengths.tsv: unknown key (known here: fertility, expect_slope, table, filter)",
     ),
     "a key that is the tag": (
         "workloads: {a: {lengths: {table: x, table_file: y}}}",
@@ -137,7 +140,8 @@ CASES = {
     ),
     "a validator's own words": (
         "workloads: {a: {lengths: 3}}",
-        "s.yaml:1:26: workloads.a.lengths: expected the @name of a shipped table, or one of table, tsv, source and target",
+        "s.yaml:1:26: workloads.a.lengths: expected the @name of a shipped table, or one of table, tsv, jsonl, "
+        "source and target",
     ),
     "a validator's own words as ValueError": (
         "networks: {a: {rtt: 5}}",
@@ -164,8 +168,8 @@ CASES = {
         's.yaml:1:44: devices.gateway.profile.by_workload: expected a text, got 1 (write "1")',
     ),
     "a key that holds a dot": (
-        'networks: {"a.b": {rtt: x, uplink_mbps: a}}',
-        "s.yaml:1:41: networks.\"a.b\".uplink_mbps: expected a number, got the text 'a'",
+        'networks: {"a.b": {rtt: x, rtt_mean_ms: a}}',
+        "s.yaml:1:41: networks.\"a.b\".rtt_mean_ms: expected a number, got the text 'a'",
     ),
 }
 
@@ -253,7 +257,7 @@ def test_what_an_override_brings_in_names_it() -> None:
     ]
     assert complaints("policies: {cnmt: {}}", "policies.cnmtt.len_slope=1") == [
         "--set policies.cnmtt.len_slope=1: policies.cnmtt.kind: missing key "
-        "(one of edge, cloud, oracle, naive, cnmt; did you mean cnmt by cnmtt?)"
+        "(one of edge, cloud, fixed, oracle, naive, cnmt; did you mean cnmt by cnmtt?)"
     ]
     assert complaints("seed: 1", "networks.a.uplink_mbps=5") == ["--set networks.a.uplink_mbps=5: networks.a.rtt: missing key"]
     assert complaints("seed: 1\nrequests: 0", "seed=x") == [
@@ -265,7 +269,8 @@ def test_what_an_override_brings_in_names_it() -> None:
 def test_what_is_right_is_taken() -> None:
     rtts = [validate(Scenario, WHOLE, [f"networks.n.rtt={text}"]).networks["n"].rtt for text in ("x", "{constant_ms: 5}")]
     assert rtts == ["x", ConstantRtt(constant_ms=5)]
-    profiles = [validate(Scenario, WHOLE, [f"devices.cloud.profile={text}"]).devices.cloud.profile for text in ("x", "{w: y}")]
+    cases = (validate(Scenario, WHOLE, [f"devices.cloud.profile={text}"]) for text in ("x", "{w: y}"))
+    profiles = [scenario.devices["cloud"].profile for scenario in cases]
     assert profiles == ["x", {"w": "y"}]
 
 
