@@ -130,6 +130,22 @@ def test_moments_invert_the_integral_of_the_rate(steps: list[tuple[float, float]
     assert np.allclose(expected_by(curve, moment_s), expected, rtol=1e-9, atol=1e-9 * scale)
 
 
+@given(curves)
+def test_counts_on_the_very_edges_lie_where_something_arrives(steps: list[tuple[float, float]]) -> None:
+    """Where a rounded sum falls on the end of a lap or of a silence, or a hair beside it."""
+    curve = pieces(*map(list, zip(*steps, strict=True)))
+    counts = np.concatenate(([0.0], np.cumsum(curve.rate_rps * np.diff(curve.edge_s))))
+    edges = np.unique(np.concatenate([counts + lap * counts[-1] for lap in (0, 1, 2, 3, 1001)]))
+    expected = np.sort(np.concatenate((edges, np.nextafter(edges, 0), np.nextafter(edges, np.inf))))
+    moment_s = curve.moments_s(expected.copy())
+    assert np.all(np.isfinite(moment_s)) and np.all(np.diff(moment_s) >= 0)
+    assert np.allclose(expected_by(curve, moment_s), expected, rtol=1e-9, atol=1e-9)
+
+
+def test_a_silence_at_the_start_is_waited_out() -> None:
+    assert pieces([10.0, 10.0, 5.0], [0.0, 1.0, 0.0]).moments_s(np.array([0.0, 4.0, 10.0, 12.0])).tolist() == [10, 14, 35, 37]
+
+
 @given(curves, st.floats(0, 0.999), st.floats(0.01, 300))
 def test_a_curve_begun_elsewhere_is_the_same_curve_later(
     steps: list[tuple[float, float]], share: float, after_s: float
