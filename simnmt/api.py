@@ -53,7 +53,8 @@ def run(
         plan = build(source.scenario, Path.cwd(), source.document)
         inputs = {} if directory is None else _digests(source)
         replay_started = time.time()
-        result = run_plan(plan, jobs=jobs, progress=progress)
+        with files.scratch(directory) as folder:
+            result = run_plan(plan, folder=folder, jobs=jobs, progress=progress)
         times = Times(started, time.time() - replay_started)
         if source.scenario.published is not None:
             _set_beside_published(result, source.scenario)

@@ -21,6 +21,7 @@ FLOORS = {
     "streams": -1,
     "shipped": -1,
     "configuration": -1,
+    "columns": -1,
     "workload": 0,
     "network": 0,
     "costs": 0,

@@ -37,11 +37,10 @@ def misroutes(truth: Truth, passage: Passage, most: int) -> Misroutes:
     lost_s = np.empty(requests, np.float32)
     for start in range(0, requests, BLOCK):
         rows = slice(start, start + BLOCK)
-        lost_s[rows] = _lost_s(truth.part(rows), passage.target[rows])
+        lost_s[rows] = _lost_s(truth, rows, passage.target[rows])
     misrouted = np.flatnonzero(lost_s > 0.0)
     sampled = misrouted[np.unique(np.linspace(0, max(misrouted.size - 1, 0), min(most, misrouted.size)).astype(np.int64))]
-    columns = zip(truth.execution_s, truth.transfer_s, strict=True)
-    total_s = np.stack([execution_s[sampled] + transfer_s[sampled] for execution_s, transfer_s in columns])
+    total_s = np.stack([truth.total_s(number, sampled) for number in range(len(truth.execution_s))])
     target = passage.target[sampled]
     return Misroutes(
         count=int(misrouted.size),
@@ -54,11 +53,11 @@ def misroutes(truth: Truth, passage: Passage, most: int) -> Misroutes:
     )
 
 
-def _lost_s(truth: Truth, target: NDArray[np.int8]) -> NDArray[np.float64]:
+def _lost_s(truth: Truth, rows: slice, target: NDArray[np.int8]) -> NDArray[np.float64]:
     """Seconds beyond the best device's, per request."""
-    least_s = own_s = truth.execution_s[0] + truth.transfer_s[0]
+    least_s = own_s = truth.total_s(0, rows)
     for number in range(1, len(truth.execution_s)):
-        total_s = truth.execution_s[number] + truth.transfer_s[number]
+        total_s = truth.total_s(number, rows)
         own_s = np.where(target == number, total_s, own_s)
         least_s = np.minimum(least_s, total_s)
     return own_s - least_s

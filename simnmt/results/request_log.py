@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Column = NDArray[np.float64]
-Log = Mapping[str, NDArray[Any]]
+from simnmt.columns import AnyColumn, Array, Rows, assembled, written
+
+Log = Mapping[str, Array]
 """Columns by name, all of shape (requests,)."""
 
 DONE = 0
@@ -21,38 +23,51 @@ DONE = 0
 class Truth:
     """What is true of each request; shape (requests,), seconds and tokens."""
 
-    node: NDArray[np.int32]
+    node: AnyColumn
     """The end node that asks."""
-    src_len: NDArray[np.int64]
-    tgt_len: NDArray[np.int64]
-    execution_s: tuple[Column, ...]
+    src_len: AnyColumn
+    tgt_len: AnyColumn
+    execution_s: tuple[AnyColumn, ...]
     """On each target."""
-    transfer_s: tuple[Column, ...]
+    transfer_s: tuple[AnyColumn, ...]
     """From the end node that asks to each target and back, at the moment on the traces that belongs to the request."""
-    rtt_time_s: Column
+    rtt_time_s: AnyColumn
     """That moment, on the trace of the link to the last target."""
+
+    @property
+    def all(self) -> slice:
+        """All requests."""
+        return slice(0, len(self.src_len))
+
+    def total_s(self, target: int, rows: Rows) -> NDArray[np.float64]:
+        """Execution plus transfer on one target, queues left out, of some requests."""
+        total_s: NDArray[np.float64] = self.execution_s[target][rows] + self.transfer_s[target][rows]
+        return total_s
 
     @property
     def best_target(self) -> NDArray[np.int8]:
         """Where execution plus transfer is least, queues left out; a tie goes to the nearer target."""
-        best = np.zeros(len(self.src_len), np.int8)
-        least_s = self.execution_s[0] + self.transfer_s[0]
+        return assembled(self._best_target, self.all)
+
+    def _best_target(self, rows: slice) -> NDArray[np.int8]:
+        least_s = self.total_s(0, rows)
+        best = np.zeros(len(least_s), np.int8)
         for target in range(1, len(self.execution_s)):
-            total_s = self.execution_s[target] + self.transfer_s[target]
+            total_s = self.total_s(target, rows)
             nearer = total_s < least_s
             best[nearer] = target
             least_s = np.where(nearer, total_s, least_s)
         return best
 
-    def part(self, rows: slice) -> Truth:
-        """The same of some requests."""
+    def stored(self, folder: Path) -> Truth:
+        """The same with its arrays in files of a folder; what lies in files stays there. Raises `OSError`."""
         return Truth(
-            self.node[rows],
-            self.src_len[rows],
-            self.tgt_len[rows],
-            tuple(column[rows] for column in self.execution_s),
-            tuple(column[rows] for column in self.transfer_s),
-            self.rtt_time_s[rows],
+            _stored(folder, "node", self.node),
+            _stored(folder, "src_len", self.src_len),
+            _stored(folder, "tgt_len", self.tgt_len),
+            tuple(_stored(folder, f"execution_s {target}", column) for target, column in enumerate(self.execution_s)),
+            tuple(_stored(folder, f"transfer_s {target}", column) for target, column in enumerate(self.transfer_s)),
+            _stored(folder, "rtt_time_s", self.rtt_time_s),
         )
 
 
@@ -60,57 +75,61 @@ class Truth:
 class Passage:
     """What one policy made of the requests; shape (requests,)."""
 
-    arrival_s: Column
+    arrival_s: AnyColumn
     """When each was issued at its end node."""
-    target: NDArray[np.int8]
-    server: NDArray[np.int32]
+    target: AnyColumn
+    server: AnyColumn
     """Which device of the target's tier."""
-    queue_s: Column
-    estimate_s: Column
+    queue_s: AnyColumn
+    estimate_s: AnyColumn
     """The transfer time to the last target that the decider believed in."""
-    estimate_age_s: Column
+    estimate_age_s: AnyColumn
     """How long before the decision that had been measured."""
-    tgt_len_by_src_len: Column
+    tgt_len_by_src_len: NDArray[np.float64]
     """Target tokens that the policy reckons with, by source length, shape (longest source + 1,); NaN where it has no idea."""
     probes: int = 0
     """Probes sent besides."""
     truth: Truth | None = None
     """Where requests meet the network when this policy issues them: the truth in place of the common one."""
 
-    def part(self, rows: slice) -> Passage:
-        """The same of some requests."""
+    def stored(self, folder: Path) -> Passage:
+        """The same with its arrays in files of a folder; what lies in files stays there. Raises `OSError`."""
         names = ("arrival_s", "target", "server", "queue_s", "estimate_s", "estimate_age_s")
-        parts = {name: getattr(self, name)[rows] for name in names}
-        return replace(self, **parts, truth=None if self.truth is None else self.truth.part(rows))
+        columns: dict[str, Any] = {name: _stored(folder, name, getattr(self, name)) for name in names}
+        return replace(self, **columns, truth=None if self.truth is None else self.truth.stored(folder))
 
 
-def _chosen(columns: tuple[Column, ...], target: NDArray[np.int8]) -> Column:
+def _stored(folder: Path, name: str, column: AnyColumn) -> AnyColumn:
+    return written(folder, [{name: column}])[name] if isinstance(column, np.ndarray) else column
+
+
+def _chosen(columns: tuple[AnyColumn, ...], passage: Passage, rows: slice) -> NDArray[np.float64]:
     """Of each request, the number of its target."""
-    chosen = np.array(columns[0])
+    chosen, target = np.array(columns[0][rows]), passage.target[rows]
     for number, column in enumerate(columns[1:], start=1):
-        np.copyto(chosen, column, where=target == number)
+        np.copyto(chosen, column[rows], where=target == number)
     return chosen
 
 
-_COLUMNS: dict[str, Callable[[Truth, Passage, int], NDArray[Any]]] = {
-    "request_id": lambda truth, _, first: np.arange(first, first + len(truth.src_len), dtype=np.int32),
-    "node": lambda truth, *_: truth.node,
-    "arrival_s": lambda _, passage, __: passage.arrival_s,
-    "src_len": lambda truth, *_: truth.src_len.astype(np.int32),
-    "tgt_len": lambda truth, *_: truth.tgt_len.astype(np.int32),
-    "tgt_len_predicted": lambda truth, passage, _: passage.tgt_len_by_src_len[truth.src_len],
-    "target": lambda _, passage, __: passage.target,
-    "server": lambda _, passage, __: passage.server,
-    "t_queue_s": lambda _, passage, __: passage.queue_s,
-    "t_exe_s": lambda truth, passage, _: _chosen(truth.execution_s, passage.target),
-    "t_tx_s": lambda truth, passage, _: _chosen(truth.transfer_s, passage.target),
-    "latency_s": lambda truth, passage, _: (
-        passage.queue_s + _chosen(truth.execution_s, passage.target) + _chosen(truth.transfer_s, passage.target)
+_COLUMNS: dict[str, Callable[[Truth, Passage, slice], Array]] = {
+    "request_id": lambda _, __, rows: np.arange(rows.start, rows.stop, dtype=np.int32),
+    "node": lambda truth, _, rows: truth.node[rows],
+    "arrival_s": lambda _, passage, rows: passage.arrival_s[rows],
+    "src_len": lambda truth, _, rows: truth.src_len[rows].astype(np.int32),
+    "tgt_len": lambda truth, _, rows: truth.tgt_len[rows].astype(np.int32),
+    "tgt_len_predicted": lambda truth, passage, rows: passage.tgt_len_by_src_len[truth.src_len[rows]],
+    "target": lambda _, passage, rows: passage.target[rows],
+    "server": lambda _, passage, rows: passage.server[rows],
+    "t_queue_s": lambda _, passage, rows: passage.queue_s[rows],
+    "t_exe_s": lambda truth, passage, rows: _chosen(truth.execution_s, passage, rows),
+    "t_tx_s": lambda truth, passage, rows: _chosen(truth.transfer_s, passage, rows),
+    "latency_s": lambda truth, passage, rows: (
+        passage.queue_s[rows] + _chosen(truth.execution_s, passage, rows) + _chosen(truth.transfer_s, passage, rows)
     ),
-    "rtt_time_s": lambda truth, *_: truth.rtt_time_s,
-    "rtt_estimate_s": lambda _, passage, __: passage.estimate_s,
-    "rtt_estimate_age_s": lambda _, passage, __: passage.estimate_age_s,
-    "outcome": lambda truth, *_: np.full(len(truth.src_len), DONE, np.int8),
+    "rtt_time_s": lambda truth, _, rows: truth.rtt_time_s[rows],
+    "rtt_estimate_s": lambda _, passage, rows: passage.estimate_s[rows],
+    "rtt_estimate_age_s": lambda _, passage, rows: passage.estimate_age_s[rows],
+    "outcome": lambda _, __, rows: np.full(rows.stop - rows.start, DONE, np.int8),
 }
 COLUMNS = tuple(_COLUMNS)
 """In the order in which they are written."""
@@ -119,14 +138,16 @@ COLUMNS = tuple(_COLUMNS)
 class RequestLog(Log):
     """The columns of one policy's log, each made when it is asked for: whole, they are 95 bytes a request."""
 
-    __slots__ = ("_first", "_passage", "_truth")
+    __slots__ = ("_passage", "_rows", "_truth")
 
-    def __init__(self, truth: Truth, passage: Passage, first: int = 0) -> None:
-        """`first`: number of the first request."""
-        self._truth, self._passage, self._first = passage.truth or truth, passage, first
+    def __init__(self, truth: Truth, passage: Passage, rows: slice | None = None) -> None:
+        """`rows`: the requests that it is about; all of them if it is left out."""
+        self._truth, self._passage = passage.truth or truth, passage
+        self._rows = rows or self._truth.all
 
-    def __getitem__(self, name: str) -> NDArray[Any]:
-        return _COLUMNS[name](self._truth, self._passage, self._first)
+    def __getitem__(self, name: str) -> Array:
+        column = _COLUMNS[name]
+        return assembled(lambda rows: column(self._truth, self._passage, rows), self._rows)
 
     def __iter__(self) -> Iterator[str]:
         return iter(COLUMNS)
@@ -136,9 +157,9 @@ class RequestLog(Log):
 
     def parts(self, requests: int) -> Iterator[Log]:
         """The same log, so many requests at a time."""
-        for start in range(0, len(self._truth.src_len), requests):
-            rows = slice(start, start + requests)
-            yield RequestLog(self._truth.part(rows), self._passage.part(rows), self._first + start)
+        for start in range(self._rows.start, self._rows.stop, requests):
+            rows = slice(start, min(start + requests, self._rows.stop))
+            yield RequestLog(self._truth, self._passage, rows)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import os
 import secrets
 import shutil
 import stat
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -80,6 +81,28 @@ def whole(target: Path) -> Iterator[Path]:
         raise
 
 
+@contextmanager
+def scratch(target: Path | None) -> Iterator[Path]:
+    """A folder for what a run needs while it lasts: beside `target`, where there must be room anyway, or else the system's.
+
+    Raises `RunDirectoryError` if that room runs out.
+    """
+    beside = Path(tempfile.gettempdir()) if target is None else next(filter(Path.is_dir, _place(target).parents))
+    folder = _partial(beside / "scratch")
+    try:
+        folder.mkdir()
+        yield folder
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        raise _unwritable(beside if target is None else target, error) from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
 def check_free(target: Path) -> None:
     """Refuse a target that is no folder, holds something, or cannot be made, before a long run rather than after it.
 
@@ -135,7 +158,7 @@ def _discard(made: Iterable[Path], partial: Path | None = None) -> None:
 def _unwritable(target: Path, error: OSError) -> RunDirectoryError:
     reason = os.strerror(error.errno) if error.errno else str(error)
     remedy = "give another --out; nothing was left behind"
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+    if error.errno in _NO_ROOM:
         remedy = "free some space, give another --out, or run fewer --requests; nothing was left behind"
     return RunDirectoryError(f"cannot write the run: {reason}", path=target, remedy=remedy)
 

@@ -31,7 +31,7 @@ from simnmt.workload.length_distribution import LengthDistribution
 from simnmt.workload.length_regression import LengthRegression
 from simnmt.world.deciders import Beliefs
 from simnmt.world.passage import Predicted
-from simnmt.world.requests import Requests
+from simnmt.world.requests import Block
 from simnmt.world.simulate import DecideFor
 
 Column = NDArray[np.float64]
@@ -45,7 +45,7 @@ class Deciding:
 
     decide_for: DecideFor
     beliefs: Beliefs
-    predicted_for: Callable[[Requests], Predicted] | None
+    predicted_for: Callable[[Block], Predicted] | None
     predicted_tgt_len: PredictLength | None
     """What it assumes of target lengths; None where it assumes nothing."""
 
@@ -86,7 +86,7 @@ def deciding(
     if not isinstance(policy, CNmt):
         return Deciding(lambda block: policy.prepare(block.src_len), beliefs, None, None)
     decide_for: DecideFor = lambda block: policy.prepare(block.src_len)  # noqa: E731
-    expected_s: Callable[[Requests], list[Column]] = lambda block: policy.execution_s(block.src_len)  # noqa: E731
+    expected_s: Callable[[Block], list[Column]] = lambda block: policy.execution_s(block.src_len)  # noqa: E731
     if {"lengths", "times"} & told:
         expected_s = _told(scenario, case, drawn, policy, replication, told)
         decide_for = lambda block: least_total(expected_s(block))  # noqa: E731
@@ -135,7 +135,7 @@ def length_regression(configuration: CNmtPolicy, learnt: Learnt) -> LengthRegres
 
 def _told(
     scenario: Scenario, case: Case, drawn: Drawn, policy: CNmt, replication: int, told: Truths
-) -> Callable[[Requests], list[Column]]:
+) -> Callable[[Block], list[Column]]:
     """The execution times that C-NMT reckons with when lengths, the time model or both are true.
 
     The true time model is the profile's, with this very request's residual; told of lengths as well, it gives the true times.
@@ -146,7 +146,7 @@ def _told(
         for device in scenario.devices
     ]
 
-    def execution_s(block: Requests) -> list[Column]:
+    def execution_s(block: Block) -> list[Column]:
         rows: slice | NDArray[np.int64] = slice(block.first, block.first + len(block))
         rows = rows if order is None else order[rows]
         known = truth.tgt_len[rows].astype(np.float64) if "lengths" in told else None

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Generator
 from contextlib import closing
+from itertools import product
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,19 +41,27 @@ MISROUTES = 4_000
 _Finished = Generator[tuple[int, UnitResult], None, None]
 
 
-def run_plan(plan: Plan, *, jobs: int = 1, progress: Progress | None = None) -> RunResult:
-    """Run every unit of a plan. The result is the same for any number of processes."""
+def run_plan(plan: Plan, *, folder: Path | None = None, jobs: int = 1, progress: Progress | None = None) -> RunResult:
+    """Run every unit of a plan. The result is the same for any number of processes.
+
+    `folder`: where the columns of its requests may lie meanwhile, the system's if it is left out. Nothing of them is to be seen
+    there afterwards: the result still reads their files, but these have no names any more. Raises `OSError` without room.
+    """
+    if folder is None:
+        with TemporaryDirectory(prefix="simnmt-") as folder_of_its_own:
+            return run_plan(plan, folder=Path(folder_of_its_own), jobs=jobs, progress=progress)
     scenario = plan.scenario
     units = [
-        Unit(scenario, case, name, links, replication)
-        for replication in range(scenario.replications)
-        for case in plan.cases.values()
-        for name, links in plan.networks.items()
+        Unit(scenario, case, name, links, replication, folder / str(number))
+        for number, (replication, case, (name, links)) in enumerate(
+            product(range(scenario.replications), plan.cases.values(), plan.networks.items())
+        )
     ]
     results = {}
     with closing(_finished(units, min(jobs, len(units)))) as finished:
         for done, (index, result) in enumerate(finished, start=1):
             results[index] = result
+            shutil.rmtree(folder / str(index))
             if progress is not None:
                 progress(done, len(units))
     return _result(plan, units, [results[index] for index in range(len(units))])
@@ -176,7 +188,7 @@ def _cell(plan: Plan, unit: Unit, result: UnitResult) -> Cell:
         profile_kinds=tuple(profile.execution.kind for profile in case.profiles),
         profile_names=tuple(f"{profile.device.name}, {profile.model.name}" for profile in case.profiles),
         logs=Logs(result.truth, result.passages),
-        transfers=tuple(_transfer(column) for column in result.truth.transfer_s),
+        transfers=tuple(_transfer(column[:]) for column in result.truth.transfer_s),
         misroutes={
             name: misroutes(result.truth, passage, MISROUTES // len(result.passages))
             for name, passage in result.passages.items()

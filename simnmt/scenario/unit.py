@@ -6,7 +6,9 @@ Units share nothing, so any number of processes runs them and the numbers stay t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -36,6 +38,8 @@ class Unit:
     network: str
     links: Network
     replication: int
+    folder: Path | None = None
+    """Where its columns are to lie, a folder that is not there yet; None: in the system's, for this process alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +60,14 @@ class UnitResult:
 
 
 def run_unit(unit: Unit) -> UnitResult:
-    """Draw the requests of a unit and run them under every policy of the scenario."""
+    """Draw the requests of a unit and run them under every policy of the scenario. Raises `OSError` where no room is left."""
+    if unit.folder is None:
+        with TemporaryDirectory(prefix="simnmt-") as folder:
+            return run_unit(replace(unit, folder=Path(folder) / "unit"))
+    unit.folder.mkdir()
     scenario, case, replication = unit.scenario, unit.case, unit.replication
     learnt = learn(case, tuple(scenario.devices), scenario.fit, scenario.seed, replication)
-    drawn = draw(scenario, case, unit.network, unit.links, learnt, replication)
+    drawn = draw(scenario, case, unit.network, unit.links, learnt, replication, unit.folder)
     numbers: dict[RunKey, dict[str, float | None]] = {}
     passages: dict[str, Passage] = {}
     best = drawn.truth.best_target
@@ -71,11 +79,14 @@ def run_unit(unit: Unit) -> UnitResult:
         measured = measure(log, its_best, devices(scenario, case.name), queues)
         numbers[RunKey(case.name, unit.network, name, replication)] = {**measured, "probes_sent": float(passage.probes)}
         if replication == 0:
-            passages[name] = passage
+            # Numbered, not named: a policy may be called what no file can.
+            own = unit.folder / str(len(passages))
+            own.mkdir()
+            passages[name] = passage.stored(own)
     return UnitResult(
         numbers=numbers,
         best_offloaded_share=float((best != 0).mean()),
-        mean_transfer_s=float(drawn.truth.transfer_s[-1].mean()),
+        mean_transfer_s=float(drawn.truth.transfer_s[-1][:].mean()),
         learnt=learnt,
         gap_totals_s=_gap_totals_s(unit, learnt, drawn, queues),
         truth=drawn.truth if replication == 0 else None,
@@ -118,7 +129,7 @@ def _passage(unit: Unit, drawn: Drawn, how: Deciding) -> Passage:
     decided_s = trail.decided_s
     node = drawn.requests.node if trail.node is None else trail.node
     assert node is not None
-    server = np.where(trail.target == 0, node % deciders, trail.server).astype(np.int32)
+    server = np.where(trail.target == 0, node[:] % deciders, trail.server).astype(np.int32)
     columns: dict[str, NDArray[Any]] = {
         "target": trail.target,
         "server": server,
@@ -128,13 +139,12 @@ def _passage(unit: Unit, drawn: Drawn, how: Deciding) -> Passage:
     }
     if drawn.decided_order is not None:
         columns = {name: _undone(column, drawn.decided_order) for name, column in columns.items()}
-    arrival_s = trail.arrival_s if drawn.issued_s is None else drawn.issued_s
     return Passage(
-        arrival_s=arrival_s,
+        arrival_s=trail.arrival_s if drawn.issued_s is None else drawn.issued_s,
         **columns,
-        tgt_len_by_src_len=_by_src_len(how.predicted_tgt_len, int(drawn.truth.src_len.max())),
+        tgt_len_by_src_len=_by_src_len(how.predicted_tgt_len, int(drawn.truth.src_len[:].max())),
         probes=trail.probes,
-        truth=drawn.own_truth(arrival_s, node),
+        truth=drawn.own_truth(trail.arrival_s, node),
     )
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from simnmt.columns import AnyColumn
 from simnmt.world.deciders import Beliefs
 from simnmt.world.passage import Passages
-from simnmt.world.requests import Places, Requests, Route
+from simnmt.world.requests import Block, Places, Requests, Route
 
 
 def requests_in_turn(
-    passages: Passages, requests: Requests, prepare: Callable[[Requests], None], beliefs: Beliefs, route: Route | None
+    passages: Passages, requests: Requests[AnyColumn], prepare: Callable[[Block], None], beliefs: Beliefs, route: Route | None
 ) -> Iterator[float]:
     """An estimate is one request old at best. `route`: on an own clock, the links as time goes by."""
     trail, deciders, count = passages.trail, passages.deciders, len(passages.deciders)

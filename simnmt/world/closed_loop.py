@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simnmt.columns import AnyColumn
 from simnmt.world.clock import ARRIVAL, ASKS, Clock, Event
 from simnmt.world.passage import Passages, Trail
-from simnmt.world.requests import Places, Requests, Route, Row
+from simnmt.world.requests import Block, Places, Requests, Route, Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ class ClosedLoop:
     It is to be told of every answer by `answered`.
     """
 
-    def __init__(self, clock: Clock, clients: Clients, requests: Requests, prepare: Callable[[Requests], None]) -> None:
+    def __init__(self, clock: Clock, clients: Clients, requests: Requests[AnyColumn], prepare: Callable[[Block], None]) -> None:
         self._heap = clock.heap
         self._clients = clients
         self._requests = requests

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import numpy as np
+
+from simnmt.columns import AnyColumn
 from simnmt.world.passage import Passages
-from simnmt.world.requests import Requests
+from simnmt.world.requests import Block, Requests
 
 
-def arrivals(passages: Passages, requests: Requests, prepare: Callable[[Requests], None]) -> Iterator[float]:
+def arrivals(passages: Passages, requests: Requests[AnyColumn], prepare: Callable[[Block], None]) -> Iterator[float]:
     """One decision per arrival, in one re-armed event for all end nodes; a source for each would cost 60 % more at 1,000.
 
     What a decider keeps needs no event, since nothing else hears of it.
     """
     handle = passages.handler()
-    record = passages.trail.arrival_s
     assert requests.arrival_s is not None
-    memoryview(record).cast("B")[:] = requests.arrival_s.tobytes()
+    np.frombuffer(passages.trail.arrival_s)[:] = requests.arrival_s
     for block in requests.blocks():
         prepare(block)
         first = block.first

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import repeat
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-Column = NDArray[np.float64]
+from simnmt.columns import AnyColumn, Array, Reordered
+
+ColumnT = TypeVar("ColumnT", bound=AnyColumn, covariant=True)
 
 BLOCK = 4_096
 """Requests made into Python numbers at a time: few enough to stay in the processor's cache, so that the cost per request does
@@ -49,25 +51,26 @@ class Places:
 
 
 @dataclass(frozen=True, slots=True)
-class Requests:
+class Requests(Generic[ColumnT]):
     """The true times of every request on every target; all columns of shape (requests,), seconds unless said otherwise.
 
-    Target 0 is the device of whoever decides; the others lie behind links.
+    Target 0 is the device of whoever decides; the others lie behind links. A run's columns may lie in files; those of a block
+    are arrays.
     """
 
-    src_len: NDArray[np.int64]
+    src_len: ColumnT
     """Tokens."""
-    execution_s: tuple[Column, ...]
+    execution_s: tuple[ColumnT, ...]
     """Execution on each target."""
-    uplink_s: tuple[Column, ...]
+    uplink_s: tuple[ColumnT, ...]
     """From the decider to each target but the first; unused where a `Route` looks links up as time goes by."""
-    downlink_s: tuple[Column, ...]
+    downlink_s: tuple[ColumnT, ...]
     """Back again."""
-    arrival_s: Column | None = None
+    arrival_s: NDArray[np.float64] | None = None
     """Sorted times of arrival at the decider; None where the world sets the pace."""
-    node: NDArray[np.int32] | None = None
+    node: ColumnT | None = None
     """The end node that asks; None if there is one only."""
-    access_s: Column | None = None
+    access_s: ColumnT | None = None
     """Back to back, the way from end node to decider and back; None where that costs nothing."""
     first: int = 0
     """The first request's number in the run."""
@@ -75,7 +78,7 @@ class Requests:
     def __len__(self) -> int:
         return len(self.src_len)
 
-    def blocks(self) -> Iterator[Requests]:
+    def blocks(self) -> Iterator[Block]:
         """The same requests, a block of `BLOCK` at a time."""
         for start in range(0, len(self), BLOCK):
             part = slice(start, start + BLOCK)
@@ -90,20 +93,28 @@ class Requests:
                 self.first + start,
             )
 
-    def in_order(self, order: NDArray[np.int64], arrival_s: Column) -> Requests:
+    def in_order(self, order: NDArray[np.int64], arrival_s: NDArray[np.float64]) -> Requests[AnyColumn]:
         """The requests that now arrive at other times, in the order of those; `order`: a permutation that sorts `arrival_s`."""
+
+        def ordered(column: AnyColumn) -> Reordered:
+            return Reordered(column, order)
+
         return Requests(
-            self.src_len[order],
-            tuple(column[order] for column in self.execution_s),
-            tuple(column[order] for column in self.uplink_s),
-            tuple(column[order] for column in self.downlink_s),
+            ordered(self.src_len),
+            tuple(map(ordered, self.execution_s)),
+            tuple(map(ordered, self.uplink_s)),
+            tuple(map(ordered, self.downlink_s)),
             arrival_s[order],
-            None if self.node is None else self.node[order],
+            None if self.node is None else ordered(self.node),
         )
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self: Block) -> Iterator[Row]:
         """Plain numbers, request by request; the time of the decision is 0 where the world sets the pace."""
         columns = (*self.execution_s, *self.uplink_s, *self.downlink_s)
         times = repeat(0.0) if self.arrival_s is None else self.arrival_s.tolist()
         nodes = repeat(0) if self.node is None else self.node.tolist()
         return zip(times, nodes, *(column.tolist() for column in columns), strict=False)
+
+
+Block = Requests[Array]
+"""Some requests in a row."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from simnmt.columns import AnyColumn
 from simnmt.policies.decision import Decide
 from simnmt.world.back_to_back import requests_in_turn
 from simnmt.world.clock import ARRIVAL, Clock
@@ -17,23 +18,23 @@ from simnmt.world.deciders import Beliefs
 from simnmt.world.open_loop import arrivals
 from simnmt.world.passage import Passages, Predicted, Trail
 from simnmt.world.pools import Pool
-from simnmt.world.requests import Requests, Route
+from simnmt.world.requests import Block, Requests, Route
 
 __all__ = ["Beliefs", "Clients", "DecideFor", "Trail", "simulate"]
 
-DecideFor = Callable[[Requests], Decide]
+DecideFor = Callable[[Block], Decide]
 """Prepares a policy for one block of requests."""
 
 
 def simulate(
-    requests: Requests,
+    requests: Requests[AnyColumn],
     decide_for: DecideFor,
     beliefs: Beliefs,
     pools: Sequence[Pool],
     *,
     deciders: int = 1,
     workers: int = 1,
-    predicted_for: Callable[[Requests], Predicted] | None = None,
+    predicted_for: Callable[[Block], Predicted] | None = None,
     route: Route | None = None,
     clients: Clients | None = None,
 ) -> Trail:
@@ -47,7 +48,7 @@ def simulate(
     """
     clock = Clock()
 
-    def prepare(block: Requests) -> None:
+    def prepare(block: Block) -> None:
         passages.decide = decide_for(block)
         if predicted_for is not None:
             passages.predicted = predicted_for(block)
