@@ -7,7 +7,7 @@ numbers, a longer run begins with the shorter one, and the number of processes c
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,13 @@ def draw(
     sample: Callable[[np.random.Generator, int], NDArray[np.float64]],
 ) -> NDArray[np.float64]:
     """`size` numbers of one stream, block by block; `sample(generator, k)` must draw its k numbers one after another."""
-    sizes = [min(BLOCK, size - start) for start in range(0, size, BLOCK)]
-    parts = [sample(stream(seed, replication, name, block), count) for block, count in enumerate(sizes)]
-    return np.concatenate(parts) if parts else np.empty(0)
+    numbers = np.empty(size)
+    for block, rows in blocks(size):
+        numbers[rows] = sample(stream(seed, replication, name, block), rows.stop - rows.start)
+    return numbers
+
+
+def blocks(size: int) -> Iterator[tuple[int, slice]]:
+    """Number and requests of each block."""
+    for block, start in enumerate(range(0, size, BLOCK)):
+        yield block, slice(start, min(start + BLOCK, size))

@@ -66,7 +66,7 @@ def whole(target: Path) -> Iterator[Path]:
     check_free(target)
     place = _place(target)
     made = _missing_parents(place)
-    partial = _partial(place)
+    partial = _partial(place.parent)
     try:
         partial.mkdir(parents=True)
         yield partial
@@ -88,7 +88,7 @@ def scratch(target: Path | None) -> Iterator[Path]:
     Raises `RunDirectoryError` if that room runs out.
     """
     beside = Path(tempfile.gettempdir()) if target is None else next(filter(Path.is_dir, _place(target).parents))
-    folder = _partial(beside / "scratch")
+    folder = _partial(beside)
     try:
         folder.mkdir()
         yield folder
@@ -121,7 +121,7 @@ def check_free(target: Path) -> None:
         elif place.exists() or target.is_symlink():
             raise RunDirectoryError("the output is no folder", path=target, remedy="give another --out")
         # Tried, not asked: what a file system lets be written shows only so.
-        attempt = _partial(place) if place.is_dir() else place
+        attempt = _partial(place.parent) if place.is_dir() else place
         made = _missing_parents(place)
         try:
             attempt.mkdir(parents=True)
@@ -137,8 +137,8 @@ def _place(target: Path) -> Path:
     return Path(os.path.realpath(target))
 
 
-def _partial(place: Path) -> Path:
-    return place.parent / f".simnmt-partial-{secrets.token_hex(4)}"
+def _partial(folder: Path) -> Path:
+    return folder / f".simnmt-partial-{secrets.token_hex(4)}"
 
 
 def _missing_parents(path: Path) -> list[Path]:

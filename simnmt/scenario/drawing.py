@@ -101,8 +101,7 @@ def _blocks(
     """The columns of each block of requests by name; a tuple's are numbered."""
     seed, size, nodes = scenario.seed, scenario.requests, scenario.workloads[case.name].end_nodes
     ranks = case.arrivals.size_ranks(size, seed, replication, f"{case.name}/arrivals")
-    for block, start in enumerate(range(0, size, streams.BLOCK)):
-        rows = slice(start, min(start + streams.BLOCK, size))
+    for block, rows in streams.blocks(size):
         count = rows.stop - rows.start
 
         def stream(name: str, block: int = block) -> np.random.Generator:

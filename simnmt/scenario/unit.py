@@ -180,17 +180,18 @@ def _pool(unit: Unit, name: str, workers: int) -> Pool:
     return DrawnChoices(_choices(unit, name, count, 2 if balancer == "two_choices" else 1), count, workers)
 
 
-def _choices(unit: Unit, device: str, count: int, drawn: int) -> NDArray[np.int64]:
-    """Different servers for each request, shape (requests, drawn): the same for every policy."""
-    scenario = unit.scenario
-    key = (scenario.seed, unit.replication, f"{unit.case.name}/{device} choices")
-    uniform = [
-        streams.draw(*key[:2], f"{key[2]} {number}", scenario.requests, lambda generator, k: generator.random(k))
-        for number in range(drawn)
-    ]
-    first = (uniform[0] * count).astype(np.int64)
-    if drawn == 1:
-        return first[:, None]
-    # One of the others: a step of 1 to count - 1 around.
-    second = (first + 1 + (uniform[1] * (count - 1)).astype(np.int64)) % count
-    return np.stack([first, second], axis=1)
+def _choices(unit: Unit, device: str, count: int, drawn: int) -> NDArray[np.int16]:
+    """Different servers for each request, one or two, shape (requests, drawn): the same for every policy."""
+    chosen = np.empty((unit.scenario.requests, drawn), np.int16)
+    for block, rows in streams.blocks(len(chosen)):
+        uniform = [
+            streams.stream(unit.scenario.seed, unit.replication, f"{unit.case.name}/{device} choices {number}", block).random(
+                rows.stop - rows.start
+            )
+            for number in range(drawn)
+        ]
+        chosen[rows, 0] = first = (uniform[0] * count).astype(np.int64)
+        if drawn == 2:
+            # One of the others: a step of 1 to count - 1 around.
+            chosen[rows, 1] = (first + 1 + (uniform[1] * (count - 1)).astype(np.int64)) % count
+    return chosen

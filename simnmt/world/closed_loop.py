@@ -63,8 +63,7 @@ class ClosedLoop:
         self._client_of: dict[int, tuple[_Client, float]] = {}
         """Client, and how long the answer travels from decider to end node, by request under way."""
         self._issued = 0
-        self._node = array("i", bytes(4 * len(requests)))
-        self._decided_s = array("d", bytes(8 * len(requests)))
+        self._node, self._decided_s = array("i", [0]) * len(requests), array("d", [0.0]) * len(requests)
 
     def begin(self, passages: Passages, route: Route) -> None:
         """Let every client think once, and then ask."""

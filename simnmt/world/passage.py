@@ -50,10 +50,8 @@ class Recorder:
     __slots__ = ("arrival_s", "estimate_s", "measured_at_s", "queue_s", "server", "target")
 
     def __init__(self, requests: int) -> None:
-        zeros = bytes(8 * requests)
-        self.arrival_s, self.queue_s, self.estimate_s, self.measured_at_s = (array("d", zeros) for _ in range(4))
-        self.target = array("b", bytes(requests))
-        self.server = array("h", bytes(2 * requests))
+        self.arrival_s, self.queue_s, self.estimate_s, self.measured_at_s = (array("d", [0.0]) * requests for _ in range(4))
+        self.target, self.server = array("b", [0]) * requests, array("h", [0]) * requests
 
     def finished(self, deciders: Sequence[Decider]) -> Trail:
         """The trail as columns."""

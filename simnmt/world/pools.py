@@ -136,7 +136,7 @@ class DrawnChoices:
 
     __slots__ = ("_first", "_others", "_servers")
 
-    def __init__(self, choices: NDArray[np.int64], servers: int, workers: int = 1) -> None:
+    def __init__(self, choices: NDArray[np.integer], servers: int, workers: int = 1) -> None:
         self._first, *self._others = (array("h", column.astype(np.int16).tobytes()) for column in choices.T)
         self._servers = [FifoServer(workers) for _ in range(servers)]
 
@@ -156,7 +156,7 @@ class DrawnChoices:
 
     def copy(self) -> DrawnChoices:
         """The same state and the same choices."""
-        other = DrawnChoices(np.empty((0, 1), np.int64), 0)
+        other = DrawnChoices(np.empty((0, 1), np.int16), 0)
         other._first, other._others = self._first, self._others
         other._servers = [server.copy() for server in self._servers]
         return other
