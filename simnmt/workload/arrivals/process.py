@@ -36,7 +36,7 @@ class ArrivalProcess(Protocol):
 
     @property
     def account(self) -> str:
-        """What, from where, of what kind, how many, how fast and how bursty: a sentence that begins small, without its full stop."""
+        """What, from where, of what kind, how fast and how bursty: a sentence that begins small, without its full stop."""
 
     def times(self, size: int, seed: int, replication: int, stream_name: str) -> Times:
         """Arrival times in seconds from the run's start, shape (size,), sorted; `open` alone."""
