@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 from collections import Counter
 from collections.abc import Callable
@@ -16,30 +15,12 @@ import simnmt
 from simnmt import streams
 from simnmt.results.request_log import Truth
 from simnmt.scenario import unit as unit_module
-from simnmt.scenario.build import Plan, build
-from simnmt.scenario.complaints import validate
-from simnmt.scenario.document import document_of
-from simnmt.scenario.learning import learn
-from simnmt.scenario.model import Scenario
 from simnmt.scenario.unit import Unit, run_unit
 from simnmt.workload.length_table import LengthTable
-from simnmt.world.requests import Requests
+from tests.units import digest, plan_of, unit_of, watched
 
 MakeScenario = Callable[..., dict[str, Any]]
 POISSON = {"de-en": {"lengths": "@de-en-news", "arrivals": {"kind": "poisson", "rate_rps": 6.0}}}
-
-
-def plan_of(scenario: dict[str, Any]) -> Plan:
-    return build(validate(Scenario, document_of(scenario), []), Path())
-
-
-def unit_of(plan: Plan, replication: int = 0) -> Unit:
-    (case,), ((network, link),) = plan.cases.values(), plan.links.items()
-    return Unit(plan.scenario, case, network, link, replication)
-
-
-def digest(*columns: np.ndarray | None) -> str:
-    return hashlib.sha256(b"|".join(b"none" if column is None else column.tobytes() for column in columns)).hexdigest()
 
 
 @pytest.mark.parametrize("workloads", [None, POISSON], ids=["back to back", "open loop"])
@@ -47,21 +28,12 @@ def test_all_policies_meet_the_same_arrivals_lengths_noise_and_rtt(
     make_scenario: MakeScenario, monkeypatch: pytest.MonkeyPatch, workloads: dict[str, Any] | None
 ) -> None:
     """What the world is handed, hashed, policy by policy."""
-    met: list[str] = []
-    simulate = unit_module.simulate
-
-    def watched(requests: Requests, *arguments: Any, **keywords: Any) -> Any:
-        met.append(digest(*(getattr(requests, name) for name in Requests.__slots__)))
-        return simulate(requests, *arguments, **keywords)
-
-    monkeypatch.setattr(unit_module, "simulate", watched)
-    scenario = make_scenario() if workloads is None else make_scenario(workloads=workloads)
-    unit = unit_of(plan_of(scenario))
-    run_unit(unit)
+    plan = plan_of(make_scenario() if workloads is None else make_scenario(workloads=workloads))
+    met = [digest(run.requests) for run in watched(monkeypatch, unit_of(plan))[0]]
     assert len(met) == 5
     assert len(set(met)) == 1
-    run_unit(unit_of(plan_of(scenario), replication=1))
-    assert len(set(met)) == 2
+    again = [digest(run.requests) for run in watched(monkeypatch, unit_of(plan, replication=1))[0]]
+    assert len(set(met + again)) == 2
 
 
 @pytest.mark.parametrize("workloads", [None, POISSON], ids=["back to back", "open loop"])
@@ -129,7 +101,7 @@ def test_two_workloads_share_where_the_trace_begins_and_how_pairs_are_dealt_and_
     of_workload: dict[str, set[str]] = {}
     for case in plan.cases.values():
         asked.clear()
-        for network, link in plan.links.items():
+        for network, link in plan.networks.items():
             run_unit(Unit(plan.scenario, case, network, link, 1))
         of_workload[case.name] = set(asked)
     assert of_workload["first"] & of_workload["second"] == {"cp1/trace start", "cp2/trace start", "fit_split"}
@@ -160,24 +132,39 @@ def test_naives_intervals_hold_what_its_fit_adds(make_scenario: MakeScenario) ->
     assert apart <= len(pairs) / 10
 
 
-def truth_of(scenario: dict[str, Any], replication: int = 0) -> Truth:
-    unit = unit_of(plan_of(scenario), replication)
-    return unit_module._draw(unit, learn(unit.case, unit.scenario.fit, unit.scenario.seed, replication)).truth
+def truth_of(patch: pytest.MonkeyPatch, scenario: dict[str, Any], replication: int = 0) -> Truth:
+    drawn: list[Any] = []
+    draw = unit_module.draw
+    with patch.context() as patched:
+        patched.setattr(unit_module, "draw", lambda *arguments: drawn.append(draw(*arguments)) or drawn[-1])
+        run_unit(unit_of(plan_of(scenario), replication))
+    truth: Truth = drawn[0].truth
+    return truth
 
 
-def test_replications_are_other_requests_on_another_stretch_of_the_trace(make_scenario: MakeScenario) -> None:
-    first, second = (truth_of(make_scenario(), replication) for replication in (0, 1))
-    for name in ("src_len", "tgt_len", "gateway_s", "cloud_s", "transfer_s", "rtt_time_s"):
-        assert (getattr(first, name) == getattr(second, name)).mean() < 0.2, name
-    assert first.rtt_time_s[0] < second.rtt_time_s[0]
-    assert first.src_len.mean() == pytest.approx(second.src_len.mean(), rel=0.1)
+def test_replications_are_other_requests_on_another_stretch_of_the_trace(
+    make_scenario: MakeScenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = (truth_of(monkeypatch, make_scenario(), replication) for replication in (0, 1))
+
+    def columns(truth: Truth) -> dict[str, np.ndarray]:
+        by_name = {name: getattr(truth, name) for name in ("src_len", "tgt_len", "rtt_time_s")}
+        executions = {f"execution {target}": column for target, column in enumerate(truth.execution_s)}
+        return {name: np.asarray(column) for name, column in {**by_name, **executions, "transfer": truth.transfer_s[1]}.items()}
+
+    ours, theirs = columns(first), columns(second)
+    for name, column in ours.items():
+        assert (column == theirs[name]).mean() < 0.2, name
+    assert ours["rtt_time_s"][0] < theirs["rtt_time_s"][0]
+    assert ours["src_len"].mean() == pytest.approx(theirs["src_len"].mean(), rel=0.1)
 
 
-def test_noise_of_the_two_devices_has_nothing_in_common(make_scenario: MakeScenario) -> None:
-    truth = truth_of(make_scenario(requests=20_000))
-    lengths = np.column_stack([truth.src_len, truth.tgt_len, np.ones(20_000)])
-    planes = [np.linalg.lstsq(lengths, time_s, rcond=None)[0] for time_s in (truth.gateway_s, truth.cloud_s)]
-    noise = [np.log(time_s / (lengths @ plane)) for time_s, plane in zip((truth.gateway_s, truth.cloud_s), planes, strict=True)]
+def test_noise_of_the_two_devices_has_nothing_in_common(make_scenario: MakeScenario, monkeypatch: pytest.MonkeyPatch) -> None:
+    truth = truth_of(monkeypatch, make_scenario(requests=20_000))
+    lengths = np.column_stack([np.asarray(truth.src_len), np.asarray(truth.tgt_len), np.ones(20_000)])
+    times_s = [np.asarray(column) for column in truth.execution_s]
+    planes = [np.linalg.lstsq(lengths, time_s, rcond=None)[0] for time_s in times_s]
+    noise = [np.log(time_s / (lengths @ plane)) for time_s, plane in zip(times_s, planes, strict=True)]
     assert [part.std() for part in noise] == pytest.approx([0.1, 0.1], rel=0.1)
     assert abs(np.corrcoef(noise)[0, 1]) < 0.03
 
@@ -214,29 +201,26 @@ def test_pairs_to_fit_on_and_pairs_to_evaluate_are_disjoint_and_all_there_are(ma
     known = set(counts(case.evaluated_pairs))
     truth = run_unit(unit_of(plan)).truth
     assert truth is not None
-    assert set(zip(truth.src_len.tolist(), truth.tgt_len.tolist(), strict=True)) <= known
+    assert set(zip(np.asarray(truth.src_len).tolist(), np.asarray(truth.tgt_len).tolist(), strict=True)) <= known
 
 
 def test_what_policies_learn_they_learn_from_the_pairs_to_fit_on(
     make_scenario: MakeScenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sampled: dict[str, int] = {}
-    sample = LengthTable.sample
+    sampled: Counter[tuple[int, int]] = Counter()
+    at_quantiles = LengthTable.at_quantiles
 
-    def watched(table: LengthTable, seed: int, replication: int, stream_name: str, size: int) -> Any:
-        sampled[stream_name] = table.pairs
-        return sample(table, seed, replication, stream_name, size)
+    def watched(table: LengthTable, uniform: np.ndarray) -> Any:
+        sampled[table.pairs, len(uniform)] += 1
+        return at_quantiles(table, uniform)
 
-    monkeypatch.setattr(LengthTable, "sample", watched)
+    monkeypatch.setattr(LengthTable, "at_quantiles", watched)
     plan = plan_of(make_scenario(fit={"share": 0.2, "inferences": 10}))
     done = run_unit(unit_of(plan))
     fit_pairs, evaluated_pairs = done.learnt.fit_pairs, done.learnt.evaluated_pairs
-    assert sampled == {
-        "de-en/calibration gateway lengths": fit_pairs.pairs,
-        "de-en/calibration cloud lengths": fit_pairs.pairs,
-        "de-en/lengths": evaluated_pairs.pairs,
-    }
-    assert set(done.passages["naive"].tgt_len_predicted) == {fit_pairs.mean_tgt_len}
+    # Ten inferences on each of the two devices, and the 2,000 requests of the run.
+    assert sampled == {(fit_pairs.pairs, 10): 2, (evaluated_pairs.pairs, 2_000): 1}
+    assert set(done.passages["naive"].tgt_len_by_src_len[1:]) == {fit_pairs.mean_tgt_len}
     assert fit_pairs.mean_tgt_len != evaluated_pairs.mean_tgt_len
 
 

@@ -1,0 +1,77 @@
+"""Units of whole scenarios for tests: what the world is handed for each policy, and what comes of it."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from simnmt.scenario import unit as unit_module
+from simnmt.scenario.build import Plan, build
+from simnmt.scenario.complaints import validate
+from simnmt.scenario.document import document_of
+from simnmt.scenario.model import Scenario
+from simnmt.scenario.unit import Unit, UnitResult, run_unit
+from simnmt.world.deciders import Beliefs
+from simnmt.world.requests import Requests
+from simnmt.world.simulate import DecideFor, Trail
+
+
+@dataclass(frozen=True)
+class Run:
+    """What the world was handed for one policy, and what came of it."""
+
+    requests: Requests
+    decide_for: DecideFor
+    beliefs: Beliefs
+    idle_pools: Any
+    """The servers as they were handed to it."""
+    keywords: dict[str, Any]
+    trail: Trail
+
+
+def plan_of(scenario: dict[str, Any]) -> Plan:
+    """A scenario with all read that it names; its devices, links and policies are not checked against each other."""
+    return build(validate(Scenario, document_of(scenario), []), Path())
+
+
+def unit_of(plan: Plan, replication: int = 0) -> Unit:
+    """Of the only workload and network."""
+    (case,), ((network, links),) = plan.cases.values(), plan.networks.items()
+    return Unit(plan.scenario, case, network, links, replication)
+
+
+def watched(patch: pytest.MonkeyPatch, unit: Unit) -> tuple[list[Run], UnitResult]:
+    """Run a unit and look on; the runs are those of the policies, then those of a gap analysis."""
+    runs: list[Run] = []
+    simulate = unit_module.simulate
+
+    def noting(requests: Requests, decide_for: DecideFor, beliefs: Beliefs, pools: Any, **keywords: Any) -> Trail:
+        idle_pools = [pool.copy() for pool in pools]
+        trail = simulate(requests, decide_for, beliefs, pools, **keywords)
+        runs.append(Run(requests, decide_for, beliefs, idle_pools, keywords, trail))
+        return trail
+
+    with patch.context() as patched:
+        patched.setattr(unit_module, "simulate", noting)
+        return runs, run_unit(unit)
+
+
+def arrays_of(value: Any) -> list[np.ndarray]:
+    """All columns of a dataclass of columns, of tuples of them too."""
+    if value is None:
+        return []
+    if isinstance(value, tuple):
+        return [column for part in value for column in arrays_of(part)]
+    if is_dataclass(value):
+        return [column for field in fields(value) for column in arrays_of(getattr(value, field.name))]
+    return [np.asarray(value[:])] if hasattr(value, "__getitem__") else []
+
+
+def digest(*values: Any) -> str:
+    """Of the bytes of all columns in the values."""
+    return hashlib.sha256(b"|".join(column.tobytes() for value in values for column in arrays_of(value))).hexdigest()
