@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from copy import deepcopy
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,7 @@ def watched(patch: pytest.MonkeyPatch, unit: Unit) -> tuple[list[Run], UnitResul
     simulate = unit_module.simulate
 
     def noting(requests: Requests, decide_for: DecideFor, beliefs: Beliefs, pools: Any, **keywords: Any) -> Trail:
-        idle_pools = [pool.copy() for pool in pools]
+        idle_pools = deepcopy(pools)
         trail = simulate(requests, decide_for, beliefs, pools, **keywords)
         runs.append(Run(requests, decide_for, beliefs, idle_pools, keywords, trail))
         return trail

@@ -20,7 +20,7 @@ class Beliefs:
     probes: bool = False
     """Whether the beliefs renew themselves by probes."""
     sees_backlog: bool = False
-    """Whether the queues that a decider can see count: its own device's, and elsewhere what it sent and what answers tell."""
+    """Whether the queues that a decider can see count: what it keeps and sends, and what starts and answers tell of it."""
     parallel: tuple[int, ...] = ()
     """Workers of each target, over all its servers, which the view of a backlog reckons with."""
     true_transfer: bool = False

@@ -174,6 +174,10 @@ class Passages:
                 start_s = decider.device.serve(now_s, row[2])
                 if start_s > now_s:
                     queue_s[request] = start_s - now_s
+                if decider.views:
+                    # It sees its own device start a request, no sooner; how long one takes it knows when that is done.
+                    sent_as = decider.views[0].sent(now_s, self.predicted[0][in_block])
+                    decider.answers.add((start_s, request, 0, 0.0, sent_as, start_s))
                 if answered is not None:
                     answered(request, start_s + row[2])
                 return
@@ -209,9 +213,8 @@ class Passages:
             for target, pool in enumerate(self._pools, start=1):
                 delay_s[target] += self._true_wait_s(pool, target, request, row, now_s)
         elif beliefs.sees_backlog:
-            delay_s[0] = max(decider.device.next_free_s - now_s, 0.0)
-            for target in range(1, places.targets):
-                delay_s[target] += decider.views[target].wait_s(now_s + decider.estimates[target].value_s / 2)
+            for target, view in enumerate(decider.views):
+                delay_s[target] += view.wait_s(now_s + decider.estimates[target].value_s / 2)
         return delay_s
 
     def _true_wait_s(self, pool: Pool, target: int, request: int, row: Row, now_s: float) -> float:

@@ -1,97 +1,129 @@
-"""No policy but the oracle can see the truth: with the truth turned to NaN they decide as before."""
+"""No policy but the oracle can see the truth: turned to NaN it changes no decision, and nobody hears of it before its time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from simnmt.policies import CNmt, Oracle, constant_length
-from simnmt.scenario import unit as unit_module
-from simnmt.scenario.build import build
-from simnmt.scenario.complaints import validate
-from simnmt.scenario.document import document_of
-from simnmt.scenario.model import Scenario
-from simnmt.scenario.unit import Unit, run_unit
+from simnmt.policies import CNmt, Decide, Oracle, constant_length
 from simnmt.world.requests import Requests
-from simnmt.world.simulate import DecideFor, Trail
+from simnmt.world.simulate import DecideFor, Trail, simulate
+from tests.units import Run, plan_of, unit_of, watched
 
 MakeScenario = Callable[..., dict[str, Any]]
-ARRIVALS = {"back to back": {"kind": "back_to_back"}, "open loop": {"kind": "poisson", "rate_rps": 6.0}}
+DISCIPLINES = {
+    "back to back": {"kind": "back_to_back"},
+    "open loop": {"kind": "poisson", "rate_rps": 40.0},
+    "closed loop": {"kind": "clients", "clients": 30, "think_time": {"mean_s": 0.5}},
+}
+POLICIES: dict[str, dict[str, Any]] = {
+    "edge": {},
+    "cloud": {},
+    "region": {"kind": "fixed", "device": "region"},
+    "naive": {},
+    "cnmt": {},
+    "smoothed": {"kind": "cnmt", "transfer_estimate": "smoothed"},
+    "probing": {"kind": "cnmt", "transfer_estimate": {"kind": "probing", "interval_s": 0.2}},
+    "mean": {"kind": "cnmt", "lengths": "distribution"},
+    "p95": {"kind": "cnmt", "lengths": "distribution", "minimises": "p95"},
+    "queue-aware": {"kind": "cnmt", "sees_backlog": True},
+    "queue-aware naive": {"kind": "naive", "sees_backlog": True, "transfer_estimate": "smoothed"},
+    "queue-aware p95": {"kind": "cnmt", "sees_backlog": True, "lengths": "distribution", "minimises": "p95"},
+    "oracle": {},
+}
+BLIND = [name for name in POLICIES if name != "oracle"]
+Delays = dict[int, tuple[float, ...]]
+"""By request."""
 
 
-@dataclass(frozen=True)
-class Run:
-    """What the world was handed for one policy, and what came of it."""
-
-    requests: Requests
-    decide_for: DecideFor
-    trail: Trail
+@pytest.fixture(params=DISCIPLINES, scope="session")
+def discipline(request: pytest.FixtureRequest) -> str:
+    """How requests come."""
+    found: str = request.param
+    return found
 
 
-@pytest.fixture(params=ARRIVALS)
-def runs(request: pytest.FixtureRequest, make_scenario: MakeScenario, monkeypatch: pytest.MonkeyPatch) -> dict[str, Run]:
-    """A unit run under the five policies as the product runs them."""
-    seen: list[Run] = []
-    simulate = unit_module.simulate
+KEPT: dict[str, dict[str, Run]] = {}
 
-    def watched(requests: Requests, decide_for: DecideFor, **keywords: Any) -> Trail:
-        trail = simulate(requests, decide_for, **keywords)
-        seen.append(Run(requests, decide_for, trail))
-        return trail
 
-    monkeypatch.setattr(unit_module, "simulate", watched)
-    workloads = {"de-en": {"lengths": "@de-en-news", "arrivals": ARRIVALS[request.param]}}
-    plan = build(validate(Scenario, document_of(make_scenario(workloads=workloads, requests=5_000)), []), Path())
-    run_unit(Unit(plan.scenario, plan.cases["de-en"], "cp1", plan.links["cp1"], 0))
-    return dict(zip(plan.scenario.policies, seen, strict=True))
+@pytest.fixture
+def runs(discipline: str, make_tiers: MakeScenario, monkeypatch: pytest.MonkeyPatch) -> dict[str, Run]:
+    """Three tiers under all policies, as the product runs them; once for each discipline."""
+    if discipline not in KEPT:
+        spread = "own" if discipline == "back to back" else None  # a probe needs a moment
+        scenario = make_tiers(arrivals=DISCIPLINES[discipline], requests=1_500, policies=POLICIES)
+        scenario["networks"]["cp1"] |= {"clock": spread} if spread else {}
+        found, _ = watched(monkeypatch, unit_of(plan_of(scenario)))
+        KEPT[discipline] = dict(zip(POLICIES, found, strict=True))
+    return KEPT[discipline]
+
+
+def again(run: Run, requests: Requests | None = None) -> tuple[Trail, Delays]:
+    """The same run once more, maybe with other requests; and the delays that were handed to each decision."""
+    handed: Delays = {}
+
+    def decide_for(block: Requests) -> Decide:
+        decide = run.decide_for(block)
+
+        def noted(request: int, delay_s: Sequence[float]) -> int:
+            handed[block.first + request] = tuple(delay_s)
+            return decide(request, delay_s)
+
+        return noted
+
+    pools = deepcopy(run.idle_pools)
+    return simulate(requests or run.requests, decide_for, run.beliefs, pools, **run.keywords), handed
 
 
 def blinded(requests: Requests) -> Requests:
-    """All that a policy must not see turned to NaN; the source lengths alone are left."""
-    truth = [field.name for field in fields(Requests) if field.name not in ("src_len", "arrival_s")]
-    hidden: dict[str, Any] = {name: np.full(len(requests), np.nan) for name in truth}
+    """All that a policy must not see turned to NaN; source lengths, arrivals and who asks are left."""
+    nothing = np.full(len(requests), np.nan)
+    hidden: dict[str, Any] = {}
+    for field in fields(Requests):
+        value = getattr(requests, field.name)
+        if field.name in ("execution_s", "uplink_s", "downlink_s"):
+            hidden[field.name] = tuple(nothing for _ in value)
+        elif field.name not in ("src_len", "arrival_s", "node", "first"):
+            hidden[field.name] = nothing
     return replace(requests, **hidden)
 
 
-def replayed(run: Run, requests: Requests) -> list[int]:
-    """The decisions taken again, block by block, on the delays that the gateway believed in then."""
-    estimate_s = iter(run.trail.estimate_s.tolist())
+def replayed(run: Run, requests: Requests, handed: Delays) -> list[int]:
+    """The decisions taken again, block by block, on the delays that were believed in then."""
     decisions = []
     for block in requests.blocks():
         decide = run.decide_for(block)
-        decisions += [decide(request, (0.0, next(estimate_s))) for request in range(len(block))]
+        decisions += [decide(request, handed[block.first + request]) for request in range(len(block))]
     return decisions
 
 
-@pytest.mark.parametrize("policy", ["edge", "cloud", "naive", "cnmt"])
+@pytest.mark.parametrize("policy", BLIND)
 def test_truth_turned_to_nan_changes_no_decision(runs: dict[str, Run], policy: str) -> None:
     run = runs[policy]
-    assert replayed(run, run.requests) == run.trail.target.tolist()
-    assert replayed(run, blinded(run.requests)) == run.trail.target.tolist()
+    trail, handed = again(run)
+    assert trail.target.tolist() == run.trail.target.tolist()
+    assert replayed(run, run.requests, handed) == run.trail.target.tolist()
+    assert replayed(run, blinded(run.requests), handed) == run.trail.target.tolist()
 
 
 def test_what_is_replayed_are_real_choices(runs: dict[str, Run]) -> None:
-    assert 0.1 < runs["cnmt"].trail.target.mean() < 0.9
+    for policy in ("cnmt", "smoothed", "probing", "mean", "queue-aware"):
+        shares = np.bincount(runs[policy].trail.target, minlength=3) / len(runs[policy].trail.target)
+        assert (shares > 0.02).all(), policy
+    # Back to back nothing waits, so that a policy that sees queues is the one that does not.
+    assert len({runs[policy].trail.target.tobytes() for policy in BLIND}) >= 6
 
 
 def test_the_oracle_lives_by_the_truth(runs: dict[str, Run]) -> None:
     run = runs["oracle"]
-    assert replayed(run, blinded(run.requests)) != replayed(run, run.requests)
-
-
-CHEATS: dict[str, DecideFor] = {
-    "execution": lambda block: Oracle((block.gateway_s, block.cloud_s)).prepare(block.src_len),
-    "gateway alone": lambda block: Oracle((block.gateway_s, block.src_len * 0.002)).prepare(block.src_len),
-    "lengths in disguise": lambda block: CNmt(
-        (_Seconds(block.gateway_s), _Seconds(block.cloud_s)), constant_length(1.0)
-    ).prepare(block.src_len),
-    "link": lambda block: Oracle((block.src_len * 0.01, block.src_len * 0.002 + block.uplink_s)).prepare(block.src_len),
-}
+    _, handed = again(run)
+    assert replayed(run, run.requests, handed) == run.trail.target.tolist()
+    assert replayed(run, blinded(run.requests), handed) != run.trail.target.tolist()
 
 
 @dataclass(frozen=True)
@@ -102,7 +134,78 @@ class _Seconds:
         return self.true_s
 
 
+CHEATS: dict[str, DecideFor] = {
+    "execution": lambda block: Oracle(block.execution_s).prepare(block.src_len),
+    "gateway alone": lambda block: Oracle(
+        (block.execution_s[0], block.src_len * 0.004, block.src_len * 0.002)
+    ).prepare(block.src_len),
+    "lengths in disguise": lambda block: CNmt(
+        tuple(_Seconds(true_s) for true_s in block.execution_s), constant_length(1.0)
+    ).prepare(block.src_len),
+    "link": lambda block: Oracle(
+        (block.src_len * 0.01, block.src_len * 0.004 + block.uplink_s[0], block.src_len * 0.002 + block.uplink_s[1])
+    ).prepare(block.src_len),
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("cheat", CHEATS)
 def test_the_same_test_catches_a_policy_that_peeps(runs: dict[str, Run], cheat: str) -> None:
     run = replace(runs["cnmt"], decide_for=CHEATS[cheat])
-    assert replayed(run, blinded(run.requests)) != replayed(run, run.requests)
+    _, handed = again(run)
+    assert replayed(run, blinded(run.requests), handed) != replayed(run, run.requests, handed)
+
+
+def done_s(run: Run, trail: Trail, request: int) -> float:
+    """When an execution ends."""
+    target, route = int(trail.target[request]), run.keywords["route"]
+    if target == 0:
+        way_s = 0.0
+    elif route is None:
+        way_s = float(run.requests.uplink_s[target - 1][request : request + 1][0])
+    else:
+        nodes = run.requests.node if trail.node is None else trail.node
+        assert nodes is not None
+        way_s = route(request, int(nodes[request : request + 1][0]), float(trail.arrival_s[request]))[0][target - 1]
+    execution_s = run.requests.execution_s[target][request : request + 1][0]
+    return float(trail.decided_s[request] + way_s + trail.queue_s[request] + execution_s)
+
+
+def changed_before_they_were_known(run: Run) -> int:
+    """Decisions that changed, of those taken before anybody could know how long a request takes, as that takes longer."""
+    base = again(run)
+    return sum(changed_before_it_was_known(run, request, *base) for request in long_ones(run))
+
+
+def changed_before_it_was_known(run: Run, request: int, trail: Trail, handed: Delays) -> int:
+    """Of one request; each is the only one that takes longer."""
+    longer = [np.array(column[:]) for column in run.requests.execution_s]
+    for column in longer:
+        column[request] *= 3.0
+    other, other_handed = again(run, replace(run.requests, execution_s=tuple(longer)))
+    known_s = min(done_s(run, trail, request), done_s(run, other, request))
+    early = np.flatnonzero(trail.decided_s < known_s)
+    assert request in early
+    assert (trail.decided_s[early] == other.decided_s[early]).all()
+    return sum(
+        trail.target[number] != other.target[number] or handed[number] != other_handed[number] for number in early.tolist()
+    )
+
+
+def long_ones(run: Run) -> list[int]:
+    """Requests that take long on the first device, where they were executed, and on the others; so many decide meanwhile."""
+    found = []
+    for target in range(3):
+        own = np.flatnonzero(run.trail.target == target)
+        own = own[(own > 100) & (own < len(run.trail.target) - 100)]
+        found += own[np.argsort(np.asarray(run.requests.execution_s[target])[own])[-2:]].tolist()
+    return found
+
+
+@pytest.mark.parametrize("policy", BLIND)
+def test_nobody_hears_how_long_an_execution_takes_before_it_has_ended(runs: dict[str, Run], policy: str) -> None:
+    """Not even of its own device's: a translation's length is known when it is done."""
+    assert changed_before_they_were_known(runs[policy]) == 0
+
+
+def test_the_oracle_hears_of_it(runs: dict[str, Run]) -> None:
+    assert changed_before_they_were_known(runs["oracle"]) > 0

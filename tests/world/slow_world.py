@@ -171,6 +171,8 @@ class SlowWorld:
         target = self.target[request] = self._decide(request, self.handed[request])
         if target == 0:
             self._entry_s[request] = now_s
+            if self._beliefs.sees_backlog:
+                self._sent_as[request] = self._views[own][0].sent(now_s, self._predicted[0][request])
             self._started(self._devices[own].join(request, self.execution_s[0][request], now_s), now_s)
             return
         if self._beliefs.sees_backlog:
@@ -183,8 +185,10 @@ class SlowWorld:
         remote = range(1, len(delay_s))
         if self._beliefs.true_transfer:
             delay_s = [self.uplink_s[k][request] + self.downlink_s[k][request] for k in range(len(delay_s))]
-        if self._beliefs.true_backlog or self._beliefs.sees_backlog:
+        if self._beliefs.true_backlog:
             delay_s[0] += max(self._devices[own].free_at_s() - now_s, 0.0)
+        elif self._beliefs.sees_backlog:
+            delay_s[0] += self._views[own][0].wait_s(now_s)
         for k in remote:
             if self._beliefs.true_backlog:
                 delay_s[k] += self._would_wait_s(request, k, now_s)
@@ -216,6 +220,8 @@ class SlowWorld:
             self._start_s[request] = now_s
             self.queue_s[request] = now_s - self._entry_s[request]
             heappush(self._agenda, (end_s, DONE, request))
+            if self.target[request] == 0 and self._beliefs.sees_backlog:
+                heappush(self._agenda, (now_s, ANSWERED, request))
 
     def _reaches(self, request: int, now_s: float) -> None:
         target = self.target[request]
@@ -235,6 +241,9 @@ class SlowWorld:
 
     def _answered(self, request: int, now_s: float) -> None:
         own, target = self._decider(request), self.target[request]
+        if target == 0:
+            self._views[own][0].reported(self._sent_as[request], now_s)
+            return
         self._estimates[own][target].learn(self.uplink_s[target][request] + self.downlink_s[target][request], now_s)
         if self._beliefs.sees_backlog:
             self._views[own][target].reported(self._sent_as[request], self._start_s[request])
