@@ -26,18 +26,39 @@ def _check_devices(scenario: Scenario, document: Document) -> None:
             ("devices", END_NODE),
             "stands behind another device",
             remedy=f"name the devices nearest first: {END_NODE} comes first",
+            key=True,
         )
     first = scenario.devices[names[0]]
     if names[0] == END_NODE and first.count is not None:
         raise document.error(
-            ("devices", END_NODE, "count"), "every end node has one", remedy="remove it; workloads.NAME.end_nodes says how many"
+            ("devices", END_NODE, "count"),
+            "every end node has one",
+            remedy="remove it; workloads.NAME.end_nodes says how many",
+            key=True,
         )
     if first.balancer not in (None, "attached"):
         raise document.error(
             ("devices", names[0], "balancer"),
             f"end nodes are attached to the first device, so {first.balancer} has nothing to choose",
             remedy="remove it",
+            key=True,
         )
+    _check_counts(scenario, document)
+
+
+def _check_counts(scenario: Scenario, document: Document) -> None:
+    """Boxes to which end nodes are attached need as many end nodes, else some of them would never be asked for anything."""
+    for name, device in scenario.devices.items():
+        if name == END_NODE or scenario.balancer_of(name) != "attached":
+            continue
+        for workload, part in scenario.workloads.items():
+            if (device.count or 1) > part.end_nodes:
+                nodes = f"{part.end_nodes} end node{'s' * (part.end_nodes != 1)}"
+                raise document.error(
+                    ("devices", name, "count"),
+                    f"{device.count} boxes, but workload {workload} has {nodes} to attach to them, so some would never be used",
+                    remedy=f"set workloads.{workload}.end_nodes to {device.count} or more",
+                )
 
 
 def _check_profiles(scenario: Scenario, document: Document) -> None:
@@ -67,7 +88,7 @@ def _check_hops(scenario: Scenario, document: Document) -> None:
                 what, remedy = "no link leads to an end node", "remove it"
             else:
                 what, remedy = f"no device is called {device}", _known(device, [*optional, *required])
-            raise document.error((*place, device), what, remedy=remedy)
+            raise document.error((*place, device), what, remedy=remedy, key=True)
         for before, device in zip(devices, required, strict=False):
             if device not in configuration.hops:
                 raise document.error(

@@ -1,0 +1,184 @@
+"""What no single key can know: devices, links and policies that do not fit together are refused at the key to be changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simnmt.scenario.errors import ScenarioError
+from simnmt.scenario.source import open_source
+
+GOOD = """\
+version: 1
+name: x
+workloads:
+  w: {lengths: "@de-en-news", end_nodes: 20, arrivals: {kind: poisson, rate_rps: 3}}
+networks:
+  n:
+    rtt: "@cp1"
+    hops:
+      gateway: [{rtt: {constant_ms: 1}}, {rtt: {constant_ms: 2}}]
+      region: {rtt: {constant_ms: 5}}
+devices:
+  gateway: {profile: "@tx2-bilstm", count: 20}
+  region: {profile: "@tx2-bilstm", count: 2, balancer: least_work}
+  cloud: {profile: "@titan-xp-bilstm", count: 4, balancer: two_choices}
+policies:
+  cnmt: {}
+  near: {kind: fixed, device: region}
+  asks: {kind: cnmt, transfer_estimate: probing}
+"""
+HOPS = GOOD[GOOD.index("    hops") : GOOD.index("devices:")]
+END_NODES = GOOD.replace("  gateway: {profile", "  end_node: {profile").replace(", count: 20", "").replace(
+    "      gateway: [{rtt: {constant_ms: 1}}, {rtt: {constant_ms: 2}}]\n", ""
+)  # fmt: skip
+
+
+def complaint(tmp_path: Path, text: str, *overrides: str) -> str:
+    path = tmp_path / "s.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ScenarioError) as caught:
+        open_source(path, overrides)
+    assert caught.value.exit_status == 2
+    said = str(caught.value)
+    assert "\n" not in said
+    return said.removeprefix(f"{tmp_path}/")
+
+
+@pytest.mark.parametrize("text", [GOOD, END_NODES, GOOD.replace('"@cp1"\n', '"@cp1"\n    clock: own\n')])
+def test_what_fits_together_is_taken(tmp_path: Path, text: str) -> None:
+    (tmp_path / "s.yaml").write_text(text, encoding="utf-8")
+    assert len(open_source(tmp_path / "s.yaml").scenario.devices) == 3
+
+
+def test_two_devices_need_no_hop(make_scenario: Callable[..., dict[str, Any]]) -> None:
+    assert open_source(make_scenario()).scenario.networks["cp1"].hops == {}
+
+
+CASES = {
+    "a tier that no link leads to": (
+        ("      region: {rtt: {constant_ms: 5}}\n", ""),
+        "s.yaml:9:7: networks.n.hops: region cannot be reached: no link leads there from gateway "
+        "(give networks.n.hops.region, such as {rtt: {constant_ms: 5}})",
+    ),
+    "no hops at all": (
+        (
+            HOPS,
+            "",
+        ),
+        "s.yaml:7:5: networks.n: region cannot be reached: no link leads there from gateway "
+        "(give networks.n.hops.region, such as {rtt: {constant_ms: 5}})",
+    ),
+    "a hop to a device misspelt": (
+        ("      region: {rtt", "      regoin: {rtt"),
+        "s.yaml:10:7: networks.n.hops.regoin: no device is called regoin (did you mean region?)",
+    ),
+    "a hop to a device that is none": (
+        ("      region: {rtt", "      moon: {rtt"),
+        "s.yaml:10:7: networks.n.hops.moon: no device is called moon (name one of gateway, region)",
+    ),
+    "a hop to the last device": (
+        ("      region: {rtt", "      cloud: {rtt"),
+        "s.yaml:10:7: networks.n.hops.cloud: cloud is the last device (its link is networks.n itself: rtt, uplink_mbps, ...)",
+    ),
+    "a fixed policy on a device misspelt": (
+        ("device: region", "device: regoin"),
+        "s.yaml:17:31: policies.near.device: no device is called regoin (did you mean region?)",
+    ),
+    "a fixed policy on a device that is none": (
+        ("device: region", "device: moon"),
+        "s.yaml:17:31: policies.near.device: no device is called moon (name one of gateway, region, cloud)",
+    ),
+    "a balancer on the first": (
+        ("count: 20}", "count: 20, balancer: round_robin}"),
+        "s.yaml:12:48: devices.gateway.balancer: end nodes are attached to the first device, "
+        "so round_robin has nothing to choose (remove it)",
+    ),
+    "probing where a network is spread by default": (
+        (", arrivals: {kind: poisson, rate_rps: 3}", ""),
+        "s.yaml:18:41: policies.asks.transfer_estimate: a probe needs a moment, but on networks.n "
+        "the requests are spread over the trace whatever the time (set networks.n.clock: own (back to back) or arrival)",
+    ),
+    "probing where a network is spread by choice": (
+        ('    rtt: "@cp1"\n', '    rtt: "@cp1"\n    clock: spread\n'),
+        "s.yaml:19:41: policies.asks.transfer_estimate: a probe needs a moment, but on networks.n "
+        "the requests are spread over the trace whatever the time (set networks.n.clock: own (back to back) or arrival)",
+    ),
+    "profiles of some workloads": (
+        ('region: {profile: "@tx2-bilstm"', 'region: {profile: {v: "@tx2-bilstm"}'),
+        "s.yaml:13:21: devices.region.profile: names v where the workloads are w "
+        "(give one profile for each, or a single one for all)",
+    ),
+    "more gateways than end nodes": (
+        ("end_nodes: 20", "end_nodes: 19"),
+        "s.yaml:12:44: devices.gateway.count: 20 boxes, but workload w has 19 end nodes to attach to them, "
+        "so some would never be used (set workloads.w.end_nodes to 20 or more)",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_what_does_not_fit_has_one_line_with_place_and_remedy(tmp_path: Path, case: tuple[tuple[str, str], str]) -> None:
+    (before, after), said = case
+    assert before in GOOD
+    assert complaint(tmp_path, GOOD.replace(before, after)) == said
+
+
+OF_END_NODES = {
+    "a count of end nodes": (
+        ('end_node: {profile: "@tx2-bilstm"', 'end_node: {profile: "@tx2-bilstm", count: 20'),
+        "devices.end_node.count: every end node has one (remove it; workloads.NAME.end_nodes says how many)",
+    ),
+    "end nodes behind another device": (
+        ('  end_node: {profile: "@tx2-bilstm"}\n  region:', '  gateway: {profile: "@tx2-bilstm"}\n  end_node:'),
+        "devices.end_node: stands behind another device (name the devices nearest first: end_node comes first)",
+    ),
+    "a balancer of end nodes": (
+        ('end_node: {profile: "@tx2-bilstm"', 'end_node: {profile: "@tx2-bilstm", balancer: random'),
+        "devices.end_node.balancer: end nodes are attached to the first device, so random has nothing to choose (remove it)",
+    ),
+    "a link to an end node": (
+        ("      region: {rtt", "      end_node: {rtt: {constant_ms: 1}}\n      region: {rtt"),
+        "networks.n.hops.end_node: no link leads to an end node (remove it)",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OF_END_NODES.values(), ids=OF_END_NODES.keys())
+def test_so_has_what_does_not_fit_end_nodes_with_a_device(tmp_path: Path, case: tuple[tuple[str, str], str]) -> None:
+    (before, after), said = case
+    assert before in END_NODES
+    assert complaint(tmp_path, END_NODES.replace(before, after)).split(": ", 1)[1] == said
+
+
+def test_attached_boxes_behind_the_first_need_end_nodes_too(tmp_path: Path) -> None:
+    text = GOOD.replace("count: 2, balancer: least_work", "count: 50")
+    assert complaint(tmp_path, text).startswith(
+        "s.yaml:13:43: devices.region.count: 50 boxes, but workload w has 20 end nodes to attach to them"
+    )
+    (tmp_path / "s.yaml").write_text(text.replace("count: 50", "count: 50, balancer: random"), encoding="utf-8")
+    assert open_source(tmp_path / "s.yaml").scenario.devices["region"].count == 50
+
+
+def test_what_an_option_brings_in_names_it(tmp_path: Path) -> None:
+    said = complaint(tmp_path, GOOD, "policies.near.device=moon")
+    assert said.startswith("--set policies.near.device=moon: policies.near.device: no device is called moon")
+
+
+def test_of_several_networks_the_one_that_lacks_a_link_is_named(tmp_path: Path) -> None:
+    text = GOOD.replace("devices:", '  m: {rtt: "@cp2"}\ndevices:')
+    assert complaint(tmp_path, text).startswith("s.yaml:11:6: networks.m: region cannot be reached")
+
+
+def test_devices_have_names_that_can_head_columns(tmp_path: Path) -> None:
+    said = complaint(tmp_path, GOOD.replace("region", "Region-1"))
+    assert "Region-1" in said
+    assert "^[a-z][a-z0-9_]*$" in said
+
+
+def test_one_device_alone_leaves_nothing_to_decide(tmp_path: Path) -> None:
+    text = GOOD[: GOOD.index("  region: {profile")] + "policies: {cnmt: {}}\n"
+    assert complaint(tmp_path, text).endswith("devices: needs at least 2 entries, has 1")
