@@ -34,7 +34,7 @@ def gap_rows(workload: str, network: str, policy: str, totals_s: Mapping[str, li
     """One row per variant: total latency, and which share of the way to `everything` told that goes, with 95 % intervals.
 
     `totals_s`: by variant, the total latency of every replication. A share may be negative, or more than all, where one wrong
-    belief makes up for another; it is None where there is no gap.
+    belief makes up for another; it is None where there is no gap, which queues may do: the truth is greedy there.
     """
     as_it_is, at_best = totals_s["nothing"], totals_s["everything"]
     for removed, totals in totals_s.items():
@@ -51,5 +51,5 @@ def gap_rows(workload: str, network: str, policy: str, totals_s: Mapping[str, li
             "change_percent": change.mean,
             "low_percent": change.low,
             "high_percent": change.high,
-            "share_of_gap_percent": 100.0 * (sum(as_it_is) - sum(totals)) / gap_s if gap_s else None,
+            "share_of_gap_percent": 100.0 * (sum(as_it_is) - sum(totals)) / gap_s if gap_s > 0.0 else None,
         }
