@@ -1,0 +1,288 @@
+"""End nodes with links and devices of their own, several gateways, any number of tiers: what each may and may not change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+import simnmt
+from simnmt.costs import write_profile
+from simnmt.policies import TransferEstimate
+from simnmt.results.request_log import RequestLog
+from simnmt.world.deciders import Beliefs
+from simnmt.world.pools import OneServer
+from simnmt.world.requests import Requests
+from simnmt.world.simulate import simulate
+from tests.units import plan_of, unit_of, watched
+
+MakeScenario = Callable[..., dict[str, Any]]
+POISSON = {"kind": "poisson", "rate_rps": 40.0}
+CLIENTS = {"kind": "clients", "clients": 30, "think_time": {"mean_s": 0.5}}
+BACK_TO_BACK = {"kind": "back_to_back"}
+WIDE = {"uplink_mbps": 1e6, "downlink_mbps": 1e6}
+"""So wide that payloads take less than a nanosecond a token."""
+
+
+def logs_of(scenario: dict[str, Any]) -> dict[str, RequestLog]:
+    return dict(simnmt.run(scenario).cells[0].logs)
+
+
+def ramp(tmp_path: Path, seconds: int = 200) -> str:
+    """A series that tells the time: 10 ms more with every second."""
+    path = tmp_path / "ramp.csv"
+    path.write_text("time_s,rtt_ms\n" + "".join(f"{second},{10 + second}\n" for second in range(seconds)), encoding="utf-8")
+    return str(path)
+
+
+class TestOwnLinks:
+    """Links of which each end node has one."""
+
+    def scenario(self, make_tiers: MakeScenario, tmp_path: Path, own: bool, **keys: Any) -> dict[str, Any]:
+        """All at the gateway, so that the way there and back is all the transfer there is."""
+        link = {"rtt": ramp(tmp_path), **WIDE}
+        scenario = make_tiers(end_nodes=8, requests=2_000, policies={"edge": {}}, **keys)
+        scenario["networks"]["cp1"]["hops"]["gateway"] = [link] if own else link
+        return scenario
+
+    def begins_s(self, log: RequestLog) -> dict[int, tuple[float, float]]:
+        """Between which moments of the ramp each node's begin must lie, by what its requests met."""
+        second = np.rint(1e3 * log["t_tx_s"] - 10)
+        lag_s = np.mod(second - log["arrival_s"], 200.0)
+        found = {}
+        for node in range(8):
+            # The second met is the floor of begin plus arrival, so begin lies at most one second above every lag.
+            own = lag_s[log["node"] == node]
+            around = np.mod(own - own[0] + 100.0, 200.0) - 100.0
+            found[node] = float(np.mod(own[0] + around.max(), 200.0)), float(np.mod(own[0] + around.min() + 1.0, 200.0))
+        return found
+
+    def test_each_begins_at_a_moment_of_its_own(self, make_tiers: MakeScenario, tmp_path: Path) -> None:
+        begins = self.begins_s(logs_of(self.scenario(make_tiers, tmp_path, own=True))["edge"])
+        width_s = [np.mod(after - before, 200.0) for before, after in begins.values()]
+        assert max(width_s) < 0.2
+        moments_s = sorted(before for before, _ in begins.values())
+        assert np.diff(moments_s).min() > 0.5
+        assert moments_s[-1] - moments_s[0] > 80.0
+
+    def test_a_link_for_all_begins_at_once_for_all(self, make_tiers: MakeScenario, tmp_path: Path) -> None:
+        log = logs_of(self.scenario(make_tiers, tmp_path, own=False))["edge"]
+        np.testing.assert_allclose(log["t_tx_s"], (10 + np.floor(np.mod(log["arrival_s"], 200.0))) / 1e3, rtol=0, atol=1e-8)
+
+    def test_each_has_another_in_another_replication(
+        self, make_tiers: MakeScenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from simnmt.scenario import unit as unit_module
+
+        drawn: list[Any] = []
+        draw = unit_module.draw
+        monkeypatch.setattr(unit_module, "draw", lambda *arguments: drawn.append(draw(*arguments)) or drawn[-1])
+        plan = plan_of(self.scenario(make_tiers, tmp_path, own=True))
+        for replication in (0, 1):
+            watched(monkeypatch, unit_of(plan, replication))
+        first, second = (set(each.routes.access.begin_s) for each in drawn)
+        assert len(first) == len(second) == 8
+        assert not first & second
+        assert all(0.0 <= begin_s < 200.0 for begin_s in first | second)
+
+    def test_several_are_dealt_to_the_end_nodes_in_turn(self, make_tiers: MakeScenario) -> None:
+        scenario = make_tiers(end_nodes=7, requests=500, policies={"edge": {}})
+        ways = [{"rtt": {"constant_ms": ms}, **WIDE} for ms in (5, 50, 500)]
+        scenario["networks"]["cp1"]["hops"]["gateway"] = ways
+        log = logs_of(scenario)["edge"]
+        np.testing.assert_allclose(log["t_tx_s"], np.array([0.005, 0.05, 0.5])[log["node"] % 3], rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("access_ms", [1, 100])
+@pytest.mark.parametrize("arrivals", [POISSON, BACK_TO_BACK], ids=["open loop", "back to back"])
+def test_a_constant_access_link_adds_itself_to_every_latency_and_changes_no_decision(
+    make_tiers: MakeScenario, arrivals: dict[str, Any], access_ms: float
+) -> None:
+    """Where the gateway decides: all that it can choose from lies behind that link."""
+    scenario = make_tiers(arrivals=arrivals, requests=1_500, replications=1)
+    del scenario["networks"]["cp1"]["hops"]["gateway"]
+    near = logs_of(scenario)
+    scenario["networks"]["cp1"]["hops"]["gateway"] = {"rtt": {"constant_ms": access_ms}, **WIDE}
+    far = logs_of(scenario)
+    for policy, log in far.items():
+        np.testing.assert_array_equal(log["target"], near[policy]["target"], err_msg=policy)
+        np.testing.assert_allclose(log["latency_s"], near[policy]["latency_s"] + access_ms / 1e3, rtol=0, atol=1e-8)
+        np.testing.assert_allclose(log["t_queue_s"], near[policy]["t_queue_s"], rtol=0, atol=1e-8)
+    assert (np.bincount(near["cnmt"]["target"], minlength=3) > 30).all()
+
+
+def test_requests_that_overtake_each_other_on_the_way_are_served_as_they_reach_their_gateway(make_tiers: MakeScenario) -> None:
+    """Every other end node is 300 ms further away; the log stays in the order in which requests were issued."""
+    scenario = make_tiers(end_nodes=12, requests=3_000, arrivals={"kind": "poisson", "rate_rps": 12.0}, policies={"edge": {}})
+    ways = [{"rtt": {"constant_ms": ms}, **WIDE} for ms in (2, 602)]
+    scenario["networks"]["cp1"]["hops"]["gateway"] = ways
+    log = logs_of(scenario)["edge"]
+    assert (np.diff(log["arrival_s"]) >= 0).all()
+    decided_s = log["arrival_s"] + np.array([0.001, 0.301])[log["node"] % 2]
+    overtaken = False
+    for gateway in range(3):
+        own = np.flatnonzero(log["server"] == gateway)
+        np.testing.assert_array_equal(log["node"][own] % 3, gateway)
+        order = own[np.argsort(decided_s[own], kind="stable")]
+        overtaken |= bool((np.diff(order) < 0).any())
+        free_s = 0.0
+        for request in order:
+            start_s = max(free_s, decided_s[request])
+            assert log["t_queue_s"][request] == pytest.approx(start_s - decided_s[request], abs=1e-6)
+            free_s = start_s + log["t_exe_s"][request]
+    assert overtaken
+    assert 0.3 < (log["t_queue_s"] > 0).mean() < 0.95
+
+
+def of_end_nodes(make_tiers: MakeScenario, tmp_path: Path, **keys: Any) -> dict[str, Any]:
+    """End nodes that execute themselves, before a gateway each is attached to, and a cloud."""
+    scenario = make_tiers(**keys)
+    hops = scenario["networks"]["cp1"]["hops"]
+    scenario["networks"]["cp1"]["hops"] = {"gateway": hops["gateway"]}
+    devices = scenario["devices"]
+    scenario["devices"] = {
+        "end_node": {"profile": str(tmp_path / "gateway.json")},
+        "gateway": {"profile": str(tmp_path / "region.json"), "count": 3},
+        "cloud": devices["cloud"],
+    }
+    return scenario
+
+
+class TestEndNodesWithADevice:
+    POLICIES: ClassVar = {name: {"kind": "fixed", "device": name} for name in ("end_node", "gateway", "cloud")}
+
+    @pytest.fixture
+    def logs(self, make_tiers: MakeScenario, tmp_path: Path) -> dict[str, RequestLog]:
+        policies = {**self.POLICIES, "oracle": {}, "cnmt": {}}
+        return logs_of(of_end_nodes(make_tiers, tmp_path, arrivals=BACK_TO_BACK, requests=3_000, policies=policies))
+
+    def test_the_oracle_takes_the_least_of_three_request_by_request(self, logs: dict[str, RequestLog]) -> None:
+        latencies_s = np.stack([logs[name]["latency_s"] for name in self.POLICIES])
+        np.testing.assert_array_equal(logs["oracle"]["target"], latencies_s.argmin(axis=0))
+        np.testing.assert_array_equal(logs["oracle"]["latency_s"], latencies_s.min(axis=0))
+        assert (np.bincount(logs["oracle"]["target"], minlength=3) > 100).all()
+
+    def test_what_stays_needs_no_link(self, logs: dict[str, RequestLog]) -> None:
+        assert not logs["end_node"]["t_tx_s"].any()
+        for log in logs.values():
+            np.testing.assert_array_equal(log["t_tx_s"] == 0.0, log["target"] == 0)
+
+    def test_ways_add_up_hop_by_hop(self, logs: dict[str, RequestLog]) -> None:
+        """To the cloud over the gateway: the gateway's link lies on the way."""
+        assert (logs["cloud"]["t_tx_s"] > logs["gateway"]["t_tx_s"]).all()
+        beyond_s = logs["cloud"]["t_tx_s"] - logs["gateway"]["t_tx_s"]
+        assert len(np.unique(logs["gateway"]["t_tx_s"][logs["gateway"]["node"] % 2 == 0].round(4))) == 1  # 4 ms, constant
+        assert len(np.unique(beyond_s.round(4))) > 20
+
+    def test_each_is_a_queue_of_its_own(self, make_tiers: MakeScenario, tmp_path: Path) -> None:
+        log = logs_of(
+            of_end_nodes(
+                make_tiers, tmp_path, requests=3_000, arrivals=POISSON, policies={"end_node": self.POLICIES["end_node"]}
+            )
+        )["end_node"]
+        np.testing.assert_array_equal(log["server"], log["node"])
+        for node in range(12):
+            own = np.flatnonzero(log["node"] == node)
+            free_s = 0.0
+            for request in own:
+                start_s = max(free_s, log["arrival_s"][request])
+                assert log["t_queue_s"][request] == pytest.approx(start_s - log["arrival_s"][request], abs=1e-7)
+                free_s = start_s + log["t_exe_s"][request]
+        assert (log["t_queue_s"] > 0).mean() > 0.3
+
+    def test_each_measures_its_own_link_alone(self, make_tiers: MakeScenario, tmp_path: Path) -> None:
+        """The estimate of a request's decider is one that this very end node met before."""
+        scenario = of_end_nodes(make_tiers, tmp_path, requests=3_000, arrivals=POISSON, policies={"cloud": {}, "cnmt": {}})
+        scenario["networks"]["cp1"]["hops"]["gateway"] = [{"rtt": {"constant_ms": 20 * n}, **WIDE} for n in range(1, 13)]
+        scenario["networks"]["cp1"] |= WIDE | {"rtt": {"constant_ms": 50}}
+        for log in logs_of(scenario).values():
+            expected_s = (20 * (1 + log["node"]) + 50) / 1e3
+            np.testing.assert_allclose(log["rtt_estimate_s"], expected_s, rtol=0, atol=1e-7)
+
+
+def without_errors(make_tiers: MakeScenario, **keys: Any) -> dict[str, Any]:
+    """Times without noise, planes known."""
+    return make_tiers(relative_sd=0.0, fit={"inferences": 0}, **keys)
+
+
+@pytest.mark.parametrize("arrivals", [POISSON, CLIENTS, BACK_TO_BACK], ids=["open loop", "closed loop", "back to back"])
+def test_a_tier_that_is_slower_and_further_than_another_is_never_used(
+    make_tiers: MakeScenario, make_profile: Callable[..., Any], tmp_path: Path, arrivals: dict[str, Any]
+) -> None:
+    """Slower than the gateway before it; or, the second time, a cloud slower than the region on the way there."""
+    scenario = without_errors(make_tiers, requests=1_500, arrivals=arrivals, policies={"oracle": {}, "cnmt": {}, "mean": {
+        "kind": "cnmt", "lengths": "distribution"
+    }})  # fmt: skip
+    slower = {"region": (0.002, 0.009, 0.011), "cloud": (0.0006, 0.005, 0.009)}
+    for useless, device in enumerate(slower, start=1):
+        make_tiers(relative_sd=0.0)  # its profiles
+        write_profile(tmp_path / f"{device}.json", make_profile(slower[device], 0.0, name=device))
+        for policy, log in logs_of(scenario).items():
+            if policy == "oracle" and arrivals is not BACK_TO_BACK:
+                continue  # knows when all others are busy
+            used = np.bincount(log["target"], minlength=3)
+            assert used[useless] == 0, (policy, device)
+            assert np.count_nonzero(used) == 2, (policy, device)
+
+
+class TestManyGateways:
+    """Twenty gateways, before servers that nobody can keep busy: each lives as if it were alone."""
+
+    GATEWAYS = 20
+
+    def scenario(self, make_tiers: MakeScenario, arrivals: dict[str, Any], **keys: Any) -> dict[str, Any]:
+        scenario = make_tiers(end_nodes=60, arrivals=arrivals, **keys)
+        scenario["devices"]["gateway"]["count"] = self.GATEWAYS
+        for name in ("region", "cloud"):
+            scenario["devices"][name] = {"profile": scenario["devices"][name]["profile"], "workers": 10_000}
+        return scenario
+
+    @pytest.mark.parametrize("policy", [{"kind": "edge"}, {"kind": "cnmt"}, {"kind": "cnmt", "sees_backlog": True}])
+    def test_each_decides_and_serves_to_the_bit_as_with_its_own_requests_alone(
+        self, make_tiers: MakeScenario, monkeypatch: pytest.MonkeyPatch, policy: dict[str, Any]
+    ) -> None:
+        arrivals = {"kind": "poisson", "rate_rps": 20 * 8.0}
+        scenario = self.scenario(make_tiers, arrivals, requests=4_000, policies={"p": policy})
+        (run, *_), _ = watched(monkeypatch, unit_of(plan_of(scenario)))
+        decider = np.asarray(run.requests.node) % self.GATEWAYS
+        for gateway in range(self.GATEWAYS):
+            own = np.flatnonzero(decider == gateway)
+            alone = Requests(
+                np.asarray(run.requests.src_len)[own],
+                tuple(np.asarray(column)[own] for column in run.requests.execution_s),
+                tuple(np.asarray(column)[own] for column in run.requests.uplink_s),
+                tuple(np.asarray(column)[own] for column in run.requests.downlink_s),
+                np.asarray(run.requests.arrival_s)[own],
+            )
+            first = run.beliefs.estimate
+
+            def estimate(_: int, target: int, gateway: int = gateway, first: Any = first) -> TransferEstimate:
+                belief: TransferEstimate = first(gateway, target)
+                return belief
+
+            beliefs: Beliefs = replace(run.beliefs, estimate=estimate)
+            pools = [OneServer(10_000) for _ in run.idle_pools]
+            predicted_for = run.keywords["predicted_for"]
+            trail = simulate(alone, run.decide_for, beliefs, pools, predicted_for=predicted_for)
+            for name in ("target", "queue_s", "estimate_s", "measured_at_s"):
+                np.testing.assert_array_equal(getattr(trail, name), getattr(run.trail, name)[own], err_msg=f"{gateway} {name}")
+        assert (run.trail.queue_s > 0).mean() > 0.01
+
+    def test_they_wait_as_one_with_a_twentieth_of_the_traffic(self, make_tiers: MakeScenario) -> None:
+        def mean_queue_s(gateways: int) -> tuple[float, float, float]:
+            arrivals = {"kind": "poisson", "rate_rps": 3.0 * gateways}
+            keys = {"requests": 8_000 * (1 if gateways == 1 else 3), "replications": 8, "policies": {"edge": {}}}
+            scenario = self.scenario(make_tiers, arrivals, **keys)
+            scenario["devices"]["gateway"]["count"] = gateways
+            (row,) = simnmt.run(scenario).rows
+            # Over replications; the queue's own mean has no interval in the row, but its latency has.
+            return row["mean_queue_s"], row["mean_latency_s_low"], row["mean_latency_s_high"]
+
+        (one, one_low, one_high), (many, many_low, many_high) = mean_queue_s(1), mean_queue_s(self.GATEWAYS)
+        assert many == pytest.approx(one, rel=0.15)
+        assert max(one_low, many_low) < min(one_high, many_high)
+        assert one > 0.1
