@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import pickle
+import zlib
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -81,6 +83,65 @@ def test_no_two_quantities_of_a_unit_share_a_stream(make_scenario: MakeScenario,
     assert len(asked) == 2 * (1 + 4 + 5) + 1
     assert set(asked.values()) == {1}
     assert len({name for _, _, name, _ in asked}) == 1 + 4 + 5 + 1
+
+
+TIERS_ARRIVALS = {
+    "back to back": {"kind": "back_to_back"},
+    "open loop": {"kind": "poisson", "rate_rps": 40.0},
+    "closed loop": {"kind": "clients", "clients": 30, "think_time": {"mean_s": 0.5}},
+}
+
+
+@pytest.mark.parametrize("arrivals", TIERS_ARRIVALS)
+def test_so_they_do_in_tiers_behind_balancers_with_clients(
+    make_tiers: MakeScenario, monkeypatch: pytest.MonkeyPatch, arrivals: str
+) -> None:
+    """The servers drawn for each request and the thinking after it are the same too; the clocks of a closed loop are not."""
+    policies: dict[str, Any] = {
+        "edge": {},
+        "cloud": {},
+        "oracle": {},
+        "cnmt": {},
+        "queue": {"kind": "cnmt", "sees_backlog": True},
+    }
+    scenario = make_tiers(arrivals=TIERS_ARRIVALS[arrivals], requests=400, policies=policies)
+    scenario["devices"]["region"]["balancer"] = "random"
+    plan = plan_of(scenario)
+    met: dict[str, list[str]] = {}
+    for replication in (0, 1):
+        runs, _ = watched(monkeypatch, unit_of(plan, replication))
+        for run in runs:
+            met.setdefault("requests", []).append(digest(run.requests))
+            met.setdefault("thinking", []).append(digest(run.keywords["clients"]))
+            # Idle servers of the same kind differ in what was drawn for them, and in nothing else.
+            met.setdefault("servers", []).append(pickle.dumps(run.idle_pools).hex())
+    for name, digests in met.items():
+        assert len(digests) == 2 * len(policies)
+        assert len(set(digests[: len(policies)])) == 1, name
+        assert len(set(digests)) == (1 if name == "thinking" and arrivals != "closed loop" else 2), name
+
+
+def test_in_tiers_every_quantity_has_a_stream_of_its_own(make_tiers: MakeScenario, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Own links, drawn servers and clients' thinking beside what two devices need."""
+    stream = streams.stream
+    asked: set[str] = set()
+
+    def noting(seed: int, replication: int, name: str, block: int = 0) -> np.random.Generator:
+        asked.add(name)
+        return stream(seed, replication, name, block)
+
+    plan = plan_of(make_tiers(arrivals=TIERS_ARRIVALS["closed loop"], requests=100))
+    monkeypatch.setattr(streams, "stream", noting)
+    run_unit(unit_of(plan, 1))
+    devices = ("gateway", "region", "cloud")
+    assert asked == {
+        "fit_split",
+        *(f"de-en/calibration {device}{what}" for device in devices for what in ("", " lengths")),
+        *(f"de-en/execution {device}" for device in devices),
+        *(f"de-en/{what}" for what in ("lengths", "nodes", "thinking", "cloud choices 0", "cloud choices 1")),
+        *(f"cp1/{what}" for what in ("trace start", "region trace start", "gateway starts")),
+    }
+    assert len({zlib.crc32(name.encode()) for name in asked}) == len(asked)
 
 
 def test_two_workloads_share_where_the_trace_begins_and_how_pairs_are_dealt_and_nothing_else(

@@ -270,7 +270,7 @@ class TestManyGateways:
             trail = simulate(alone, run.decide_for, beliefs, pools, predicted_for=predicted_for)
             for name in ("target", "queue_s", "estimate_s", "measured_at_s"):
                 np.testing.assert_array_equal(getattr(trail, name), getattr(run.trail, name)[own], err_msg=f"{gateway} {name}")
-        assert (run.trail.queue_s > 0).mean() > 0.01
+        assert np.count_nonzero(run.trail.queue_s) > 20
 
     def test_they_wait_as_one_with_a_twentieth_of_the_traffic(self, make_tiers: MakeScenario) -> None:
         def mean_queue_s(gateways: int) -> tuple[float, float, float]:

@@ -38,6 +38,34 @@ def test_one_and_two_processes_write_the_same_bytes(tmp_path: Path, make_scenari
     assert [row["policy"] for row in two.rows[:5]] == list(scenario["policies"])
 
 
+def test_so_they_do_in_tiers_with_balancers_own_links_clients_and_a_gap_analysis(
+    tmp_path: Path, make_tiers: MakeScenario
+) -> None:
+    def of(arrivals: dict[str, Any], end_nodes: int = 12) -> dict[str, Any]:
+        return {"lengths": "@de-en-news", "end_nodes": end_nodes, "arrivals": arrivals}
+
+    scenario = make_tiers(
+        workloads={
+            "open": of({"kind": "poisson", "rate_rps": 40.0}),
+            "closed": of({"kind": "clients", "clients": 20, "think_time": {"mean_s": 0.5}}, end_nodes=7),
+        },
+        requests=400,
+        gap_analysis=True,
+        policies={
+            "edge": {},
+            "region": {"kind": "fixed", "device": "region"},
+            "oracle": {},
+            "cnmt": {},
+            "queue": {"kind": "cnmt", "sees_backlog": True, "transfer_estimate": "smoothed"},
+            "probing": {"kind": "cnmt", "transfer_estimate": "probing", "lengths": "distribution", "minimises": "p95"},
+        },
+    )
+    simnmt.run(scenario, out=tmp_path / "one", jobs=1)
+    simnmt.run(scenario, out=tmp_path / "two", jobs=2)
+    simnmt.run(tmp_path / "one", out=tmp_path / "again")
+    assert digests(tmp_path / "one") == digests(tmp_path / "two") == digests(tmp_path / "again")
+
+
 def test_the_same_seed_repeats_and_another_does_not(tmp_path: Path, make_scenario: MakeScenario) -> None:
     for name, seed in (("one", 7), ("again", 7), ("other", 8)):
         simnmt.run(make_scenario(seed=seed), out=tmp_path / name)
