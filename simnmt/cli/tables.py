@@ -46,7 +46,7 @@ def run_tables(result: RunResult) -> str:
     for verdict in result.verdicts:
         lines += filter(None, [verdict["sentence"], verdict.get("variants")])
     lines += [sweep["sentence"] for sweep in result.load_sweeps]
-    lines += _gaps(result.gaps)
+    lines += _gaps(result)
     for table in result.tables:
         lines += ["", table.title, aligned(list(table.columns), [list(row) for row in table.rows], 3)]
     return "\n".join(lines)
@@ -69,11 +69,12 @@ def _change(comparison: dict[str, Any] | None) -> str:
     return f"{mark}{comparison['change_percent']:+.2f}{'*' if comparison.get('unstable') else ''}"
 
 
-def _gaps(gaps: list[dict[str, Any]]) -> list[str]:
+def _gaps(result: RunResult) -> list[str]:
     """The gap analysis of every workload and network: a table, and what it says in words."""
     lines: list[str] = []
-    for place in dict.fromkeys((row["workload"], row["network"]) for row in gaps):
-        here = [row for row in gaps if (row["workload"], row["network"]) == place]
+    for place in dict.fromkeys((row["workload"], row["network"]) for row in result.gaps):
+        here = [row for row in result.gaps if (row["workload"], row["network"]) == place]
+        beside = [row for row in result.rows if (row["workload"], row["network"]) == place]
         rows = [
             [
                 row["removed"],
@@ -85,5 +86,10 @@ def _gaps(gaps: list[dict[str, Any]]) -> list[str]:
             for row in here
         ]
         header = [f"{here[0]['policy']} without its", "total s", "change %", "95 % interval", "share of the gap %"]
-        lines += ["", f"What wrong beliefs cost, {place[0]} on {place[1]}:", aligned(header, rows, 1), *gap_sentences(here)]
+        lines += [
+            "",
+            f"What wrong beliefs cost, {place[0]} on {place[1]}:",
+            aligned(header, rows, 1),
+            *gap_sentences(here, beside),
+        ]
     return lines

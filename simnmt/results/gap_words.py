@@ -16,8 +16,11 @@ TRUTHS = {
 """What removes a source of loss."""
 
 
-def gap_sentences(gaps: Sequence[Row]) -> list[str]:
-    """One sentence per source of loss of one workload and network, and one on what they make together."""
+def gap_sentences(gaps: Sequence[Row], rows: Sequence[Row] = ()) -> list[str]:
+    """One sentence per source of loss of one workload and network, and one on what they make together.
+
+    `rows`: the same workload's and network's, to tell whether the policy has a mean to be known as it is.
+    """
     if not gaps:
         return []
     at_best = next(row for row in gaps if row["removed"] == "everything")
@@ -30,6 +33,11 @@ def gap_sentences(gaps: Sequence[Row]) -> list[str]:
         f"Told {TRUTHS.get(row['removed'], row['removed'])} alone, it would be {_effect(row)}{_share(row, at_best)}."
         for row in sources
     ]
+    unstable = next((row.get("unstable") for row in rows if row["policy"] == policy), None)
+    if unstable:
+        said.append(
+            f"As it is, {policy} is unstable ({unstable}): these changes are this run's and depend on how long it lasts."
+        )
     if any(_outcome(row) == "slower" for row in sources):
         said.append("A truth alone makes things worse where two wrong beliefs had made up for each other.")
     if sum(row["change_percent"] for row in sources) < 1.2 * at_best["change_percent"] < 0.0:

@@ -21,7 +21,7 @@ def known_instead(row: Row, overload: Overload) -> str:
     return (
         f"as {policy} shares them out it can take {digits(offered_rps / overload.load)} requests a second, where "
         f"{digits(offered_rps)} come; a wait there grows by {digits(overload.growth)} s each second,{minute} to "
-        f"{duration(last_s)} by the time the last request of this run comes, {duration(lasts_s)} after its begin"
+        f"{duration(last_s)} by the time the last request of this run comes, {duration(lasts_s)} after its beginning"
     )
 
 

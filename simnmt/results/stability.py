@@ -6,6 +6,7 @@ A load of 1.3 means that 1.3 seconds of work arrive for each second that a box c
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import log, sqrt
@@ -48,6 +49,16 @@ def busiest_load(row: Row) -> float | None:
     return max((row[name + SUFFIX] for name in device_names(row) if row[name + SUFFIX] is not None), default=None)
 
 
+def busiest_device(rows: Sequence[Row]) -> str | None:
+    """The device whose busiest box has the greatest load of all rows; None where nothing has a load."""
+    loads: dict[str, float] = {}
+    for row in rows:
+        for name in device_names(row):
+            if row[name + SUFFIX] is not None:
+                loads[name] = max(loads.get(name, 0.0), row[name + SUFFIX])
+    return max(loads, key=loads.__getitem__, default=None)
+
+
 def overloads(replications: Sequence[Numbers], requests: int, devices: Sequence[Device]) -> list[Overload]:
     """The overloaded devices of an open loop, worst first; `replications`: the numbers of one policy, with shares and loads.
 
@@ -71,12 +82,12 @@ def overloads(replications: Sequence[Numbers], requests: int, devices: Sequence[
 
 
 def _sure_load(numbers: Numbers, requests: int, device: Device) -> float:
-    """The load of the busiest box, or of all of them together where chance makes the difference."""
+    """The load of the busiest box, or of all of them together where chance alone overloads that one."""
     load, busiest = numbers[f"{device.name}_load"], numbers[device.name + SUFFIX]
     if load is None or busiest is None:
         return 0.0
     each = max(_number(numbers[f"{device.name}_share"]) * requests / device.servers, 1.0)
-    return busiest if device.servers == 1 or busiest > _by_chance(device.servers, each) * load else load
+    return busiest if load >= 1.0 or device.servers == 1 or busiest > _by_chance(device.servers, each) * load else load
 
 
 def _by_chance(boxes: int, each: float) -> float:
@@ -123,6 +134,18 @@ def worst(row: Row) -> Overload | None:
         return None
     load = 1.0 + row["backlog_growth"]
     return Overload(row["unstable_device"], load, row["unstable_replications"], row["replications"])
+
+
+_ONE = re.compile(r"(\w+): load ([\d.]+)(?: in (\d+) of (\d+) replications)?")
+
+
+def overloaded(row: Row) -> list[Overload]:
+    """All overloaded devices of a row that was judged, as its text names them: loads with two decimals."""
+    replications = row.get("replications", 1)
+    return [
+        Overload(name, float(load), int(some or replications), int(of or replications))
+        for name, load, some, of in _ONE.findall(row.get("unstable") or "")
+    ]
 
 
 def marked(comparisons: Sequence[Row], rows: Sequence[Row]) -> list[Row]:

@@ -131,10 +131,17 @@ def _variants(comparisons: Sequence[Row], variants: Mapping[str, str]) -> str:
 
 
 def _beside(pair: Row) -> str:
-    change, low, high = pair["change_percent"], pair["low_percent"], pair["high_percent"]
+    change, low, high, plain = pair["change_percent"], pair["low_percent"], pair["high_percent"], pair["baseline"]
+    here = f"{change:+.2f} % in this run"
+    unstable = {
+        "policy": f"is unstable, as {plain} is not ({here})",
+        "baseline": f"is stable, as {plain} is not ({here})",
+        "both": f"is unstable, too ({here})",
+    }
+    if pair.get("unstable"):
+        return unstable[pair["unstable"]]
     interval = "one replication" if low is None else f"{low:+.2f}, {high:+.2f}"
-    outcome = "cannot be told apart" if pair["verdict"] == "not distinguishable" else "faster" if change < 0.0 else "slower"
-    if pair["verdict"] == "one replication" and change == 0.0:
-        outcome = "exactly as fast"
-    in_this_run = {"policy": ", itself unstable", "baseline": ", which is unstable", "both": ", as it is unstable"}
-    return f"{outcome} ({change:+.2f} % [{interval}]{in_this_run.get(pair.get('unstable') or '', '')})"
+    outcome = "is faster" if change < 0.0 else "is slower" if change > 0.0 else "is exactly as fast"
+    if pair["verdict"] == "not distinguishable":
+        outcome = "cannot be told apart"
+    return f"{outcome} ({change:+.2f} % [{interval}])"

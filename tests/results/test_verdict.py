@@ -137,7 +137,7 @@ def test_an_unstable_policy_has_no_mean_and_what_is_known_is_said_instead() -> N
         "de-en on cp1: cnmt is unstable: load 1.25 at the gateway, which is asked for more than it can do, so there is no "
         "mean to be known. Known is that as cnmt shares them out it can take 16 requests a second, where 20 come; a wait there "
         "grows by 0.25 s each second, to 60 s after 4 min and to 75 s by the time the last request of this run comes, 5 min "
-        "after its begin. The single device cloud is stable, with 100 ms on average."
+        "after its beginning. The single device cloud is stable, with 100 ms on average."
     )
     assert record["unstable"] == "gateway: load 1.25"
     assert "unstable" not in judged(loads={"cnmt": 0.99}, edge=[130.0], cloud=[100.0], cnmt=[90.0])[0]["sentence"]
@@ -186,13 +186,18 @@ def test_what_goes_beyond_the_paper_is_held_against_the_plain_policy() -> None:
         probing=[90.0, 91.5, 91.6],
     )  # fmt: skip
     assert record["variants"].startswith(
-        "Beside cnmt: queue faster (-10.00 % [-10.00, -10.00]), probing cannot be told apart (+0.04"
+        "Beside cnmt: queue is faster (-10.00 % [-10.00, -10.00]), probing cannot be told apart (+0.04"
     )
     assert judged(edge=[130.0], cloud=[100.0], cnmt=[90.0])[0]["variants"] == ""
     unstable, _ = judged(
         roles=roles, loads={"cnmt": 1.5}, edge=[130.0], cloud=[100.0], cnmt=[90.0], queue=[81.0], probing=[99.0]
     )
-    assert "queue faster (-10.00 % [one replication], which is unstable)" in unstable["variants"]
+    assert unstable["variants"] == (
+        "Beside cnmt: queue is stable, as cnmt is not (-10.00 % in this run), probing is stable, as cnmt is not (+10.00 % in "
+        "this run)."
+    )
+    neither, _ = judged(roles=roles, loads={"cnmt": 1.5, "queue": 1.2}, edge=[1.0], cloud=[1.0], cnmt=[90.0], queue=[81.0])
+    assert neither["variants"] == "Beside cnmt: queue is unstable, too (-10.00 % in this run)."
 
 
 @pytest.mark.parametrize(("oracle_share", "trivial"), [(0.0, True), (0.19, True), (0.2, False), (0.8, False), (0.81, True)])
