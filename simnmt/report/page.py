@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,25 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from simnmt import __version__
-from simnmt.report.figures import embedded, estimating_policy, figures
-from simnmt.report.plotly_js import packed
-from simnmt.report.table import DASH, THIN, Row, is_number, number, significant, table, typeset
+from simnmt.report import plotly_js
+from simnmt.report.causes import over_load
+from simnmt.report.devices import boxes, device_table, profile_kinds, roles
+from simnmt.report.figures import figures
+from simnmt.report.gaps import gap_lines
+from simnmt.report.packing import packed
+from simnmt.report.rtt import estimating_policy
+from simnmt.report.table import cell_of, table
+from simnmt.report.typography import DASH, THIN, is_number, number, significant, typeset
 from simnmt.results import Cell, RunResult
+from simnmt.results.gap_words import gap_sentences
+from simnmt.results.stability import busiest_device
+from simnmt.results.summary import Row
 
 _HERE = Path(__file__).resolve().parent
 _COLOURS = ("edge", "cloud", "oracle", "naive", "cnmt")
 """Policies with a colour of their own (`page.css`); others take the colours after these, in the order they appear."""
+_ALL_COLOURS = 12
+_SCRIPTS = ("page_tools.js", "page_requests.js", "page_network.js", "page_plane.js", "page_causes.js", "page.js")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +53,7 @@ def render(result: RunResult, *, published_tables: Sequence[PublishedTable] = ()
     """
     colours = _colours(result)
     cells = {(cell.workload, cell.network): cell for cell in result.cells}
+    workloads = _once((cell.workload, cell) for cell in result.cells)
     first = result.rows[0] if result.rows else {}
     environment = Environment(
         loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
@@ -53,37 +66,66 @@ def render(result: RunResult, *, published_tables: Sequence[PublishedTable] = ()
         replications=first.get("replications"),
         requests=first.get("requests"),
         verdicts=[(verdict, _trivial(verdict)) for verdict in result.verdicts],
-        table=table(result.rows, result.comparisons, colours),
+        table=table(result.rows, result.comparisons, colours, roles(result)),
         cells=cells,
-        sections=[_section(index, cell, colours) for index, cell in enumerate(result.cells)],
-        lengths=_alike(_once((cell.workload, cell) for cell in result.cells)),
+        sections=[_section(index, cell, result, colours) for index, cell in enumerate(result.cells)],
+        sweeps=[{**sweep, "packed": _packed(sweep)} for sweep in over_load(result.rows, result.load_sweeps, colours)],
+        boxes=boxes,
+        profile_kinds=profile_kinds,
+        lengths=_alike(workloads, lambda cell: (*_lengths(cell), cell.regression_slope, cell.regression_offset)),
         said=" ".join(result.notes),
         notes=_said_once(result.notes, [cell.workload for cell in result.cells]),
         series=_once((cell.network, cell) for cell in result.cells),
-        devices=_once((cell.workload, cell) for cell in result.cells),
+        devices=_alike(workloads, lambda cell: (cell.devices, cell.profile_names, cell.profile_kinds)),
         published_tables=published_tables,
         grouped=lambda count: number(count, 0),
         significant=lambda value: significant(value, 4) if is_number(value) else DASH,
         share_explained=_share_explained,
         style=_asset("page.css"),
-        script=_asset("page.js"),
-        plotly=Markup(packed()),
+        script=Markup("\n").join(map(_asset, _SCRIPTS)),
+        plotly=Markup(plotly_js.packed()),
     )
 
 
-def _section(index: int, cell: Cell, colours: dict[str, int]) -> dict[str, Any]:
+def _section(index: int, cell: Cell, result: RunResult, colours: dict[str, int]) -> dict[str, Any]:
     """One cell's figures: their data as JSON, and the words around them."""
-    content = figures(cell)
+    rows, gaps = _of(result.rows, cell), _of(result.gaps, cell)
+    content = figures(cell, rows, gaps, len(result.cells))
     content["colours"] = [colours[policy] for policy in cell.logs]
+    requests = next(iter(cell.logs.values()))["src_len"].size
+    estimating = estimating_policy(cell.logs)
+    spans = content["timeline"]["spans"] if content["timeline"] else []
+    names = [device.name for device in cell.devices]
+    busiest = busiest_device([row for row in rows if row["policy"] == (estimating or row["policy"])])
     return {
         "index": index,
         "cell": cell,
-        "json": Markup(embedded(content)),
-        "estimating": estimating_policy(cell.logs),
+        "packed": _packed(content | {"requests": requests}),
+        "estimating": estimating,
         "zoomed": content["rtt"]["used"] is not None,
+        "timeline": content["timeline"] is not None,
+        "drained": any(len(runs) > 1 for runs in spans),
+        "unstable": any(content["unstable"]),
+        "policies": list(enumerate(cell.logs)),
+        "shown": list(cell.logs).index(estimating) if estimating is not None else 0,
+        "devices": list(enumerate(names)),
+        "busiest": names.index(busiest) if busiest in names else 0,
+        "device_table": device_table(cell, rows) if len(names) > 2 else [],
+        "gaps": gap_lines(gaps),
+        "gap_words": gap_sentences(gaps, rows),
         "sampled": len(content["plane"]["src_len"]),
-        "requests": next(iter(cell.logs.values()))["src_len"].size,
+        "requests": requests,
     }
+
+
+def _packed(content: dict[str, Any]) -> Markup:
+    """The content of figures as it travels: JSON of a hundred kilobytes and more, which packing makes a third."""
+    return Markup(packed(json.dumps(content, separators=(",", ":"), allow_nan=False).encode()))
+
+
+def _of(rows: Sequence[Row], cell: Cell) -> list[Row]:
+    """The rows of a cell."""
+    return [row for row in rows if cell_of(row) == (cell.workload, cell.network)]
 
 
 def _share_explained(r2: Any) -> str:
@@ -106,7 +148,12 @@ def _colours(result: RunResult) -> dict[str, int]:
         policy for cell in result.cells for policy in cell.logs
     )
     others = [name for name in names if name not in _COLOURS]
-    return {name: _COLOURS.index(name) if name in _COLOURS else len(_COLOURS) + others.index(name) % 3 for name in names}
+    return {name: _COLOURS.index(name) if name in _COLOURS else _other(others.index(name)) for name in names}
+
+
+def _other(number: int) -> int:
+    """The colour of a policy without one of its own, in the order they appear."""
+    return len(_COLOURS) + number % (_ALL_COLOURS - len(_COLOURS))
 
 
 def _once(named: Any) -> dict[str, Cell]:
@@ -117,14 +164,16 @@ def _once(named: Any) -> dict[str, Cell]:
     return found
 
 
-def _alike(cells: dict[str, Cell]) -> list[tuple[list[str], Cell]]:
-    """Workloads with the same lengths and the same regression, said once."""
+def _alike(cells: dict[str, Cell], key: Callable[[Cell], Any]) -> list[tuple[list[str], Cell]]:
+    """Workloads of which there is the same to say, each group with its first cell."""
     found: dict[Any, tuple[list[str], Cell]] = {}
     for name, cell in cells.items():
-        lengths = cell.lengths
-        same = (lengths.name, lengths.source, lengths.src_unit, lengths.tgt_unit, cell.regression_slope, cell.regression_offset)
-        found.setdefault(same, ([], cell))[0].append(name)
+        found.setdefault(key(cell), ([], cell))[0].append(name)
     return list(found.values())
+
+
+def _lengths(cell: Cell) -> tuple[str, str, str, str]:
+    return cell.lengths.name, cell.lengths.source, cell.lengths.src_unit, cell.lengths.tgt_unit
 
 
 def _said_once(notes: Sequence[str], workloads: Sequence[str]) -> list[str]:

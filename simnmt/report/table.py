@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeGuard
 
-Row = Mapping[str, Any]
-
-ROLES = {"edge": "gateway only", "cloud": "cloud only", "oracle": "knows the truth"}
-"""What the shipped policy names mean to somebody who meets them here first."""
+from simnmt.report.typography import DASH, THIN, is_number, number, signed
+from simnmt.results.stability import SUFFIX, device_names, overloaded, worst
+from simnmt.results.summary import Row
 
 BASELINES = ("edge", "cloud", "oracle")
 """The order in which changes are shown; others follow as they come."""
-
-MINUS, THIN, DASH = "\u2212", "\u202f", "\u2013"
-_RAISED = str.maketrans("-0123456789", "\u207b\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +65,9 @@ COLUMNS = (
 )
 QUEUE = Column("mean_queue_s", LATENCY, "of it waiting")
 """Shown only where some policy's requests waited."""
-LOADS = (Column("gateway_load", LOAD, "gateway"), Column("cloud_load", LOAD, "cloud"))
-"""Shown only where requests come at times of their own."""
+MOST_LOADS = 3
+"""Devices whose loads have a column each; with more of them one column shows the busiest."""
+BUSIEST = Column("busiest", LOAD, "busiest")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +82,9 @@ class Figure:
     """Only where the header cannot say it for the whole column."""
     interval: str = ""
     verdict: str = ""
-    """For a change: faster, slower, not distinguishable or one replication. For a load: overloaded from 1 on."""
+    """For a change: faster, slower, not distinguishable or one replication. For a load: overloaded. For a mean: unstable."""
+    remark: str = ""
+    """What else must be known of the number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,34 +118,43 @@ class Table:
     """Whether nothing has an interval, as after one replication."""
     loads: bool
     """Whether loads are shown."""
+    unstable: bool
+    """Whether some policy has no mean to be known."""
 
 
-def table(rows: Sequence[Row], comparisons: Sequence[Row], colours: Mapping[str, int]) -> Table:
-    """The table of a run; lines stand in the order of `rows`, the paper's baselines first."""
+def table(
+    rows: Sequence[Row], comparisons: Sequence[Row], colours: Mapping[str, int], roles: Mapping[str, str] | None = None
+) -> Table:
+    """The table of a run; lines stand in the order of `rows`, the paper's baselines first. `roles`: what policies are."""
+    roles = roles or {}
     columns = [*COLUMNS]
     if any(is_number(row.get(QUEUE.key)) and row[QUEUE.key] > 0 for row in rows):
         columns.insert(columns.index(COLUMNS[4]) + 1, QUEUE)
-    loads = any(is_number(row.get(column.key)) for row in rows for column in LOADS)
-    columns += LOADS if loads else ()
+    loads = _loads(rows)
+    columns += loads
     beside: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         beside.setdefault(cell_of(row), []).append(row)
-    scales = {cell: {m: _scale(group, columns, m) for m in _measures(columns)} for cell, group in beside.items()}
+    # What has no steady state sets neither the unit nor the digits of what has one.
+    stable = {cell: [row for row in group if not row.get("unstable")] or group for cell, group in beside.items()}
+    scales = {cell: {m: _scale(group, columns, m) for m in _measures(columns)} for cell, group in stable.items()}
     units = {m: list(dict.fromkeys(scale[m].unit for scale in scales.values())) for m in _measures(columns)}
-    decimals = {cell: _decimals(group, columns, scales[cell]) for cell, group in beside.items()}
+    decimals = {cell: _decimals(group, columns, scales[cell]) for cell, group in stable.items()}
     present = dict.fromkeys(comparison["baseline"] for comparison in comparisons)
     baselines = sorted(present, key=lambda name: BASELINES.index(name) if name in BASELINES else len(BASELINES))
     change = {(c["workload"], c["network"], c["policy"], c["baseline"]): c for c in comparisons}
     lines: dict[tuple[str, str], list[Line]] = {}
     for cell, group in beside.items():
-        most = max((row["mean_latency_s"] for row in group if is_number(row.get("mean_latency_s"))), default=0.0)
+        means = {row["policy"]: row["mean_latency_s"] for row in stable[cell] if is_number(row.get("mean_latency_s"))}
+        most = max(means.values(), default=0.0)
         for row in group:
-            policy, mean_s = row["policy"], row.get("mean_latency_s")
+            policy = row["policy"]
+            share = means.get(policy, 0.0) / most if most > 0 and not row.get("unstable") else 0.0
             line = Line(
                 policy=policy,
-                role=ROLES.get(policy, ""),
+                role=roles.get(policy, ""),
                 colour=colours[policy],
-                bar_percent=round(100 * mean_s / most, 1) if is_number(mean_s) and most > 0 else 0.0,
+                bar_percent=round(100 * share, 1),
                 figures=[
                     _figure(row, column, scales[cell][column.measure], decimals[cell][column.measure], units[column.measure])
                     for column in columns
@@ -159,12 +165,22 @@ def table(rows: Sequence[Row], comparisons: Sequence[Row], colours: Mapping[str,
     return Table(
         columns,
         _spans(columns, units),
-        [(baseline, ROLES[baseline] if baseline in ("edge", "cloud") else baseline) for baseline in baselines],
+        [(baseline, roles[baseline] if roles.get(baseline, "").endswith(" only") else baseline) for baseline in baselines],
         lines,
         unclear=any(comparison["verdict"] == "not distinguishable" for comparison in comparisons),
         bare=not any(is_number(comparison.get("low_percent")) for comparison in comparisons),
-        loads=loads,
+        loads=bool(loads),
+        unstable=any(row.get("unstable") for row in rows),
     )
+
+
+def _loads(rows: Sequence[Row]) -> list[Column]:
+    """A column for the load of each device, or one for the busiest; none where requests come back to back."""
+    names = list(dict.fromkeys(name for row in rows for name in device_names(row)))
+    loaded = [name for name in names if any(is_number(row.get(name + SUFFIX)) for row in rows)]
+    if len(names) > MOST_LOADS and loaded:
+        return [BUSIEST]
+    return [Column(name + SUFFIX, LOAD, name) for name in names] if loaded else []
 
 
 def cell_of(row: Row) -> tuple[str, str]:
@@ -172,54 +188,21 @@ def cell_of(row: Row) -> tuple[str, str]:
     return row["workload"], row["network"]
 
 
-def is_number(value: object) -> TypeGuard[float]:
-    """Whether there is a finite number to show."""
-    return isinstance(value, (int, float)) and math.isfinite(value)
-
-
-def number(value: float, decimals: int) -> str:
-    """Fixed decimals, thousands set apart, a true minus sign; never a negative zero."""
-    text = f"{value:,.{decimals}f}".replace(",", THIN)
-    return MINUS + text[1:] if text.startswith("-") and text.strip("-0." + THIN) else text.lstrip("-")
-
-
-def signed(value: float, decimals: int = 2) -> str:
-    """Like `number`, with a plus sign where it is positive."""
-    text = number(value, decimals)
-    return text if text.startswith(MINUS) or not text.strip("0." + THIN) else f"+{text}"
-
-
-def significant(value: float, digits: int = 4) -> str:
-    """So many significant digits and no zeros behind them; a power of ten where a value is tiny."""
-    value = float(f"{value:.{digits - 1}e}")
-    if value == 0:
-        return "0"
-    exponent = math.floor(math.log10(abs(value)))
-    if exponent < -4:
-        return f"{significant(value / 10.0**exponent, digits)}\u202f\u00b7\u202f10{str(exponent).translate(_RAISED)}"
-    text = number(value, max(digits - 1 - exponent, 0))
-    return text.rstrip("0").rstrip(".") if "." in text else text
-
-
-def typeset(text: str) -> str:
-    """The same text with the numbers in it set as all others here: thousands by thin spaces, true minus signs, dashes.
-
-    >>> typeset("1,873 of 18,730, moved by -24.5 ms")
-    '1\u202f873 of 18\u202f730, moved by \u221224.5 ms'
-    """
-    if text == "-":
-        return DASH
-    return re.sub(r"(?<![^\s(\[])-(?=\.?\d)|(?<=\d )-(?= \d)", MINUS, re.sub(r"(?<=\d),(?=\d{3}(?!\d))", THIN, text))
-
-
 def _figure(row: Row, column: Column, scale: Scale, most: int, units: Sequence[str]) -> Figure:
+    overload = worst(row)
+    if overload is not None and column.measure is LATENCY:
+        if column.head != "mean":
+            return Figure(column.key, None, DASH)
+        return Figure(column.key, None, "unstable", verdict="unstable", remark=_growth(overload.growth))
+    if column is BUSIEST:
+        return _busiest(row, most)
     value = row.get(column.key)
     if not is_number(value):
         return Figure(column.key, None, DASH)
     low, high = row.get(f"{column.key}_low"), row.get(f"{column.key}_high")
     decimals = most if column.measure in (REQUESTS, LOAD) else _fewer(most, value * scale.factor)
     interval = ""
-    if not column.plain and is_number(low) and is_number(high):
+    if not column.plain and overload is None and is_number(low) and is_number(high):
         interval = f"[{number(low * scale.factor, decimals)}, {number(high * scale.factor, decimals)}]"
     return Figure(
         column.key,
@@ -227,8 +210,31 @@ def _figure(row: Row, column: Column, scale: Scale, most: int, units: Sequence[s
         number(value * scale.factor, decimals),
         unit=scale.unit if len(units) > 1 else "",
         interval=interval,
-        verdict="overloaded" if column.measure is LOAD and value >= 1.0 else "",
+        verdict=_overloaded(row, column.head) if column.measure is LOAD else "",
+        remark="this run" if overload is not None and column.measure is TOTAL else "",
     )
+
+
+def _busiest(row: Row, decimals: int) -> Figure:
+    """The greatest load of any device's boxes, and which device that is."""
+    loads = {name: row[name + SUFFIX] for name in device_names(row) if is_number(row.get(name + SUFFIX))}
+    if not loads:
+        return Figure(BUSIEST.key, None, DASH)
+    name = max(loads, key=loads.__getitem__)
+    return Figure(BUSIEST.key, loads[name], number(loads[name], decimals), verdict=_overloaded(row, name), remark=name)
+
+
+def _overloaded(row: Row, device: str) -> str:
+    """What is said of a device's load; one that is overloaded in some replications alone may have less than 1 on average."""
+    for overload in overloaded(row):
+        if overload.device == device:
+            partly = overload.replications < overload.of
+            return f"overloaded in {overload.replications} of {overload.of}" if partly else "overloaded"
+    return ""
+
+
+def _growth(growth: float) -> str:
+    return f"waits grow by {number(growth, 2 if growth < 10 else 0)}{THIN}s each second"
 
 
 def _change(comparison: Row | None, baseline: str) -> Figure:
@@ -238,7 +244,8 @@ def _change(comparison: Row | None, baseline: str) -> Figure:
     percent, low, high = comparison["change_percent"], comparison["low_percent"], comparison["high_percent"]
     decimals = _fewer(2, percent)
     interval = f"[{signed(low, decimals)}, {signed(high, decimals)}]" if is_number(low) and is_number(high) else ""
-    return Figure(key, percent, signed(percent, decimals), interval=interval, verdict=comparison["verdict"])
+    remark = "this run" if comparison.get("unstable") else ""
+    return Figure(key, percent, signed(percent, decimals), interval=interval, verdict=comparison["verdict"], remark=remark)
 
 
 def _measures(columns: Iterable[Column]) -> list[Measure]:

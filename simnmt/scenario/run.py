@@ -36,7 +36,7 @@ Progress = Callable[[int, int], None]
 """Called with units done and units in all."""
 _SINGLE = (EdgePolicy, CloudPolicy, FixedPolicy)
 """Kinds of policy that send every request to one device."""
-MISROUTES = 4_000
+MISROUTES = 3_000
 """Misrouted requests kept of each workload and network, dealt evenly to the policies."""
 _Finished = Generator[tuple[int, UnitResult], None, None]
 

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 from simnmt.results import Cell, RunResult
+from simnmt.results.misroutes import Misroutes
+from simnmt.results.summary import PARTS, Device
 
 _spec = importlib.util.spec_from_file_location("simnmt_tests_browser", Path(__file__).parents[1] / "browser.py")
 assert _spec is not None and _spec.loader is not None
@@ -23,6 +25,7 @@ HOSTILE = "<script>alert(1)</script>"
 WORKLOAD = '"&amp;<img src=x onerror=alert(2)>'
 NETWORKS = (HOSTILE, "cp2")
 POLICIES = ("edge", "cloud", "oracle", "naive", "cnmt")
+DEVICES = (Device("gateway", 1, 1), Device("cloud", 1, 1))
 GATEWAY, CLOUD = (0.0012, 0.009, 0.020), (0.0002, 0.0031, 0.012)
 SLOPE, OFFSET = 0.92, 1.4
 
@@ -68,6 +71,8 @@ def make_result(
                 "network": cell.network,
                 "sentence": f"{cell.workload} on {cell.network}: cnmt beats the better single device (cloud) by 8.14 % "
                 "[7.9, 8.3], because with a transfer of 133 ms sentences of up to 17 words are better kept at the gateway.",
+                "unstable": None,
+                "variants": f"Beside cnmt: {HOSTILE} is faster (-1.00 % [-1.10, -0.90]).",
                 "oracle_offloaded_share": float(cell.logs["oracle"]["target"].mean()),
                 "trivial": not 0.2 <= cell.logs["oracle"]["target"].mean() <= 0.8,
             }
@@ -112,6 +117,7 @@ def make_cell(workload: str, network: str, requests: int, seed: int) -> Any:
             "request_id": np.arange(requests, dtype=np.int32), "node": np.zeros(requests, np.int32),
             "arrival_s": np.zeros(requests), "src_len": src_len, "tgt_len": tgt_len,
             "tgt_len_predicted": predicted.get(policy, np.full(requests, np.nan)), "target": away.astype(np.int8),
+            "server": np.zeros(requests, np.int32),
             "t_queue_s": np.zeros(requests), "t_exe_s": t_exe_s, "t_tx_s": t_tx_s, "latency_s": t_exe_s + t_tx_s,
             "rtt_estimate_s": believed_s, "rtt_estimate_age_s": np.zeros(requests),
             "outcome": np.zeros(requests, np.int8), "rtt_time_s": rtt_time_s,
@@ -120,6 +126,17 @@ def make_cell(workload: str, network: str, requests: int, seed: int) -> Any:
         workload=workload, network=network, series=series, regression_slope=SLOPE, regression_offset=OFFSET,
         lengths=SimpleNamespace(name="de-en-news", source="news text <i>of a test</i>", src_unit="word", tgt_unit="word"),
         planes=(GATEWAY, CLOUD), profile_kinds=("inferred", "measured"), profile_names=("tx2-<b>", "titan-xp"), logs=logs,
+        devices=DEVICES, misroutes={policy: make_misroutes(logs[policy], logs["oracle"]) for policy in POLICIES},
+    )  # fmt: skip
+
+
+def make_misroutes(log: Any, best: Any) -> Misroutes:
+    wrong = np.flatnonzero(log["target"] != best["target"])
+    lost_s = (log["latency_s"] - best["latency_s"])[wrong]
+    some = slice(0, 300)
+    return Misroutes(
+        wrong.size, float(lost_s.sum()), lost_s[some], log["src_len"][wrong][some], log["tgt_len"][wrong][some],
+        log["target"][wrong][some], best["target"][wrong][some],
     )  # fmt: skip
 
 
@@ -143,10 +160,22 @@ def make_rows(cell: Any, replications: int) -> list[dict[str, Any]]:
                 "mean_latency_s": float(latency_s.mean()), **{f"{p}_latency_s": value for p, value in quantile.items()},
                 "p999_latency_s": float(np.quantile(latency_s, 0.999)), "offloaded_share": float(log["target"].mean()),
                 "misrouted_share": float((log["target"] != best["target"]).mean()),
-                "regret_s": total_s - float(best["latency_s"].sum()), "mean_queue_s": 0.0, "mean_estimate_age_s": 0.1,
+                "regret_s": total_s - float(best["latency_s"].sum()), "mean_estimate_age_s": 0.1, "offered_rps": None,
+                **make_parts(log, quantile), "unstable": None, "backlog_growth": None,
+                **{f"{device.name}_share": float((log["target"] == k).mean()) for k, device in enumerate(DEVICES)},
+                **{f"{device.name}{load}": None for device in DEVICES for load in ("_load", "_busiest_load")},
             }
         )  # fmt: skip
     return rows
+
+
+def make_parts(log: Any, quantile: dict[str, float]) -> dict[str, float]:
+    slowest = {"mean": 0.0, "beyond_p95": quantile["p95"], "beyond_p99": quantile["p99"]}
+    return {
+        f"{name}_{part}_s": float(log[column][log["latency_s"] >= least_s].mean())
+        for name, least_s in slowest.items()
+        for part, column in PARTS.items()
+    }
 
 
 def make_comparisons(cell: Any, rows: list[dict[str, Any]], replications: int) -> list[dict[str, Any]]:

@@ -11,12 +11,13 @@ import pytest
 
 from simnmt.report import render
 
-FIGURES = ["latency", "share", "rtt", "plane"]
-OPEN_AND_DRAWN = "id => document.getElementById(id).querySelectorAll('figure[data-drawn]').length === 4"
+FIGURES = ["latency", "parts", "share", "rtt", "plane", "misroutes"]
+OPEN_AND_DRAWN = "id => [...document.getElementById(id).querySelectorAll('figure')].every(figure => figure.dataset.drawn)"
 LEGEND_IS = "ink => getComputedStyle(document.querySelector('#cell-0-latency .legendtext')).fill === ink"
 MARKS = """figure => ({
     lines: [...figure.querySelectorAll('.scatterlayer path.js-line')].filter(path => path.getTotalLength() > 0).length,
     points: figure.querySelectorAll('.scatterlayer path.point').length,
+    bars: figure.querySelectorAll('.barlayer .point path').length,
     words: figure.querySelector('.chart').textContent,
 })"""
 
@@ -57,7 +58,9 @@ def test_every_figure_of_every_cell_has_marks(opened: Any, result: Any) -> None:
         assert marks["rtt"]["lines"] == 2
         assert marks["plane"]["lines"] >= 2
         assert marks["plane"]["points"] > 1_000
-        for name, unit in (("latency", ", ms"), ("share", ", tokens"), ("rtt", ", ms"), ("plane", ", tokens")):
+        assert marks["parts"]["bars"] == 3 * 5
+        assert marks["misroutes"]["points"] == min(cell.misroutes["cnmt"].count, 300) > 0
+        for name, unit in zip(FIGURES, (", ms", ", ms", ", tokens", ", ms", ", tokens", ", tokens"), strict=True):
             assert unit in marks[name]["words"]
 
 
@@ -102,6 +105,11 @@ def test_the_numbers_of_the_table_are_those_of_the_rows(opened: Any, result: Any
 
 def test_a_figure_follows_its_buttons(opened: Any) -> None:
     plane = opened.page.locator("#cell-0-plane")
+    assert opened.page.locator("#cell-0-misroutes button[aria-pressed=true]").all_text_contents() == [
+        "cnmt",
+        "time lost",
+        "most",
+    ]
     assert opened.page.locator("#cell-0-plane button[aria-pressed=true]").all_text_contents() == ["cnmt", "most"]
     plane.get_by_role("button", name="edge").click()
     plane.locator("[data-reading]", has_text="edge goes by no assumed length").wait_for()
@@ -113,7 +121,27 @@ def test_a_figure_follows_its_buttons(opened: Any) -> None:
     latency.get_by_role("button", name="slowest").click()
     latency.locator("text=share of requests slower").wait_for()
     assert latency.evaluate(MARKS)["lines"] == 5
+    misroutes = opened.page.locator("#cell-0-misroutes")
+    misroutes.get_by_role("button", name="all", exact=True).first.click()
+    misroutes.get_by_role("button", name="policy", exact=True).click()
+    misroutes.locator("[data-reading]", has_text="Misrouted: edge").wait_for()
+    assert "oracle nothing" in misroutes.locator("[data-reading]").text_content()
+    parts = opened.page.locator("#cell-0-parts")
+    parts.get_by_role("button", name="beyond p99").click()
+    parts.locator("[data-reading]", has_text="slowest hundredth").wait_for()
     assert opened.problems == []
+
+
+def test_what_a_figure_shows_when_one_hovers_is_what_it_holds(opened: Any, result: Any) -> None:
+    """The bars' lengths are the rows' parts; the dots' losses those of the misroutes."""
+    traces = "figure => figure.querySelector('.chart').data.map(({name, x, y}) => ({name, x, y}))"
+    parts = opened.page.locator("#cell-1-parts").evaluate(traces)
+    rows = [row for row in result.rows if row["network"] == "cp2"]
+    assert [trace["name"] for trace in parts[:3]] == ["waiting", "execution", "transfer"]
+    for trace, part in zip(parts, ("queue", "execution", "transfer"), strict=False):
+        assert trace["x"] == pytest.approx([1e3 * row[f"mean_{part}_s"] for row in rows], rel=1e-4)
+    (dots,) = opened.page.locator("#cell-1-misroutes").evaluate(traces)
+    assert dots["x"] == result.cells[1].misroutes["cnmt"].src_len.tolist()
 
 
 def test_it_fits_a_phone_and_a_desk_in_the_dark_in_the_light_and_on_paper(open_page: Any, file: Path) -> None:
@@ -137,19 +165,27 @@ def test_it_fits_a_phone_and_a_desk_in_the_dark_in_the_light_and_on_paper(open_p
 
 
 def overloaded(make_result: Any) -> Any:
-    """Queues without end: one device's latencies are 40,000 times as long; requests met a tenth of the trace."""
+    """Queues without end at the gateway; requests met a tenth of the trace."""
     result = make_result(requests=2_000, networks=("cp1",), workloads=("flood",), name="flood")
-    for log in result.cells[0].logs.values():
+    cell = result.cells[0]
+    for log in cell.logs.values():
         log["rtt_time_s"] = log["rtt_time_s"] / 10
-    slow = result.cells[0].logs["edge"]
-    slow["latency_s"] = np.linspace(0.01, 8_000.0, 2_000)
+        log["arrival_s"] = np.linspace(0.0, 700.0, 2_000)
+        log["t_queue_s"] = np.zeros(2_000)
+    slow = cell.logs["edge"]
+    slow["t_queue_s"] = np.linspace(0.0, 8_000.0, 2_000)
+    slow["latency_s"] = slow["t_queue_s"] + slow["t_exe_s"] + slow["t_tx_s"]
     for row in result.rows:
-        row |= {"mean_queue_s": 0.05, "gateway_load": 0.5, "cloud_load": 0.0}
+        row |= {"mean_queue_s": 0.05, "offered_rps": 3.0, "gateway_busiest_load": 0.5, "cloud_busiest_load": 0.0}
     for key in [key for key in result.rows[0] if "latency_s" in key]:
         result.rows[0][key] *= 40_000
-    result.rows[0]["gateway_load"] = 11.76
+    result.rows[0] |= {
+        "gateway_busiest_load": 11.76, "unstable": "gateway: load 11.76", "unstable_device": "gateway",
+        "unstable_replications": 5, "backlog_growth": 10.76,
+    }  # fmt: skip
     for change in result.comparisons:
         if change["baseline"] == "edge":
+            change |= {"unstable": "baseline"}
             continue
         change |= {"change_percent": 652_677.4, "low_percent": 650_000.0, "high_percent": 655_000.0}
     return result
@@ -163,14 +199,30 @@ def test_an_overloaded_device_fits_on_a_desk_and_shows_what_was_used(make_result
         page.wait_for_function(OPEN_AND_DRAWN, arg="cell-0")
         assert page.locator("#table .scroll").evaluate("box => box.scrollWidth - box.clientWidth") == 0
         assert page.locator('[data-outcome="overloaded"]').all_text_contents() == ["11.76overloaded"]
+        assert page.locator('[data-outcome="unstable"]').all_text_contents() == ["unstablewaits grow by 11\u202fs each second"]
+        assert page.locator('tr[data-policy="edge"] [data-column="p95_latency_s"]').text_content() == "\u2013"
+        assert page.locator('tr[data-policy="cnmt"] [data-column="change_vs_edge"] .remark').text_content() == "this run"
         labels = page.locator("#cell-0-latency .xtick text").all_text_contents()
         assert {"100 ms", "1 s", "10 s"} <= set(labels)
         assert len(labels) <= 8
+        assert page.locator("#cell-0-latency .legendtext").first.text_content() == "edge, unstable"
+        assert page.locator("#cell-0-parts .ytick text").all_text_contents() == ["cloud", "oracle", "naive", "cnmt"]
+        left_out = page.locator("#cell-0-parts [data-reading]").text_content()
+        assert left_out.endswith("Left out, for there is no mean to be known: edge (gateway: load 11.76).")
         shown = "figure => figure.querySelector('.chart')._fullLayout.xaxis.range"
         begin, end = page.locator("#cell-0-rtt").evaluate(shown)
         assert (begin, end) == pytest.approx((0.0, 24.0), abs=0.5), "minutes"
         page.locator("#cell-0-rtt").get_by_role("button", name="whole series").click()
         page.wait_for_function("() => document.querySelector('#cell-0-rtt .chart')._fullLayout.xaxis.range[1] > 239")
+        timeline = page.locator("#cell-0-timeline")
+        assert timeline.locator("button[aria-pressed=true]").all_text_contents() == [
+            "gateway", "backlog", "log backlog", "while requests come",
+        ]  # fmt: skip
+        assert timeline.evaluate(shown) == pytest.approx([0.0, 700 / 3600], rel=1e-3), "hours, for the queue lasts so long"
+        timeline.get_by_role("button", name="until the last answer").click()
+        page.wait_for_function("() => document.querySelector('#cell-0-timeline .chart')._fullLayout.xaxis.range[1] > 2")
+        timeline.get_by_role("button", name="cloud").click()
+        timeline.locator("[data-reading]", has_text="Nothing is waiting there under edge").wait_for()
         page.set_viewport_size({"width": 390, "height": 844})
         page.wait_for_function("() => document.documentElement.scrollWidth === 390")
         assert opened.problems == []

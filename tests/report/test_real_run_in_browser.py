@@ -12,15 +12,17 @@ import pytest
 
 import simnmt
 
-FIGURES = ["latency", "share", "rtt", "plane"]
+FIGURES = ["latency", "parts", "share", "rtt", "plane", "misroutes"]
+QUEUEING_FIGURES = ["latency", "parts", "timeline", "share", "rtt", "plane", "misroutes"]
 DESK = {"viewport": {"width": 1280, "height": 900}, "color_scheme": "light"}
-FACTORS = {"total_latency_s": 1, "offloaded_share": 100, "misrouted_share": 100, "gateway_load": 1, "cloud_load": 1}
-"""From the summary's unit to the one shown: seconds, percent; all other columns are milliseconds."""
-OPEN_AND_DRAWN = "id => document.getElementById(id).querySelectorAll('figure[data-drawn]').length === 4"
+FACTORS = {"total_latency_s": 1, "offloaded_share": 100, "misrouted_share": 100}
+"""From the summary's unit to the one shown: seconds, percent; all other columns but loads are milliseconds."""
+OPEN_AND_DRAWN = "id => [...document.getElementById(id).querySelectorAll('figure')].every(figure => figure.dataset.drawn)"
 MARKS = """figure => ({
     name: figure.dataset.figure,
     lines: [...figure.querySelectorAll('.scatterlayer path.js-line')].filter(path => path.getTotalLength() > 0).length,
     points: figure.querySelectorAll('.scatterlayer path.point').length,
+    bars: figure.querySelectorAll('.barlayer .point path').length,
 })"""
 TABLE = """lines => lines.map(line => ({
     place: [line.closest('tbody').dataset.workload, line.closest('tbody').dataset.network, line.dataset.policy],
@@ -33,6 +35,8 @@ MARKERS = """articles => articles.map(article => [
     article.dataset.network, article.querySelector('[data-trivial]')?.textContent ?? null,
 ])"""
 
+STEADY = {f"{name}_latency_s" for name in ("mean", "p50", "p95", "p99")} | {"mean_queue_s"}
+"""Columns that hold nothing where there is no steady state."""
 QUEUES = {"kind": "poisson", "rate_rps": 6.0}
 SCENARIOS: dict[str, dict[str, Any]] = {
     "back to back": {},
@@ -67,8 +71,9 @@ def test_the_page_of_a_run_shows_what_its_summary_says(
         columns = table_is_that_of(page, summary)
         assert ("mean_queue_s" in columns) == any("arrivals" in workload for workload in scenario["workloads"].values())
         assert page.locator("details.cell").evaluate_all("all => all.map(one => one.dataset.cell)") == cells
-        for index in range(len(cells)):
-            every_figure_is_drawn(page, f"cell-{index}", scenario["policies"])
+        for index, cell in enumerate(cells):
+            rows = [row for row in summary["rows"] if f"{row['workload']}/{row['network']}" == cell]
+            every_figure_is_drawn(page, f"cell-{index}", scenario["policies"], sum(bool(row["unstable"]) for row in rows))
         assert opened.problems == []
 
 
@@ -110,12 +115,116 @@ def test_the_quickstart_leaves_a_choice_on_either_network(tmp_path: Path, open_p
         assert opened.problems == []
 
 
+TIERS: dict[str, Any] = {
+    "gap_analysis": True,
+    "workloads": {"de-en": {"lengths": "@de-en-news", "arrivals": {"kind": "poisson", "rate_rps": 12.0}, "end_nodes": 9}},
+    "policies": {"edge": {}, "middle": {"kind": "fixed", "device": "region"}, "oracle": {}, "cnmt": {},
+                 "queue-aware": {"kind": "cnmt", "sees_backlog": True}},
+}  # fmt: skip
+
+
+def test_a_run_over_three_tiers_shows_regions_gaps_and_who_worked_how_much(
+    tmp_path: Path, make_scenario: Callable[..., Any], open_page: Any
+) -> None:
+    scenario = make_scenario(name="tiers", replications=3, **TIERS)
+    gateway, cloud = scenario["devices"]["gateway"], scenario["devices"]["cloud"]
+    scenario["devices"] = {"gateway": gateway | {"count": 3}, "region": gateway | {"workers": 2}, "cloud": cloud | {"count": 2}}
+    scenario["networks"] = {"n": {"rtt": {"constant_ms": 70}, "hops": {"region": {"rtt": {"constant_ms": 5}}}}}
+    simnmt.run(scenario, out=tmp_path / "run")
+    summary = summary_of(tmp_path / "run")
+    with open_page(tmp_path / "run" / "report.html", **DESK) as opened:
+        page = opened.page
+        columns = table_is_that_of(page, summary)
+        assert {"gateway_busiest_load", "region_busiest_load", "cloud_busiest_load", "change_vs_cnmt"} <= columns
+        page.wait_for_function(OPEN_AND_DRAWN, arg="cell-0")
+        assert page.locator("#cell-0-plane .heatmaplayer image").count() == 1
+        assert page.locator('tr[data-policy="middle"] th small').first.text_content() == "region only"
+        assert "region only" in page.locator("table.policies thead").text_content()
+        shares = page.locator("table.devices tbody tr").evaluate_all(
+            "rows => rows.map(row => [...row.querySelectorAll('.share')].map(share => share.textContent))"
+        )
+        for device, texts in zip(scenario["devices"], shares, strict=True):
+            for text, row in zip(texts, summary["rows"], strict=True):
+                wanted = row[f"{device}_share"]
+                assert text == "\u2013" if wanted == 0 else rounds_to(text, 100 * wanted)
+        lines = page.locator("table.gaps tbody tr").evaluate_all(
+            "rows => rows.map(row => [row.dataset.removed, ...row.innerText.split(/[\\t\\n]+/)])"
+        )
+        assert [line[0] for line in lines] == [gap["removed"] for gap in summary["gaps"]]
+        for line, gap in zip(lines, summary["gaps"], strict=True):
+            assert rounds_to(line[2], gap["total_latency_s"])
+            assert rounds_to(line[3].lstrip("+"), gap["change_percent"])
+        assert page.locator("[data-gap-word]").count() >= 1 + len(summary["gaps"]) - 2
+        assert page.locator("[data-variants]").text_content() == summary["verdicts"][0]["variants"]
+        share = page.locator("#cell-0-share")
+        share.get_by_role("button", name="region", exact=True).click()
+        share.locator("text=sent to the region, %").wait_for()
+        assert opened.problems == []
+
+
+def test_a_sweep_over_load_says_and_draws_from_which_load_on(
+    tmp_path: Path, make_scenario: Callable[..., Any], open_page: Any
+) -> None:
+    workloads = {
+        f"{rate} a second": {"lengths": "@de-en-news", "arrivals": {"kind": "poisson", "rate_rps": rate}}
+        for rate in (1.0, 4.0, 16.0)
+    }
+    policies = {"cloud": {}, "cnmt": {}, "queue-aware": {"kind": "cnmt", "sees_backlog": True}}
+    simnmt.run(make_scenario(name="sweep", replications=3, workloads=workloads, policies=policies), out=tmp_path / "run")
+    summary = summary_of(tmp_path / "run")
+    (sweep,) = summary["load_sweeps"]
+    assert [point["workload"] for point in sweep["points"]] == list(workloads)
+    with open_page(tmp_path / "run" / "report.html", **DESK) as opened:
+        page = opened.page
+        assert page.locator("[data-sweep]").all_text_contents() == [sweep["sentence"]]
+        page.wait_for_function(OPEN_AND_DRAWN, arg="load-0")
+        figure = page.locator("#load-0-load")
+        traces = "figure => figure.querySelector('.chart').data.map(({name, x, y}) => ({name, x, y}))"
+        for trace in figure.evaluate(traces):
+            assert trace["x"] == pytest.approx([point["load"] for point in sweep["points"]], abs=1e-4)
+            rows = [row for row in summary["rows"] if row["policy"] == trace["name"]]
+            for value, row in zip(trace["y"], rows, strict=True):
+                assert value == (None if row["unstable"] else pytest.approx(1e3 * row["mean_latency_s"], rel=1e-4))
+        figure.get_by_role("button", name="change against cnmt").click()
+        page.wait_for_function("() => document.querySelector('#load-0-load .chart').data.length === 1")
+        (change,) = figure.evaluate(traces)
+        assert change["y"] == pytest.approx([point["change_percent"] for point in sweep["points"]])
+        assert opened.problems == []
+
+
+def test_twenty_devices_and_eight_policies_fit_a_desk_and_a_phone(
+    tmp_path: Path, make_scenario: Callable[..., Any], open_page: Any
+) -> None:
+    scenario = make_scenario(name="many", replications=1, requests=500, gap_analysis=True, workloads=TIERS["workloads"])
+    tiers = [f"a_tier_with_a_long_name_{number:02d}" for number in range(18)]
+    gateway, cloud = scenario["devices"]["gateway"], scenario["devices"]["cloud"]
+    scenario["devices"] = {"gateway": gateway, **dict.fromkeys(tiers, gateway), "cloud": cloud}
+    scenario["networks"] = {"n": {"rtt": {"constant_ms": 70}, "hops": {tier: {"rtt": {"constant_ms": 2}} for tier in tiers}}}
+    scenario["policies"] |= {f"a policy whose name leaves little room {number}": {"kind": "cnmt"} for number in range(3)}
+    simnmt.run(scenario, out=tmp_path / "run")
+    assert (tmp_path / "run" / "report.html").stat().st_size < 2_500_000
+    for width in (1280, 390):
+        with open_page(tmp_path / "run" / "report.html", viewport={"width": width, "height": 900}) as opened:
+            page = opened.page
+            page.wait_for_function(OPEN_AND_DRAWN, arg="cell-0")
+            assert page.evaluate("document.documentElement.scrollWidth") == width
+            for plot in page.locator("#cell-0 figure .chart .nsewdrag").all():
+                assert plot.bounding_box()["height"] > 120, "the legend left room to draw in"
+            timeline = page.locator("#cell-0-timeline")
+            timeline.locator("select").select_option(label=tiers[7])
+            timeline.locator("[data-reading]", has_text=tiers[7]).wait_for()
+            assert opened.problems == []
+
+
 def summary_of(directory: Path) -> Any:
     return json.loads((directory / "summary.json").read_text(encoding="utf-8"))
 
 
-def every_figure_is_drawn(page: Any, section: str, policies: Any) -> None:
-    """Opens a section if it is closed; every policy has its line, every sampled request its point."""
+def every_figure_is_drawn(page: Any, section: str, policies: Any, unstable: int = 0) -> None:
+    """Opens a section if it is closed; every policy has its line, every sampled request its point.
+
+    `unstable`: policies that have no mean to be drawn.
+    """
     if page.locator(f"#{section}").get_attribute("open") is None:
         page.locator(f"#{section} summary").click()
     page.wait_for_function(OPEN_AND_DRAWN, arg=section)
@@ -123,7 +232,8 @@ def every_figure_is_drawn(page: Any, section: str, policies: Any) -> None:
         figure.pop("name"): figure
         for figure in page.locator(f"#{section} [data-figure]").evaluate_all(f"all => all.map({MARKS})")
     }
-    assert list(marks) == FIGURES
+    assert list(marks) in (FIGURES, QUEUEING_FIGURES)
+    assert marks["parts"]["bars"] == 3 * (len(policies) - unstable)
     assert marks["latency"]["lines"] == marks["share"]["lines"] == len(policies)
     estimate = 1 if {"naive", "cnmt"} & {*policies} else 0
     assert marks["rtt"]["lines"] == 1 + estimate
@@ -150,7 +260,10 @@ def table_is_that_of(page: Any, summary: Any) -> set[str]:
                 assert cell["outcome"] == change.get("verdict", "")
             else:
                 wanted, low, high = row[column], row.get(f"{column}_low"), row.get(f"{column}_high")
-                factor = FACTORS.get(column, 1_000)
+                factor = 1 if column.endswith("_load") else FACTORS.get(column, 1_000)
+            if row["unstable"] and column in STEADY:
+                assert (cell["value"], cell["text"]) == ("", "unstable" if column == "mean_latency_s" else "\u2013")
+                continue
             assert (cell["value"] == "") == (wanted is None)
             if wanted is None:
                 assert cell["text"] == "\u2013"
@@ -161,10 +274,10 @@ def table_is_that_of(page: Any, summary: Any) -> set[str]:
             if cell["interval"]:
                 for text, end in zip(cell["interval"].strip("[]").split(", "), (low, high), strict=True):
                     assert rounds_to(text, end * factor)
-            elif column.startswith("change_vs_") or column == "total_latency_s":
+            elif column.startswith("change_vs_") or (column == "total_latency_s" and not row["unstable"]):
                 assert low is None
     assert not changes, "every comparison has its place in the table"
-    assert shown >= 7 * len(lines)
+    assert shown >= 3 * len(lines)
     return {cell["column"] for cell in lines[0]["cells"]}
 
 

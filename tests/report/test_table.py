@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from simnmt.report.table import number, signed, significant, table, typeset
+from simnmt.report.table import table
+from simnmt.report.typography import number, signed, significant, typeset
 
+ROLES = {"edge": "gateway only", "cloud": "cloud only", "oracle": "knows the truth"}
 COLOURS = {"edge": 0, "cloud": 1, "oracle": 2, "naive": 3, "cnmt": 4}
 
 
@@ -72,7 +74,7 @@ def test_one_replication_has_no_interval() -> None:
 
 def test_the_papers_baselines_come_first_and_in_its_order() -> None:
     comparisons = [{**compared(1.0, 0.5, 1.5, "slower"), "baseline": name} for name in ("mine", "oracle", "cloud", "edge")]
-    assert table([one_row()], comparisons, COLOURS).baselines == [
+    assert table([one_row()], comparisons, COLOURS, ROLES).baselines == [
         ("edge", "gateway only"), ("cloud", "cloud only"), ("oracle", "oracle"), ("mine", "mine"),
     ]  # fmt: skip
 
@@ -89,11 +91,23 @@ def test_a_small_number_keeps_its_digits() -> None:
     assert shown == ["0", "13.52", "0.51", "0.002125", "\u22124.269\u202f\u00b7\u202f10\u207b\u2075", "18\u202f730", "0.0001"]
 
 
-def test_an_overloaded_device_turns_milliseconds_into_seconds_where_it_is_and_nowhere_else() -> None:
-    calm = one_row(mean_queue_s=0.0004, p99_latency_s=2.4804, gateway_load=0.4, cloud_load=0.0)
+def loads(gateway: float | None, cloud: float | None) -> dict[str, float | None]:
+    return {"gateway_busiest_load": gateway, "cloud_busiest_load": cloud}
+
+
+def unstable(load: float, of: int = 3, in_all: bool = True) -> dict[str, Any]:
+    text = f"gateway: load {load:.2f}" + ("" if in_all else f" in 1 of {of} replications")
+    return {
+        "unstable": text, "unstable_device": "gateway", "unstable_replications": of if in_all else 1, "replications": of,
+        "backlog_growth": load - 1,
+    }  # fmt: skip
+
+
+def test_long_queues_turn_milliseconds_into_seconds_where_they_are_and_nowhere_else() -> None:
+    calm = one_row(mean_queue_s=0.0004, p99_latency_s=2.4804, **loads(0.4, 0.0))
     flood = one_row(
         network="flood", total_latency_s=3.6e8, mean_latency_s=3584.26, p50_latency_s=0.0621, mean_queue_s=3583.9,
-        p99_latency_s=None, gateway_load=11.76, cloud_load=0.0,
+        p99_latency_s=None, **loads(0.99, 0.0),
     )  # fmt: skip
     shown = table([calm, flood], [], COLOURS)
     texts = {
@@ -110,12 +124,10 @@ def test_an_overloaded_device_turns_milliseconds_into_seconds_where_it_is_and_no
     assert shown.groups == [
         ("total time", 1), ("latency of a request", 5), ("requests, %", 2), ("load", 2),
     ]  # fmt: skip
-    loads = [figure.verdict for lines in shown.lines.values() for figure in lines[0].figures if figure.key == "gateway_load"]
-    assert loads == ["", "overloaded"]
 
 
 def test_load_is_not_shown_where_requests_come_back_to_back() -> None:
-    shown = table([one_row(gateway_load=None, cloud_load=None)], [], COLOURS)
+    shown = table([one_row(**loads(None, None))], [], COLOURS)
     assert not shown.loads
     assert shown.groups[0] == ("total time, s", 1)
 
@@ -123,3 +135,42 @@ def test_load_is_not_shown_where_requests_come_back_to_back() -> None:
 def test_a_huge_change_has_no_decimals() -> None:
     (change,) = table([one_row()], [compared(652677.4, 652000.1, 653000.9, "slower")], COLOURS).lines["w", "n"][0].changes
     assert (change.text, change.interval) == ("+652\u202f677", "[+652\u202f000, +653\u202f001]")
+
+
+def test_an_unstable_policy_shows_no_mean_but_how_fast_waits_grow() -> None:
+    """And its total, which is this run's, does not set the unit of those that have a steady state."""
+    calm = one_row(policy="cloud", p50_latency_s=0.19, **loads(0.1, 0.5), unstable=None)
+    flood = one_row(
+        total_latency_s=3.6e8, total_latency_s_low=-1e8, total_latency_s_high=8e8, mean_latency_s=3584.26, p50_latency_s=3500.0,
+        mean_queue_s=3584.0, **loads(1.3, 0.0), **unstable(1.3),
+    )  # fmt: skip
+    changes = [{**compared(-99.0, -99.5, -98.5, "faster"), "policy": "cloud", "baseline": "edge", "unstable": "baseline"}]
+    shown = table([calm, flood], changes, COLOURS)
+    assert shown.unstable
+    one, other = shown.lines["w", "n"]
+    figures = {figure.key: figure for figure in other.figures}
+    assert (figures["mean_latency_s"].value, figures["mean_latency_s"].text) == (None, "unstable")
+    assert figures["mean_latency_s"].remark == "waits grow by 0.30\u202fs each second"
+    assert [figures[key].text for key in ("p50_latency_s", "p95_latency_s", "mean_queue_s")] == ["\u2013"] * 3
+    total = figures["total_latency_s"]
+    assert (total.text, total.remark, total.interval) == ("360\u202f000\u202f000", "this run", "")
+    assert (figures["gateway_busiest_load"].verdict, figures["cloud_busiest_load"].verdict) == ("overloaded", "")
+    assert (one.bar_percent, other.bar_percent) == (100.0, 0.0)
+    assert {figure.key: figure.text for figure in one.figures}["mean_latency_s"] == "200"
+    assert (one.changes[0].remark, other.changes[0].remark) == ("this run", "")
+
+
+def test_a_load_that_is_too_much_in_some_replications_alone_says_in_how_many() -> None:
+    shown = table([one_row(**loads(0.9, 0.1), **unstable(1.05, of=5, in_all=False))], [], COLOURS)
+    (line,) = shown.lines["w", "n"]
+    figures = {figure.key: figure for figure in line.figures}
+    assert (figures["gateway_busiest_load"].text, figures["gateway_busiest_load"].verdict) == ("0.90", "overloaded in 1 of 5")
+
+
+def test_of_many_devices_the_busiest_is_shown() -> None:
+    many = {f"tier_{number}_busiest_load": number / 10 for number in range(9)}
+    shown = table([one_row(**many), one_row(policy="cloud", **dict.fromkeys(many))], [], COLOURS)
+    assert [column.head for column in shown.columns][-1] == "busiest"
+    busy, idle = (line.figures[-1] for line in shown.lines["w", "n"])
+    assert (busy.value, busy.text, busy.remark) == (0.8, "0.80", "tier_8")
+    assert (idle.value, idle.text) == (None, "\u2013")

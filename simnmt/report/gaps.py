@@ -1,0 +1,38 @@
+"""The table of the gap analysis as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from simnmt.report.typography import DASH, is_number, number, signed
+from simnmt.results.summary import Row
+
+
+def gap_lines(gaps: Sequence[Row]) -> list[dict[str, str]]:
+    """One line per source of loss: total, change with its interval, share of the gap."""
+    return [
+        {
+            "policy": row["policy"],
+            "removed": row["removed"],
+            "total": number(row["total_latency_s"], 1),
+            "change": signed(row["change_percent"]),
+            "interval": _interval(row),
+            "outcome": _outcome(row),
+            "share": number(row["share_of_gap_percent"], 0) if is_number(row["share_of_gap_percent"]) else DASH,
+        }
+        for row in gaps
+    ]
+
+
+def _interval(row: Row) -> str:
+    low, high = row["low_percent"], row["high_percent"]
+    if not is_number(low) or not is_number(high) or row["removed"] == "nothing":
+        return ""
+    return f"[{signed(low)}, {signed(high)}]"
+
+
+def _outcome(row: Row) -> str:
+    low, high = row["low_percent"], row["high_percent"]
+    if not is_number(low) or not is_number(high):
+        return "one replication"
+    return "faster" if high < 0.0 else "slower" if low > 0.0 else "not distinguishable"

@@ -1,0 +1,150 @@
+"""The plane of source and target length: where each device is believed fastest, who sent what where, and what went wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simnmt.report import thinning
+from simnmt.results import Cell
+
+PLANE_REQUESTS = 1_500
+REGION_CELLS = 60
+"""Of the map of regions, each way."""
+
+Log = Mapping[str, NDArray[Any]]
+
+
+def plane(cell: Cell) -> dict[str, Any]:
+    """The same sampled requests under every policy, who is believed faster where, and each policy's assumed lengths.
+
+    Between two devices the border is where the believed planes make both equally fast at the mean RTT of the trace; the band is
+    the same between the 10th and the 90th percentile of RTT. With more devices each point of the plane has the device that is
+    believed fastest at the mean transfer times: a map over the axes near and all. A policy that predicts lengths chooses by
+    where its own curve lies.
+    """
+    first = next(iter(cell.logs.values()))
+    all_src_len = first["src_len"]
+    requests = all_src_len.size
+    sampled = np.unique(np.linspace(0, max(requests - 1, 0), min(PLANE_REQUESTS, requests)).astype(np.int64))
+    src_len: thinning.Column = all_src_len[sampled]
+    tgt_len: thinning.Column = first["tgt_len"][sampled]
+    src_end, tgt_end = _axis_end(src_len.max(initial=1)), _axis_end(tgt_len.max(initial=1))
+    near = [_axis_end(1.2 * np.quantile(lengths, 0.99, method="lower")) if requests else 1.0 for lengths in (src_len, tgt_len)]
+    near = [min(near[0], src_end), min(near[1], tgt_end)]
+    mean_s = float(cell.series.mean_s)
+    two = len(cell.planes) == 2
+    low_s, high_s = np.quantile(cell.series.rtt_s, [0.1, 0.9]).tolist() if two else (mean_s, mean_s)
+    return {
+        "src_len": src_len.tolist(),
+        "tgt_len": tgt_len.tolist(),
+        "src_end": src_end,
+        "tgt_end": tgt_end,
+        "near": near,
+        "targets": [codes(log["target"][sampled]) for log in cell.logs.values()],
+        "regions": None if two else _regions(cell, {"near": (near[0], near[1]), "all": (src_end, tgt_end)}),
+        "border": _border(cell, mean_s, src_end, tgt_end) if two else None,
+        "border_low": _border(cell, low_s, src_end, tgt_end) if two else None,
+        "border_high": _border(cell, high_s, src_end, tgt_end) if two else None,
+        "mean_ms": round(mean_s * 1e3, 3),
+        "low_ms": round(low_s * 1e3, 3),
+        "high_ms": round(high_s * 1e3, 3),
+        "assumed": [_assumed(cell, log, all_src_len) for log in cell.logs.values()],
+    }
+
+
+def misrouted(cell: Cell) -> list[dict[str, Any]] | None:
+    """What each policy misrouted: a sample, and how much there was in all; None where the truth is not known."""
+    if not cell.misroutes:
+        return None
+    return [
+        {
+            "count": found.count,
+            "lost_s": thinning.numbers(np.array([found.lost_s]))[0],
+            "src_len": found.src_len.tolist(),
+            "tgt_len": found.tgt_len.tolist(),
+            "lost_ms": thinning.numbers(found.request_lost_s * 1e3, 3),
+            "targets": codes(found.target),
+            "best": codes(found.best_target),
+        }
+        for found in (cell.misroutes[policy] for policy in cell.logs)
+    ]
+
+
+def codes(targets: NDArray[Any]) -> str:
+    """A character per request: that of code 48 for target 0, which is `0`, and so on."""
+    return (targets.astype(np.uint8) + 48).tobytes().decode("latin-1")
+
+
+def _axis_end(length: float) -> float:
+    return float(np.ceil(1.04 * length + 0.5))
+
+
+def _transfers_s(cell: Cell) -> Sequence[float] | None:
+    """The mean way to each device beyond that to the first; None where it is not known."""
+    if len(cell.planes) == 2:
+        return 0.0, float(cell.series.mean_s)
+    return [transfer.mean_s - cell.transfers[0].mean_s for transfer in cell.transfers] or None
+
+
+def _believed_s(cell: Cell, src: Any, tgt: Any) -> NDArray[np.float64] | None:
+    """Seconds that each device is believed to take at the mean transfer times; shape (devices, ...)."""
+    transfers_s = _transfers_s(cell)
+    if transfers_s is None:
+        return None
+    return np.stack([a * src + b * tgt + c + way_s for (a, b, c), way_s in zip(cell.planes, transfers_s, strict=True)])
+
+
+def _regions(cell: Cell, ends: Mapping[str, tuple[float, float]]) -> dict[str, Any] | None:
+    """Per pair of axes, the device believed fastest in the middle of each of `REGION_CELLS` squared cells, row by row."""
+    found: dict[str, Any] = {"cells": REGION_CELLS}
+    for name, (src_end, tgt_end) in ends.items():
+        middle = (np.arange(REGION_CELLS) + 0.5) / REGION_CELLS
+        seconds = _believed_s(cell, middle[None, :] * src_end, middle[:, None] * tgt_end)
+        if seconds is None:
+            return None
+        found[name] = codes(seconds.argmin(0).ravel())
+    return found
+
+
+def _border(cell: Cell, transfer_s: float, src_end: float, tgt_end: float) -> dict[str, list[float | None]] | None:
+    """Two points of the line where both devices are believed equally fast; None where no line divides the plane."""
+    gateway, cloud = cell.planes
+    per_src, per_tgt, fixed = (a - b for a, b in zip(gateway, cloud, strict=True))
+    rest = transfer_s - fixed
+    if abs(per_tgt) * tgt_end > 1e-6 * abs(per_src) * src_end:
+        src = np.array([0.0, src_end])
+        return {"src": thinning.numbers(src), "tgt": thinning.numbers((rest - per_src * src) / per_tgt)}
+    if per_src != 0:
+        return {"src": thinning.numbers(np.full(2, rest / per_src)), "tgt": [0.0, tgt_end]}
+    return None
+
+
+def _assumed(cell: Cell, log: Log, src_len: NDArray[Any]) -> dict[str, Any] | None:
+    """The target length a policy assumed for each source length, and the source lengths at which its choice turns."""
+    predicted = log["tgt_len_predicted"]
+    known = np.isfinite(predicted)
+    if not known.any():
+        return None
+    # One entry per source length; the policy assumes the same for all requests of a length.
+    by_length = np.full(int(src_len.max()) + 1, np.nan)
+    by_length[src_len[known]] = predicted[known]
+    src = np.flatnonzero(np.isfinite(by_length))
+    tgt = by_length[src]
+    return {"src": src.tolist(), "tgt": thinning.numbers(tgt, 4), "turns_at": _turns(cell, src, tgt)}
+
+
+def _turns(cell: Cell, src: NDArray[Any], tgt: NDArray[Any]) -> list[float | None]:
+    """Source lengths at which another device becomes the fastest along a curve of assumed target lengths."""
+    seconds = _believed_s(cell, src, tgt)
+    if seconds is None:
+        return []
+    best = seconds.argmin(0)
+    turn = np.flatnonzero(best[1:] != best[:-1])
+    before, after = best[turn], best[turn + 1]
+    ahead_s = seconds[after, turn] - seconds[before, turn]
+    behind_s = seconds[before, turn + 1] - seconds[after, turn + 1]
+    return thinning.numbers(src[turn] + (src[turn + 1] - src[turn]) * ahead_s / (ahead_s + behind_s), 4)

@@ -1,0 +1,50 @@
+"""Numbers and words as the page sets them."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TypeGuard
+
+MINUS, THIN, DASH = "\u2212", "\u202f", "\u2013"
+_RAISED = str.maketrans("-0123456789", "\u207b\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079")
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether there is a finite number to show."""
+    return isinstance(value, (int, float)) and math.isfinite(value)
+
+
+def number(value: float, decimals: int) -> str:
+    """Fixed decimals, thousands set apart, a true minus sign; never a negative zero."""
+    text = f"{value:,.{decimals}f}".replace(",", THIN)
+    return MINUS + text[1:] if text.startswith("-") and text.strip("-0." + THIN) else text.lstrip("-")
+
+
+def signed(value: float, decimals: int = 2) -> str:
+    """Like `number`, with a plus sign where it is positive."""
+    text = number(value, decimals)
+    return text if text.startswith(MINUS) or not text.strip("0." + THIN) else f"+{text}"
+
+
+def significant(value: float, digits: int = 4) -> str:
+    """So many significant digits and no zeros behind them; a power of ten where a value is tiny."""
+    value = float(f"{value:.{digits - 1}e}")
+    if value == 0:
+        return "0"
+    exponent = math.floor(math.log10(abs(value)))
+    if exponent < -4:
+        return f"{significant(value / 10.0**exponent, digits)}\u202f\u00b7\u202f10{str(exponent).translate(_RAISED)}"
+    text = number(value, max(digits - 1 - exponent, 0))
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def typeset(text: str) -> str:
+    """The same text with the numbers in it set as all others here: thousands by thin spaces, true minus signs, dashes.
+
+    >>> typeset("1,873 of 18,730, moved by -24.5 ms")
+    '1\u202f873 of 18\u202f730, moved by \u221224.5 ms'
+    """
+    if text == "-":
+        return DASH
+    return re.sub(r"(?<![^\s(\[])-(?=\.?\d)|(?<=\d )-(?= \d)", MINUS, re.sub(r"(?<=\d),(?=\d{3}(?!\d))", THIN, text))
