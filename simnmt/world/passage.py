@@ -225,14 +225,15 @@ class Passages:
         """
         execution = self._places.execution(target)
         entry_s = now_s + row[self._places.uplink(target)]
+        on_reaching = self._on_reaching[target - 1]
         ahead = sorted(
-            (entry[0], entry[2], entry[3].row)
-            for entry in self._clock.heap
-            if entry[1] == REACHES_SERVER
-            and (entry[0], entry[2]) < (entry_s, request)
-            and entry[3].callbacks is self._on_reaching[target - 1]
+            [
+                (at_s, earlier, event.row)
+                for at_s, _, earlier, event in self._clock.heap
+                if event.callbacks is on_reaching and (at_s, earlier) < (entry_s, request)
+            ]
         )
-        entries = ((at_s, its_row[execution], earlier, its_row[1]) for at_s, earlier, its_row in ahead)
+        entries = [(at_s, its_row[execution], earlier, its_row[1]) for at_s, earlier, its_row in ahead]
         return wait_s(pool, (entry_s, row[execution], request, row[1]), entries)
 
 

@@ -7,7 +7,7 @@ request's start is known as soon as it has entered (`fifo.py`).
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from heapq import heapreplace
 from typing import Protocol
 
@@ -40,6 +40,24 @@ def wait_s(pool: Pool, entry: Entry, ahead: Iterable[Entry]) -> float:
     return trial.enter(*entry)[0] - entry[0]
 
 
+class CopiedOnUse(Sequence[FifoServer]):
+    """Servers in the same state as others, of which only those are copied that are looked at: a guess looks at a few."""
+
+    __slots__ = ("_copies", "_originals")
+
+    def __init__(self, originals: Sequence[FifoServer]) -> None:
+        self._originals, self._copies = originals, dict[int, FifoServer]()
+
+    def __len__(self) -> int:
+        return len(self._originals)
+
+    def __getitem__(self, server: int) -> FifoServer:  # type: ignore[override]
+        copy = self._copies.get(server)
+        if copy is None:
+            copy = self._copies[server] = self._originals[server].copy()
+        return copy
+
+
 class OneServer:
     """A tier of one server."""
 
@@ -65,7 +83,7 @@ class Attached:
     __slots__ = ("_servers",)
 
     def __init__(self, servers: int, workers: int = 1) -> None:
-        self._servers = [FifoServer(workers) for _ in range(servers)]
+        self._servers: Sequence[FifoServer] = [FifoServer(workers) for _ in range(servers)]
 
     def enter(self, entry_s: float, service_s: float, request: int, node: int) -> tuple[float, int]:
         """The node's server, however long its queue."""
@@ -75,7 +93,7 @@ class Attached:
     def copy(self) -> Attached:
         """The same state."""
         other = Attached(0)
-        other._servers = [server.copy() for server in self._servers]
+        other._servers = CopiedOnUse(self._servers)
         return other
 
 
@@ -85,7 +103,7 @@ class RoundRobin:
     __slots__ = ("_next", "_servers")
 
     def __init__(self, servers: int, workers: int = 1) -> None:
-        self._servers = [FifoServer(workers) for _ in range(servers)]
+        self._servers: Sequence[FifoServer] = [FifoServer(workers) for _ in range(servers)]
         self._next = 0
 
     def enter(self, entry_s: float, service_s: float, request: int, node: int) -> tuple[float, int]:
@@ -97,7 +115,7 @@ class RoundRobin:
     def copy(self) -> RoundRobin:
         """The same state, the turn included."""
         other = RoundRobin(0)
-        other._servers, other._next = [server.copy() for server in self._servers], self._next
+        other._servers, other._next = CopiedOnUse(self._servers), self._next
         return other
 
 
@@ -138,7 +156,7 @@ class DrawnChoices:
 
     def __init__(self, choices: NDArray[np.integer], servers: int, workers: int = 1) -> None:
         self._first, *self._others = (array("h", column.astype(np.int16).tobytes()) for column in choices.T)
-        self._servers = [FifoServer(workers) for _ in range(servers)]
+        self._servers: Sequence[FifoServer] = [FifoServer(workers) for _ in range(servers)]
 
     def enter(self, entry_s: float, service_s: float, request: int, node: int) -> tuple[float, int]:
         """Where it starts sooner; the one drawn first if it does not matter."""
@@ -158,5 +176,5 @@ class DrawnChoices:
         """The same state and the same choices."""
         other = DrawnChoices(np.empty((0, 1), np.int16), 0)
         other._first, other._others = self._first, self._others
-        other._servers = [server.copy() for server in self._servers]
+        other._servers = CopiedOnUse(self._servers)
         return other
