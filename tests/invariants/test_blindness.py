@@ -56,7 +56,7 @@ def runs(discipline: str, make_tiers: MakeScenario, monkeypatch: pytest.MonkeyPa
     """Three tiers under all policies, as the product runs them; once for each discipline."""
     if discipline not in KEPT:
         spread = "own" if discipline == "back to back" else None  # a probe needs a moment
-        scenario = make_tiers(arrivals=DISCIPLINES[discipline], requests=1_500, policies=POLICIES)
+        scenario = make_tiers(arrivals=DISCIPLINES[discipline], requests=1_000, policies=POLICIES)
         scenario["networks"]["cp1"] |= {"clock": spread} if spread else {}
         found, _ = watched(monkeypatch, unit_of(plan_of(scenario)))
         KEPT[discipline] = dict(zip(POLICIES, found, strict=True))

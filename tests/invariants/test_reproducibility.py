@@ -49,7 +49,8 @@ def test_so_they_do_in_tiers_with_balancers_own_links_clients_and_a_gap_analysis
             "open": of({"kind": "poisson", "rate_rps": 40.0}),
             "closed": of({"kind": "clients", "clients": 20, "think_time": {"mean_s": 0.5}}, end_nodes=7),
         },
-        requests=400,
+        requests=150,
+        replications=1,
         gap_analysis=True,
         policies={
             "edge": {},

@@ -26,7 +26,7 @@ from tests.world.theory import (
     runs,
 )
 
-REQUESTS = 12_000
+REQUESTS = 9_000
 
 
 def drawn(requests: int, servers: int, choices: int, replication: int) -> Pool:
@@ -59,19 +59,19 @@ def under_load() -> dict[str, list[float]]:
 
 
 def test_a_random_server_is_m_m_1(under_load: dict[str, list[float]]) -> None:
-    assert_mean(under_load["random"], m_g_1_wait(0.8, 1.0), within=0.15)
+    assert_mean(under_load["random"], m_g_1_wait(0.8, 1.0), within=0.2)
 
 
 def test_so_is_the_end_nodes_own(under_load: dict[str, list[float]]) -> None:
-    assert_mean(under_load["attached"], m_g_1_wait(0.8, 1.0), within=0.15)
+    assert_mean(under_load["attached"], m_g_1_wait(0.8, 1.0), within=0.2)
 
 
 def test_taking_turns_is_erlang_arrivals_at_each_server(under_load: dict[str, list[float]]) -> None:
-    assert_mean(under_load["round robin"], erlang_m_1_wait(4, 0.8), within=0.15)
+    assert_mean(under_load["round robin"], erlang_m_1_wait(4, 0.8), within=0.2)
 
 
 def test_least_work_is_m_m_c(under_load: dict[str, list[float]]) -> None:
-    assert_mean(under_load["least work"], m_m_c_wait(4, 0.8), within=0.15)
+    assert_mean(under_load["least work"], m_m_c_wait(4, 0.8), within=0.2)
 
 
 def assert_order(*from_worst_to_best: list[float]) -> None:
@@ -106,9 +106,9 @@ def test_with_services_all_alike_turns_are_as_good_as_least_work() -> None:
 def test_many_gateways_each_are_a_queue_of_their_own() -> None:
     """End nodes are dealt to them, so each has its share of the arrivals, and M/M/1 before it."""
     found = runs(REQUESTS, 0.7, exponential, GATEWAY, lambda _: OneServer(), workers=6, nodes=60, deciders=6)
-    assert_mean(mean_waits(found), m_g_1_wait(0.7, 1.0), within=0.15)
+    assert_mean(mean_waits(found), m_g_1_wait(0.7, 1.0), within=0.2)
 
 
 def test_many_gateways_of_many_workers_are_m_m_c_each() -> None:
     found = runs(REQUESTS, 0.7, exponential, GATEWAY, lambda _: OneServer(), workers=6, nodes=60, deciders=2)
-    assert_mean(mean_waits(found), m_m_c_wait(3, 0.7), within=0.15)
+    assert_mean(mean_waits(found), m_m_c_wait(3, 0.7), within=0.2)

@@ -16,7 +16,7 @@ from simnmt.world.simulate import DecideFor, Trail, simulate
 from tests.world.theory import REPLICATIONS, Column, Draw, assert_mean, constant, exponential, lognormal, machine_repair
 from tests.worlds import believing, everything_to, latency_s
 
-REQUESTS = 6_000
+REQUESTS = 4_000
 
 
 def still_links(access_s: float, way_s: float, tiers: int) -> Route:
@@ -58,23 +58,23 @@ def test_clients_wait_as_machines_for_their_repair_whatever_the_law_of_their_thi
     """M/M/c//k; only the mean think time counts."""
     throughputs, responses = repairs(clients, 8.0, think_s, target=0, workers=workers)
     throughput, response = machine_repair(clients, 8.0, workers)
-    assert_mean(throughputs, throughput, within=0.05)
-    assert_mean(responses, response, within=0.12)
+    assert_mean(throughputs, throughput, within=0.06)
+    assert_mean(responses, response, within=0.15)
 
 
 def test_time_on_the_way_counts_as_thinking() -> None:
     """To the gateway and back, to the cloud and back: 4 s on links, 4 s of thought."""
     throughputs, responses = repairs(12, 4.0, exponential, target=1, workers=2, link_s=4.0)
     throughput, response = machine_repair(12, 8.0, 2)
-    assert_mean(throughputs, throughput, within=0.05)
-    assert_mean(responses, response, within=0.12)
+    assert_mean(throughputs, throughput, within=0.06)
+    assert_mean(responses, response, within=0.15)
 
 
 def test_a_client_alone_waits_for_nobody() -> None:
     _, responses = repairs(1, 0.5, exponential, target=1, workers=1)
     (_, response) = machine_repair(1, 0.5)
     assert response == 1.0
-    assert_mean(responses, 1.0, within=0.05)
+    assert_mean(responses, 1.0, within=0.06)
 
 
 CHOICES = np.random.default_rng(2).permuted(np.tile(np.arange(3), (REQUESTS, 1)), axis=1)[:, :2]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simnmt.world.pools import Attached, DrawnChoices, Entry, LeastWork, OneServer, Pool, RoundRobin, wait_s
@@ -34,6 +34,7 @@ def entries(rows: list[tuple[float, float, int]]) -> list[Entry]:
 
 
 @pytest.mark.parametrize("pool", POOLS)
+@settings(max_examples=40)
 @given(workers=st.integers(1, 3), rows=ENTRIES, known=st.integers(0, 40))
 def test_a_wait_foretold_is_the_wait_met_and_foretelling_changes_nothing(
     pool: str, workers: int, rows: list[tuple[float, float, int]], known: int
@@ -50,6 +51,7 @@ def test_a_wait_foretold_is_the_wait_met_and_foretelling_changes_nothing(
 
 
 @pytest.mark.parametrize("pool", POOLS)
+@settings(max_examples=40)
 @given(workers=st.integers(1, 3), rows=ENTRIES)
 def test_what_is_tried_on_a_copy_leaves_the_pool_as_it_was(
     pool: str, workers: int, rows: list[tuple[float, float, int]]
@@ -62,6 +64,7 @@ def test_what_is_tried_on_a_copy_leaves_the_pool_as_it_was(
 
 
 @pytest.mark.parametrize("pool", POOLS)
+@settings(max_examples=40)
 @given(workers=st.integers(1, 3), rows=ENTRIES)
 def test_every_server_is_first_in_first_out_and_never_runs_more_than_its_workers(
     pool: str, workers: int, rows: list[tuple[float, float, int]]

@@ -16,7 +16,7 @@ from simnmt.world.simulate import Trail, simulate
 from tests.worlds import believing, everything_to
 
 CONFIDENCE = 0.999
-REPLICATIONS = 20
+REPLICATIONS = 16
 WARM_UP = 0.1
 """Share of each run that is left out of a mean: the queue begins empty."""
 
