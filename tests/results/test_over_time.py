@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import simnmt
 from simnmt.results import over_time as module
 from simnmt.results.over_time import edges, over_time, presence_s
 from simnmt.results.summary import Device
@@ -108,3 +109,31 @@ def test_an_overloaded_run_keeps_sharp_spans_while_requests_come() -> None:
 def test_presence_is_the_overlap_with_any_spans(intervals: list[list[float]], at: list[float]) -> None:
     begin_s, end_s = np.array(intervals).T
     np.testing.assert_allclose(presence_s(begin_s, end_s, np.array(at)), overlap_s(begin_s, end_s, np.array(at)), atol=1e-9)
+
+
+OPEN = {"kind": "poisson", "rate_rps": 8.0}
+CLOSED = {"kind": "clients", "clients": 9, "think_time": {"constant_s": 0.1}}
+
+
+@pytest.mark.parametrize("arrivals", [OPEN, CLOSED], ids=["open", "closed"])
+def test_in_a_real_run_no_worker_does_two_things_at_once(make_scenario: Callable[..., Any], arrivals: dict[str, Any]) -> None:
+    """Were a request taken to start at another moment than it does, busy workers would seem to do more than they can."""
+    scenario = make_scenario(
+        requests=1_000, replications=1, policies={"edge": {}, "cloud": {}, "cnmt": {}},
+        networks={"n": {"rtt": {"constant_ms": 30}, "hops": {"gateway": {"rtt": {"constant_ms": 9}}}}},
+        workloads={"w": {"lengths": "@de-en-news", "arrivals": arrivals, "end_nodes": 9}},
+    )  # fmt: skip
+    scenario["devices"]["gateway"]["count"] = 2
+    result = simnmt.run(scenario)
+    (cell,) = result.cells
+    for (policy, log), row in zip(cell.logs.items(), result.rows, strict=True):
+        found = over_time(log, cell.devices, 400)
+        assert found.busy_share.max() <= 1.0 + 1e-4, "the payload makes the way there and the way back differ by microseconds"
+        length_s = np.diff(found.edges_s)
+        for number, device in enumerate(cell.devices):
+            waited_s = (found.waiting[number] * length_s).sum()
+            assert waited_s == pytest.approx(log["t_queue_s"][log["target"] == number].sum(), abs=1e-6)
+            work_s = (found.busy_share[number] * length_s).sum() * device.servers * device.workers
+            assert work_s == pytest.approx(log["t_exe_s"][log["target"] == number].sum())
+        assert row["policy"] == policy
+        assert found.edges_s[-1] == pytest.approx(row["makespan_s"])
