@@ -54,7 +54,8 @@ def changes(values: Column) -> NDArray[np.int64]:
     if values.size == 0:
         return np.empty(0, dtype=np.int64)
     moved = np.flatnonzero(values[1:] != values[:-1]) + 1
-    return np.unique(np.concatenate([[0], moved, [values.size - 1]]).astype(np.int64))
+    last = [] if values.size == 1 or (moved.size and moved[-1] == values.size - 1) else [values.size - 1]
+    return np.concatenate([[0], moved, last]).astype(np.int64)
 
 
 def numbers(values: Column, digits: int = 5) -> list[float | None]:

@@ -26,9 +26,9 @@ def gap_sentences(gaps: Sequence[Row], rows: Sequence[Row] = ()) -> list[str]:
     at_best = next(row for row in gaps if row["removed"] == "everything")
     sources = [row for row in gaps if row["removed"] not in ("nothing", "everything")]
     policy = at_best["policy"]
-    said = [f"Told {TRUTHS['everything']}, {policy} would be {_effect(at_best)}: that is the whole gap."]
-    if not at_best["change_percent"] < 0.0:
-        said = [f"Told {TRUTHS['everything']}, {policy} would be {_effect(at_best)}: its beliefs leave no gap to be explained."]
+    whole = {"faster": "that is the whole gap", "unclear": "there is no gap that could be told from chance"}
+    outcome = whole.get(_outcome(at_best), "its beliefs leave no gap to be explained")
+    said = [f"Told {TRUTHS['everything']}, {policy} would be {_effect(at_best)}: {outcome}."]
     said += [
         f"Told {TRUTHS.get(row['removed'], row['removed'])} alone, it would be {_effect(row)}{_share(row, at_best)}."
         for row in sources

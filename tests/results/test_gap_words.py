@@ -51,8 +51,17 @@ def test_shares_of_sources_that_overlap_are_not_to_be_added_up() -> None:
 
 def test_without_a_gap_there_are_no_shares() -> None:
     said = gap_sentences(gaps(length_regression=(0.0, 0.0, 0.0), everything=(0.0, 0.0, 0.0)))
-    assert said[0].endswith("(+0.00 % [+0.00, +0.00]): its beliefs leave no gap to be explained.")
+    assert said[0].endswith("(+0.00 % [+0.00, +0.00]): there is no gap that could be told from chance.")
     assert "of the gap" not in said[1]
+    worse = gap_sentences(gaps(length_regression=(1.0, 0.5, 1.5), everything=(2.0, 1.0, 3.0)))
+    assert worse[0].endswith("cnmt would be 2.00 % slower [1.00, 3.00]: its beliefs leave no gap to be explained.")
+
+
+def test_changes_of_a_policy_without_a_steady_state_are_said_to_be_of_this_run() -> None:
+    rows = [{"policy": "cnmt", "unstable": "gateway: load 2.38"}, {"policy": "edge", "unstable": None}]
+    said = gap_sentences(gaps(unseen_queues=(-99.0, -99.5, -98.5), everything=(-99.0, -99.5, -98.5)), rows)
+    assert said[-1].startswith("As it is, cnmt is unstable (gateway: load 2.38): these changes are this run's")
+    assert not any("unstable" in sentence for sentence in gap_sentences(gaps(everything=(-1.0, -2.0, -0.5)), rows[1:]))
 
 
 def test_one_replication_has_no_interval() -> None:
