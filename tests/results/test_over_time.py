@@ -128,7 +128,7 @@ def test_in_a_real_run_no_worker_does_two_things_at_once(make_scenario: Callable
     (cell,) = result.cells
     for (policy, log), row in zip(cell.logs.items(), result.rows, strict=True):
         found = over_time(log, cell.devices, 400)
-        assert found.busy_share.max() <= 1.0 + 1e-4, "the payload makes the way there and the way back differ by microseconds"
+        assert found.busy_share.max() <= 1.0 + 1e-3, "the payload makes the way there and the way back differ by microseconds"
         length_s = np.diff(found.edges_s)
         for number, device in enumerate(cell.devices):
             waited_s = (found.waiting[number] * length_s).sum()
