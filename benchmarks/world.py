@@ -15,44 +15,81 @@ import tempfile
 import time
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks import ciw_model, idiomatic
-from benchmarks.inputs import WorldInputs, cnmt_inputs
+from benchmarks.inputs import EndNodes, WorldInputs, cnmt_inputs, end_nodes, two_choices
 from simnmt.policies import Decide, TransferEstimate, least_total
-from simnmt.world.pools import OneServer
-from simnmt.world.requests import Requests
+from simnmt.world.pools import DrawnChoices, LeastWork, OneServer, Pool, RoundRobin
+from simnmt.world.requests import Block, Requests
 from simnmt.world.simulate import Beliefs, Trail, simulate
 
 LOAD, OVERLOAD = 0.6, 1.9
 SIZES = (10_000, 100_000, 1_000_000)
 """Requests of the small world, of the common one that all models run, and of the large one; figures are named after these."""
+NODES, SERVERS = 1_000, 16
+"""End nodes, and servers in the cloud, of the wider worlds."""
 BARS = {
     "vs_idiomatic": (">=", 5.0),
     "vs_ciw": (">=", 20.0),
     "scale_1m_over_10k": ("<=", 1.15),
     "overload_100k_over_10k": ("<=", 1.1),
+    "nodes_1000_over_1": ("<=", 1.1),
+    "servers_16_over_1": ("<=", 1.25),
     "identical_to_ciw": ("==", True),
     "table1_over_idiomatic_process": ("<=", 12.0),
 }
 """What the project asks of the figures; a figure that misses its bar is printed as it is."""
 
 
-def run_world(inputs: WorldInputs) -> Trail:
-    """simnmt's own world on the common inputs, with C-NMT's rule."""
+def run_world(
+    inputs: WorldInputs, asking: EndNodes | None = None, deciders: int = 1, pool: Callable[[], Pool] = OneServer
+) -> Trail:
+    """simnmt's own world on the common inputs, with C-NMT's rule; entries of the trail in the order of the decisions.
+
+    `asking`: end nodes with links of their own to the one decider; with several, each decides for its share of the end nodes,
+    without a link. `pool`: the cloud's servers, idle.
+    """
     numbers = np.arange(inputs.requests)
     columns = (inputs.gateway_s, inputs.cloud_s), (inputs.uplink_s,), (inputs.downlink_s,)
-    requests = Requests(numbers, *columns, inputs.arrival_s)
+    requests = Requests(numbers, *columns, inputs.arrival_s, None if asking is None else asking.node)
+    if asking is not None and deciders == 1:
+        decided_s = inputs.arrival_s + asking.access_s
+        requests = requests.in_order(np.argsort(decided_s, kind="stable"), decided_s)
 
-    def decide_for(block: Requests) -> Decide:
-        part = slice(int(block.src_len[0]), int(block.src_len[-1]) + 1)
-        return least_total([inputs.local_predicted_s[part], inputs.remote_predicted_s[part]])
+    def decide_for(block: Block) -> Decide:
+        return least_total([inputs.local_predicted_s[block.src_len], inputs.remote_predicted_s[block.src_len]])
 
     beliefs = Beliefs(lambda decider, target: TransferEstimate(inputs.initial_transfer_s))
-    return simulate(requests, decide_for, beliefs, [OneServer()])
+    return simulate(requests, decide_for, beliefs, [pool()], deciders=deciders)
+
+
+def wider_worlds(inputs: WorldInputs) -> dict[str, Callable[[], Trail]]:
+    """The same requests in a world with more boxes, by the figure that is their cost over that of the plain world.
+
+    1,000 end nodes with links of their own to the gateway; the same deciding themselves, with a device each; and 16 servers
+    behind a balancer, 16 gateways before them, asked 16 times as often, so that each box is as busy as in the plain world.
+    """
+    many, sixteen = end_nodes(inputs.requests, NODES), end_nodes(inputs.requests, SERVERS)
+    busy = replace(inputs, arrival_s=inputs.arrival_s / SERVERS)
+    choices = two_choices(inputs.requests, SERVERS)
+    balancers: dict[str, Callable[[], Pool]] = {
+        "round_robin": lambda: RoundRobin(SERVERS),
+        "least_work": lambda: LeastWork(SERVERS),
+        "two_choices": lambda: DrawnChoices(choices, SERVERS),
+    }
+    return {
+        "nodes_1000_over_1": lambda: run_world(inputs, many),
+        "deciders_1000_over_1": lambda: run_world(inputs, many, deciders=NODES),
+        **{
+            f"servers_16_{name}_over_1": (lambda pool=pool: run_world(busy, sixteen, deciders=SERVERS, pool=pool))
+            for name, pool in balancers.items()
+        },
+    }
 
 
 def completion_s(inputs: WorldInputs, trail: Trail) -> np.ndarray:
@@ -80,6 +117,8 @@ def measure(rounds: int, whole_processes: bool, ciw: bool = True, sizes: tuple[i
     over = {(n, OVERLOAD): cnmt_inputs(n, OVERLOAD) for n in (small, middle)}
     contestants: dict[Any, Callable[[], Any]] = {key: (lambda x=inputs: run_world(x)) for key, inputs in (world | over).items()}
     common = world[middle, LOAD]
+    wider = wider_worlds(common)
+    contestants |= wider
     contestants["idiomatic"] = lambda: idiomatic.simulate(common)
     if ciw:
         contestants["ciw"] = lambda: ciw_model.simulate(common)
@@ -95,6 +134,8 @@ def measure(rounds: int, whole_processes: bool, ciw: bool = True, sizes: tuple[i
         "vs_ciw": least["ciw"] / ours if ciw else None,
         "scale_1m_over_10k": least[large, LOAD] / large / (least[small, LOAD] / small),
         "overload_100k_over_10k": least[middle, OVERLOAD] / middle / (least[small, OVERLOAD] / small),
+        **{name: least[name] / ours for name in wider},
+        "servers_16_over_1": max(least[name] / ours for name in wider if name.startswith("servers_16_")),
         "bytes_per_request": bytes_per_request(common),
         "identical_to_ciw": None,
         "largest_difference_to_ciw_s": None,

@@ -9,13 +9,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from benchmarks import world
+from benchmarks.inputs import cnmt_inputs, end_nodes
+from simnmt.world.simulate import Trail
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 SIZES = (100, 500, 1_000)
-RATIOS = ("vs_idiomatic", "vs_ciw", "scale_1m_over_10k", "overload_100k_over_10k")
+BALANCED = ("servers_16_round_robin_over_1", "servers_16_least_work_over_1", "servers_16_two_choices_over_1")
+WIDER = ("nodes_1000_over_1", "deciders_1000_over_1", *BALANCED)
+RATIOS = ("vs_idiomatic", "vs_ciw", "scale_1m_over_10k", "overload_100k_over_10k", *WIDER, "servers_16_over_1")
 OF_TABLE1 = ("table1_over_idiomatic_process", "table1_wall_s", "idiomatic_process_wall_s", "table1_peak_mib")
 
 
@@ -73,6 +78,48 @@ def test_ratios_are_those_of_times_per_request() -> None:
     assert figures["scale_1m_over_10k"] == 1 / 8
     assert figures["overload_100k_over_10k"] == 1 / 2
     assert figures["us_per_request"] == 50_000
+
+
+def test_the_worst_balancer_stands_for_sixteen_servers(figures: dict[str, Any]) -> None:
+    assert figures["servers_16_over_1"] == max(figures[name] for name in BALANCED)
+
+
+@pytest.fixture(scope="module")
+def wider() -> dict[str, Trail]:
+    return {name: run() for name, run in world.wider_worlds(cnmt_inputs(20_000, world.LOAD)).items()}
+
+
+def test_a_wider_world_is_another_world_of_the_same_requests(wider: dict[str, Trail]) -> None:
+    """Each with as many boxes as it says, none of them idle, and about as many requests sent away as in the plain world."""
+    plain = world.run_world(cnmt_inputs(20_000, world.LOAD))
+    for name, trail in wider.items():
+        assert (trail.target != 0).mean() == pytest.approx((plain.target != 0).mean(), abs=0.03), name
+    for name in BALANCED:
+        sent = np.bincount(wider[name].server[wider[name].target == 1], minlength=16)
+        assert sent.size == 16
+        assert sent.min() > 0.8 * sent.mean()
+
+
+def test_in_a_wider_world_the_servers_are_as_busy_but_wait_less(wider: dict[str, Trail]) -> None:
+    """Sixteen servers at the load of one share what comes at random, and 1,000 devices seldom have two requests at once."""
+    inputs = cnmt_inputs(20_000, world.LOAD)
+    plain = world.run_world(inputs)
+    cloud_load = inputs.cloud_s[plain.target == 1].sum() / plain.arrival_s[-1]
+    for name in BALANCED:
+        trail = wider[name]
+        assert inputs.cloud_s[trail.target == 1].sum() / trail.arrival_s[-1] / 16 == pytest.approx(cloud_load, rel=0.05)
+        assert trail.queue_s[trail.target == 1].mean() < plain.queue_s[plain.target == 1].mean()
+    alone = wider["deciders_1000_over_1"]
+    assert alone.queue_s[alone.target == 0].mean() < 0.01 * plain.queue_s[plain.target == 0].mean()
+
+
+def test_requests_of_many_end_nodes_are_decided_in_the_order_in_which_they_come(wider: dict[str, Trail]) -> None:
+    inputs, asking = cnmt_inputs(20_000, world.LOAD), end_nodes(20_000, world.NODES)
+    arrival_s = wider["nodes_1000_over_1"].arrival_s
+    assert (np.diff(arrival_s) >= 0.0).all()
+    assert sorted(inputs.arrival_s + asking.access_s) == arrival_s.tolist()
+    assert not (np.diff(inputs.arrival_s + asking.access_s) >= 0.0).all()
+    assert len(np.unique(asking.node)) == world.NODES
 
 
 @pytest.mark.usefixtures("untimed")
