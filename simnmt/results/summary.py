@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.results.request_log import Log
-from simnmt.results.statistics import latency_quantiles, over_replications
+from simnmt.results.statistics import change_percent, latency_quantiles, over_replications
 
 Row = dict[str, Any]
 Column = NDArray[np.float64]
@@ -138,11 +138,10 @@ def comparisons(runs: Mapping[RunKey, dict[str, float | None]], baselines: Itera
         for baseline in baselines:
             if baseline == policy:
                 continue
-            changes = [
-                100.0 * (_number(ours["total_latency_s"]) / _number(theirs["total_latency_s"]) - 1.0)
-                for ours, theirs in zip(replications, grouped[workload, network, baseline], strict=True)
-            ]
-            estimate = over_replications(changes)
+            estimate = change_percent(
+                [_number(ours["total_latency_s"]) for ours in replications],
+                [_number(theirs["total_latency_s"]) for theirs in grouped[workload, network, baseline]],
+            )
             table.append(
                 {
                     "workload": workload,

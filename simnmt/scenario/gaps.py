@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from simnmt.policies.configuration import CNmtPolicy
-from simnmt.results.statistics import over_replications
+from simnmt.results.statistics import change_percent, over_replications
 from simnmt.results.summary import Row
 from simnmt.scenario.deciding import Truths
 from simnmt.scenario.model import Scenario
@@ -39,7 +39,7 @@ def gap_rows(workload: str, network: str, policy: str, totals_s: Mapping[str, li
     as_it_is, at_best = totals_s["nothing"], totals_s["everything"]
     for removed, totals in totals_s.items():
         total = over_replications(totals)
-        change = over_replications([100.0 * (ours / theirs - 1.0) for ours, theirs in zip(totals, as_it_is, strict=True)])
+        change = change_percent(totals, as_it_is)
         gap_s = sum(as_it_is) - sum(at_best)
         yield {
             "workload": workload,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from simnmt.results.statistics import CONFIDENCE, Estimate, latency_quantiles, over_replications
+from simnmt.results.statistics import CONFIDENCE, Estimate, change_percent, latency_quantiles, over_replications
 
 
 def test_the_interval_is_students() -> None:
@@ -90,3 +90,17 @@ def test_p999_is_unknown_below_10_000_requests(requests: int, known: bool) -> No
     found = latency_quantiles(np.linspace(0.0, 1.0, requests))
     assert (found["p999_latency_s"] is not None) is known
     assert found["p99_latency_s"] is not None
+
+
+def test_a_change_is_the_geometric_mean_of_ratios_and_never_below_minus_a_hundred_percent() -> None:
+    halved_and_doubled = change_percent([1.0, 4.0], [2.0, 2.0])
+    assert halved_and_doubled.mean == pytest.approx(0.0)
+    wild = change_percent([1.0, 1.0, 1.0], [1.2, 2.0, 40.0])
+    assert wild.low is not None
+    assert wild.high is not None
+    assert -100.0 < wild.low < wild.mean < 0.0 < wild.high
+    # The other way round it is the inverse, which plain percentages are not.
+    turned = change_percent([1.2, 2.0, 40.0], [1.0, 1.0, 1.0])
+    assert (1 + turned.mean / 100) * (1 + wild.mean / 100) == pytest.approx(1.0)
+    assert change_percent([3.0], [2.0]) == Estimate(50.0, None, None)
+    assert change_percent([2.0, 3.0], [2.0, 3.0]) == Estimate(0.0, 0.0, 0.0)

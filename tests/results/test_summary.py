@@ -199,7 +199,7 @@ def test_comparisons_are_paired_by_replication() -> None:
 def test_verdicts_of_comparisons(ours: list[float], verdict: str) -> None:
     (pair,) = comparisons(totals(base=[100.0] * len(ours), ours=ours), ["base"])
     assert pair["verdict"] == verdict
-    assert pair["change_percent"] == pytest.approx(np.mean(ours) - 100.0)
+    assert pair["change_percent"] == pytest.approx(100.0 * (np.prod(np.array(ours) / 100.0) ** (1 / len(ours)) - 1.0))
     if verdict == "one replication":
         assert pair["low_percent"] is None and pair["high_percent"] is None
     else:
