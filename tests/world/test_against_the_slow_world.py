@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from simnmt.policies import Decide, TransferEstimate, least_total
 from simnmt.policies.transfer import ProbedEstimate
 from simnmt.world import requests as requests_module
+from simnmt.world.answers import Answers
 from simnmt.world.closed_loop import Clients
 from simnmt.world.deciders import Beliefs
 from simnmt.world.pools import Attached, DrawnChoices, LeastWork, OneServer, Pool, RoundRobin
@@ -53,7 +54,7 @@ SHAPES = st.builds(
     workers=st.integers(1, 2),
     nodes=st.integers(1, 6),
     knowing=st.sampled_from(KNOWING),
-    clients=st.integers(0, 7),
+    clients=st.just(0) | st.integers(1, 7),
     access=st.booleans(),
     seed=st.integers(0, 2**32),
 )
@@ -195,3 +196,36 @@ def test_the_world_agrees_with_the_slow_one_to_the_bit(shape: Shape, block: int)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(requests_module, "BLOCK", block)
         assert_agreement(World(shape))
+
+
+def a_shape(seed: int) -> Shape:
+    """A large world of any kind."""
+    random = np.random.default_rng(seed)
+    kinds = [*BALANCERS, "one drawn", "two drawn"]
+    return Shape(
+        requests=300,
+        tiers=tuple(
+            (kinds[random.integers(len(kinds))], int(random.integers(1, 5)), int(random.integers(1, 3)))
+            for _ in range(random.integers(1, 4))
+        ),
+        deciders=int(random.integers(1, 4)),
+        workers=int(random.integers(1, 3)),
+        nodes=int(random.integers(1, 7)),
+        knowing=KNOWING[seed % len(KNOWING)],
+        clients=int(random.integers(50, 150)) if seed % 3 == 0 else 0,
+        access=bool(random.integers(2)),
+        seed=seed,
+    )
+
+
+def test_so_it_does_under_backlogs_of_hundreds() -> None:
+    """Deeper than what is kept at hand of answers on their way; not all of what is told of backlogs, which takes long."""
+    deepest = 0
+    for seed in range(84):
+        shape = a_shape(seed)
+        if shape.knowing in ("told backlogs", "told all"):
+            shape = replace(shape, requests=120)
+        trail = assert_agreement(World(shape))
+        entered_s, started_s = trail.decided_s, trail.decided_s + trail.queue_s
+        deepest = max(deepest, int((np.searchsorted(np.sort(entered_s), started_s) - np.arange(len(entered_s))).max()))
+    assert deepest > 3 * Answers.NEAR
