@@ -29,6 +29,9 @@ OUTPUTS = frozenset({RESOLVED, INPUT, SUMMARY, TABLE, REQUESTS, PAGE})
 """What a manifest may list; another name could lead anywhere."""
 
 
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
 class RunDirectoryError(InputError):
     """An output folder that cannot be written, or a run directory that cannot be read."""
 
@@ -95,12 +98,12 @@ def scratch(target: Path | None) -> Iterator[Path]:
     except OSError as error:
         if error.errno not in _NO_ROOM:
             raise
-        raise _unwritable(beside if target is None else target, error) from error
+        if target is not None:
+            raise _unwritable(target, error) from error
+        remedy = "free some space, set TMPDIR to a folder that has more, or run fewer requests"
+        raise RunDirectoryError(f"no room for the requests: {error.strerror}", path=beside, remedy=remedy) from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def check_free(target: Path) -> None:

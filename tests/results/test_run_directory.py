@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,8 +16,20 @@ import pyarrow.parquet as pq
 import pytest
 
 from simnmt.errors import InputError
+from simnmt.results import run_directory
+from simnmt.results.request_log import Logs
 from simnmt.results.result import Cell
-from simnmt.results.run_directory import RunDirectoryError, check_free, sha256, whole, write_json, write_requests, write_rows
+from simnmt.results.run_directory import (
+    RunDirectoryError,
+    check_free,
+    scratch,
+    sha256,
+    whole,
+    write_json,
+    write_requests,
+    write_rows,
+)
+from tests.results.test_request_log import passage_of, truth_of
 
 
 def test_what_was_filled_appears_at_the_end(tmp_path: Path) -> None:
@@ -179,20 +190,13 @@ class TestFiles:
 
 
 def cell(workload: str, network: str, seed: int, requests: int = 50) -> Cell:
-    random = np.random.default_rng(seed)
-    logs = {
-        policy: {
-            "request_id": np.arange(requests, dtype=np.int32),
-            "target": random.integers(0, 2, requests).astype(np.int8),
-            "latency_s": random.random(requests),
-            "tgt_len_predicted": np.full(requests, np.nan),
-        }
-        for policy in ("edge", "cnmt")
-    }
+    truth = truth_of(seed, requests)
+    passages = {policy: passage_of(seed + number, requests=requests) for number, policy in enumerate(("edge", "cnmt"), 1)}
+    unpredicted = {"edge": replace(passages["edge"], tgt_len_by_src_len=np.full(41, np.nan))}
     names = SimpleNamespace(name="n", source="s", src_unit="word", tgt_unit="word")
     return Cell(
         workload=workload, network=network, lengths=names, series=None, regression_slope=1.0, regression_offset=0.0,
-        planes=(), profile_kinds=(), profile_names=(), logs=logs,
+        devices=(), planes=(), profile_kinds=(), profile_names=(), logs=Logs(truth, passages | unpredicted),
     )  # type: ignore[arg-type]  # fmt: skip
 
 
@@ -200,7 +204,11 @@ CELLS = [cell("w1", "cp1", 1), cell("w1", "cp2", 2), cell("w2", "cp1", 3, reques
 
 
 @pytest.mark.parametrize("read", [pd.read_parquet, lambda path: pq.read_table(path).to_pandas()], ids=["pandas", "pyarrow"])
-def test_requests_are_read_back_as_they_were(tmp_path: Path, read: Callable[[Path], pd.DataFrame]) -> None:
+@pytest.mark.parametrize(("rows", "groups"), [(131_072, 6), (60, 8)])
+def test_requests_are_read_back_as_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: Callable[[Path], pd.DataFrame], rows: int, groups: int
+) -> None:
+    monkeypatch.setattr(run_directory, "ROW_GROUP", rows)
     path = tmp_path / "requests.parquet"
     write_requests(path, CELLS)
     table = read(path)
@@ -213,7 +221,7 @@ def test_requests_are_read_back_as_they_were(tmp_path: Path, read: Callable[[Pat
                 assert own[name].dtype == column.dtype
                 np.testing.assert_array_equal(own[name].to_numpy(), column)
     assert table.policy.dtype == "category"
-    assert pq.ParquetFile(path).num_row_groups == 6
+    assert pq.ParquetFile(path).num_row_groups == groups
 
 
 def test_requests_are_the_same_bytes_for_the_same_logs_and_others_for_others(tmp_path: Path) -> None:
@@ -222,12 +230,56 @@ def test_requests_are_the_same_bytes_for_the_same_logs_and_others_for_others(tmp
         return sha256(tmp_path / name)
 
     assert digest("one", CELLS) == digest("two", CELLS)
-    changed = {policy: {**log, "latency_s": log["latency_s"].copy()} for policy, log in CELLS[2].logs.items()}
-    changed["cnmt"]["latency_s"][-1] = np.nextafter(changed["cnmt"]["latency_s"][-1], 1.0)
+    truth, passages = CELLS[2].logs.truth, CELLS[2].logs.passages  # type: ignore[attr-defined]
+    queue_s = passages["cnmt"].queue_s.copy()
+    queue_s[-1] = np.nextafter(queue_s[-1], 1.0)
+    changed = Logs(truth, passages | {"cnmt": replace(passages["cnmt"], queue_s=queue_s)})
     assert digest("three", [*CELLS[:2], replace(CELLS[2], logs=changed)]) != digest("one", CELLS)
 
 
 def test_an_error_in_the_middle_of_the_table_is_not_swallowed(tmp_path: Path) -> None:
-    broken: Any = replace(CELLS[1], logs={"edge": {"request_id": np.arange(3)}})
-    with pytest.raises(Exception, match=r"schema|column|field|Schema"):
-        write_requests(tmp_path / "requests.parquet", [CELLS[0], broken])
+    truth, passages = CELLS[1].logs.truth, CELLS[1].logs.passages  # type: ignore[attr-defined]
+    broken = Logs(truth, {"edge": replace(passages["edge"], queue_s=np.zeros(3))})
+    with pytest.raises(ValueError, match="broadcast"):
+        write_requests(tmp_path / "requests.parquet", [CELLS[0], replace(CELLS[1], logs=broken)])
+
+
+class TestScratch:
+    """The folder of a run's columns stands where there is room, and is gone in the end."""
+
+    def test_it_lies_beside_the_run_directory(self, tmp_path: Path) -> None:
+        (tmp_path / "there").mkdir()
+        for target in ("run", "there/run", "there/not/yet/run"):
+            with scratch(tmp_path / target) as folder:
+                assert folder.parent == (tmp_path / "there" if "there" in target else tmp_path)
+                (folder / "column").write_text("numbers")
+            assert [path.name for path in tmp_path.rglob("*")] == ["there"]
+
+    def test_without_one_it_lies_in_the_system_s(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+        with scratch(None) as folder:
+            assert folder.parent == tmp_path
+        assert list(tmp_path.iterdir()) == []
+
+    @pytest.mark.parametrize(
+        "error", [KeyboardInterrupt(), RuntimeError("ours"), InputError("theirs"), OSError(errno.EPIPE, "")]
+    )
+    def test_whatever_goes_wrong_it_is_gone(self, tmp_path: Path, error: BaseException) -> None:
+        with pytest.raises(type(error)) as caught, scratch(tmp_path / "run") as folder:
+            (folder / "1").mkdir()
+            (folder / "1" / "column").write_text("numbers")
+            raise error
+        assert caught.value is error
+        assert list(tmp_path.iterdir()) == []
+
+    @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+    def test_no_room_is_one_line(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+        run = tmp_path / "deep" / "run"
+        for target, said in ((run, f"{run}: cannot write the run"), (None, f"{tmp_path}: no room for the requests")):
+            with pytest.raises(RunDirectoryError) as caught, scratch(target):
+                raise OSError(number, os.strerror(number))
+            text = str(caught.value)
+            assert text.startswith(f"{said}: {os.strerror(number)} (free some space, ")
+            assert "\n" not in text
+            assert list(tmp_path.iterdir()) == []
