@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from simnmt.network.process_fit import fit
-from simnmt.network.process_judgement import Verdict, compare, drawn_figures, figures, halves
-from simnmt.network.trace_file import read_trace
+from simnmt.network.synthesis.fit import fit
+from simnmt.network.synthesis.judgement import Verdict, compare, drawn_figures, figures, halves
+from simnmt.network.traces.trace_file import read_trace
 
 FOLDER = Path(__file__).resolve().parents[2] / "shared" / "data" / "rtt" / "ripe_atlas_ping"
 BAR = 0.70

@@ -13,7 +13,7 @@ from simnmt.cli import trace_synth
 from simnmt.errors import InputError
 
 if TYPE_CHECKING:
-    from simnmt.network.readings import Trace
+    from simnmt.network.traces.readings import Trace
 
 app = typer.Typer(help="Series of round-trip times and bandwidths.", no_args_is_help=True)
 
@@ -55,9 +55,9 @@ def import_(
     ] = None,
 ) -> None:
     """Turn measurements into series that a scenario reads, mended, each loss and oddity counted."""
-    from simnmt.network.trace_import import of_kind, targets, write_traces
-    from simnmt.network.trace_summary import summarised
-    from simnmt.network.trace_words import facts, title
+    from simnmt.network.traces.summary import summarised
+    from simnmt.network.traces.words import facts, title
+    from simnmt.network.traces.writing import of_kind, targets, write_traces
 
     traces = _read(file, reply, probe, measurement, column, idle_below_kbps, interval)
     if kind is not None:
@@ -89,8 +89,8 @@ def inspect(
 ) -> None:
     """Say what a trace is like: clock, losses, quantiles, autocorrelation."""
     from simnmt import shipped
-    from simnmt.network.trace_summary import summarised
-    from simnmt.network.trace_words import facts, title
+    from simnmt.network.traces.summary import summarised
+    from simnmt.network.traces.words import facts, title
 
     path = shipped.find("traces/rtt", file) if file.startswith("@") else Path(file)
     traces = _read(path, reply, probe, measurement, column, idle_below_kbps, interval)
@@ -125,8 +125,8 @@ def _read(
     idle_below_kbps: float,
     interval_s: float,
 ) -> list[Trace]:
-    from simnmt.network.how_to_read import HowToRead, column_choices
-    from simnmt.network.trace_file import read_trace
+    from simnmt.network.traces.how_to_read import HowToRead, column_choices
+    from simnmt.network.traces.trace_file import read_trace
 
     how = HowToRead(
         reply=reply,  # type: ignore[arg-type]

@@ -12,10 +12,10 @@ import typer
 from simnmt.errors import InputError
 
 if TYPE_CHECKING:
-    from simnmt.network.how_to_read import HowToRead
-    from simnmt.network.process import RttProcess
-    from simnmt.network.process_judgement import Judged
     from simnmt.network.rtt_series import RttSeries
+    from simnmt.network.synthesis.judgement import Judged
+    from simnmt.network.synthesis.process import RttProcess
+    from simnmt.network.traces.how_to_read import HowToRead
 
 _DRAWS = range(1, 21)
 _MOST_SAMPLES = 20_000_000
@@ -48,11 +48,11 @@ def synth(
     as_json: Annotated[bool, typer.Option("--json", help="Print the judgement as JSON and nothing else.")] = False,
 ) -> None:
     """Draw a synthetic RTT series like a measured one, and say how like it is."""
-    from simnmt.network.how_to_read import HowToRead, column_choices
-    from simnmt.network.process import draw, read_process, write_process
-    from simnmt.network.process_fit import fit
-    from simnmt.network.process_judgement import judge
     from simnmt.network.rtt_csv import write_rtt_csv
+    from simnmt.network.synthesis.fit import fit
+    from simnmt.network.synthesis.judgement import judge
+    from simnmt.network.synthesis.process import draw, read_process, write_process
+    from simnmt.network.traces.how_to_read import HowToRead, column_choices
 
     if (like is None) == (params is None):
         raise InputError("give either a series with --like or a process with --params")
@@ -90,7 +90,7 @@ def synth(
 
 def _rtt(path: Path, how: HowToRead) -> RttSeries:
     from simnmt.network.errors import TraceError
-    from simnmt.network.trace_file import read_trace
+    from simnmt.network.traces.trace_file import read_trace
 
     for trace in read_trace(path, how):
         if trace.quantity == "rtt":
@@ -121,7 +121,7 @@ def _row(judged: Judged) -> dict[str, object]:
 
 def _table(judgement: list[Judged]) -> str:
     from simnmt.cli.tables import aligned
-    from simnmt.network.process_judgement import LAG_1_TOLERANCE, QUANTILE_TOLERANCE
+    from simnmt.network.synthesis.judgement import LAG_1_TOLERANCE, QUANTILE_TOLERANCE
 
     rows = [
         [

@@ -10,7 +10,7 @@ processes stand in the header of the files:
 
 They are those of simnmt 0.1.0: levels as a semi-Markov chain, AR(1) residuals, lone spikes with a Pareto tail. The device
 profiles of Table I's replication were inferred on what it draws, to the last digit, so it is kept here, for these two
-alone; `simnmt.network.process` is the better one.
+alone; `simnmt.network.synthesis.process` is the better one.
 """
 
 from __future__ import annotations

@@ -14,9 +14,9 @@ from markupsafe import Markup
 from simnmt import __version__
 from simnmt.errors import InputError
 from simnmt.files import written_whole
-from simnmt.network.readings import NOUN, Trace
-from simnmt.network.trace_summary import autocorrelation, summarised
-from simnmt.network.trace_words import facts, title
+from simnmt.network.traces.readings import NOUN, Trace
+from simnmt.network.traces.summary import autocorrelation, summarised
+from simnmt.network.traces.words import facts, title
 from simnmt.report import thinning
 from simnmt.report.figures import embedded
 from simnmt.report.plotly_js import packed

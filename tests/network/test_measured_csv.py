@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simnmt.network.errors import TraceError
-from simnmt.network.how_to_read import HowToRead, column_choices
-from simnmt.network.readings import Trace
-from simnmt.network.time_cells import date_s
-from simnmt.network.trace_file import read_trace
-from simnmt.network.trace_summary import summarised
+from simnmt.network.traces.how_to_read import HowToRead, column_choices
+from simnmt.network.traces.readings import Trace
+from simnmt.network.traces.summary import summarised
+from simnmt.network.traces.time_cells import date_s
+from simnmt.network.traces.trace_file import read_trace
 
 CELL = """\
 epoch_s,dl_kbps,ul_kbps,mode,ping_avg_ms,ping_min_ms,ping_loss_pct

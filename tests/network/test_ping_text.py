@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from simnmt.network.errors import TraceError
-from simnmt.network.how_to_read import HowToRead
-from simnmt.network.readings import Trace
-from simnmt.network.trace_file import read_trace
+from simnmt.network.traces.how_to_read import HowToRead
+from simnmt.network.traces.readings import Trace
+from simnmt.network.traces.trace_file import read_trace
 
 LINUX = """\
 PING goal.example (192.0.2.9) 56(84) bytes of data.

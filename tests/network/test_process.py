@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt.network.daily_swing import DailySwing
 from simnmt.network.errors import TraceError
-from simnmt.network.excursions import Excursions
-from simnmt.network.level_shifts import LevelShifts
-from simnmt.network.process import RttProcess, draw, read_process, write_process
-from simnmt.network.process_judgement import figures
-from simnmt.network.quantile_law import QuantileLaw
+from simnmt.network.synthesis.daily_swing import DailySwing
+from simnmt.network.synthesis.excursions import Excursions
+from simnmt.network.synthesis.judgement import figures
+from simnmt.network.synthesis.level_shifts import LevelShifts
+from simnmt.network.synthesis.process import RttProcess, draw, read_process, write_process
+from simnmt.network.synthesis.quantile_law import QuantileLaw
 
 STEP_S = 60.0
 LAP_S = 6_000 * STEP_S

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simnmt.network.daily_swing import DAY_S, fit_daily_swing
 from simnmt.network.errors import TraceError
-from simnmt.network.excursions import Excursions
-from simnmt.network.level_shifts import LevelShifts
-from simnmt.network.process import RttProcess, draw
-from simnmt.network.process_fit import SHARES, fit
-from simnmt.network.process_judgement import compare, figures, halves
-from simnmt.network.quantile_law import QuantileLaw, score_correlation
 from simnmt.network.rtt_series import RttSeries
+from simnmt.network.synthesis.daily_swing import DAY_S, fit_daily_swing
+from simnmt.network.synthesis.excursions import Excursions
+from simnmt.network.synthesis.fit import SHARES, fit
+from simnmt.network.synthesis.judgement import compare, figures, halves
+from simnmt.network.synthesis.level_shifts import LevelShifts
+from simnmt.network.synthesis.process import RttProcess, draw
+from simnmt.network.synthesis.quantile_law import QuantileLaw, score_correlation
 
 REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "rtt" / "ripe_atlas_ping"
 

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from simnmt.network.bandwidth_csv import read_bandwidth_csv
 from simnmt.network.errors import TraceError
-from simnmt.network.readings import Readings, Trace, mended, together
 from simnmt.network.rtt_csv import read_notes, read_rtt_csv
-from simnmt.network.trace_file import read_trace
-from simnmt.network.trace_import import of_kind, targets, write_traces
+from simnmt.network.traces.readings import Readings, Trace, mended, together
+from simnmt.network.traces.trace_file import read_trace
+from simnmt.network.traces.writing import of_kind, targets, write_traces
 
 
 def readings(samples: list[tuple[float, float | None]], quantity="rtt", **more) -> Readings:

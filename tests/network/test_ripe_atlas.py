@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simnmt.network.errors import TraceError
-from simnmt.network.how_to_read import HowToRead
-from simnmt.network.readings import Trace
-from simnmt.network.trace_file import read_trace
+from simnmt.network.traces.how_to_read import HowToRead
+from simnmt.network.traces.readings import Trace
+from simnmt.network.traces.trace_file import read_trace
 
 IDENTITY = {"msm_id": 5001, "prb_id": 77, "timestamp": 1_400_000_000}
 NEW_IDENTITY = {**IDENTITY, "af": 4, "dst_addr": "192.0.2.9", "dst_name": "goal.example", "from": "198.51.100.4"}

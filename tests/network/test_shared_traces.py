@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from simnmt.network.errors import TraceError
-from simnmt.network.how_to_read import HowToRead
 from simnmt.network.rtt_csv import read_rtt_csv
-from simnmt.network.trace_file import read_trace
-from simnmt.network.trace_import import write_traces
-from simnmt.network.trace_summary import summarised
+from simnmt.network.traces.how_to_read import HowToRead
+from simnmt.network.traces.summary import summarised
+from simnmt.network.traces.trace_file import read_trace
+from simnmt.network.traces.writing import write_traces
 
 REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "rtt"
 pytestmark = pytest.mark.skipif(not REAL.is_dir(), reason=f"the RTT series are not at {REAL}")

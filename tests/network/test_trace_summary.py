@@ -6,9 +6,9 @@ import math
 import numpy as np
 import pytest
 
-from simnmt.network.readings import Readings, Trace, mended
-from simnmt.network.trace_summary import autocorrelation, summarised
-from simnmt.network.trace_words import duration, facts, title
+from simnmt.network.traces.readings import Readings, Trace, mended
+from simnmt.network.traces.summary import autocorrelation, summarised
+from simnmt.network.traces.words import duration, facts, title
 
 
 def trace(values, times=None, quantity="rtt") -> Trace:

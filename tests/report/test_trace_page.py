@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simnmt.network.readings import Readings, Trace, mended
+from simnmt.network.traces.readings import Readings, Trace, mended
 from simnmt.report.trace_page import POINTS, drawn, render_traces
 
 HOSTILE = "</script><script>alert(1)</script>"

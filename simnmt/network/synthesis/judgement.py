@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simnmt.network.process import RttProcess, draw
-from simnmt.network.process_fit import MIN_FIT_SAMPLES, fit
-from simnmt.network.quantile_law import Floats
 from simnmt.network.rtt_series import RttSeries
+from simnmt.network.synthesis.fit import MIN_FIT_SAMPLES, fit
+from simnmt.network.synthesis.process import RttProcess, draw
+from simnmt.network.synthesis.quantile_law import Floats
 
 SHARES = (0.5, 0.95, 0.99)
 QUANTILE_TOLERANCE = 0.05

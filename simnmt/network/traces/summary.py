@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.network.level_shifts import segment
-from simnmt.network.readings import Quantity, Trace
 from simnmt.network.rtt_series import Kind
+from simnmt.network.synthesis.level_shifts import segment
+from simnmt.network.traces.readings import Quantity, Trace
 
 SHARES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999)
 """Of the quantiles."""

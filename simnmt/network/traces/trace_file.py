@@ -8,11 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from simnmt.network.csv_rows import read_text
-from simnmt.network.how_to_read import HowToRead
-from simnmt.network.measured_csv import read_measured_csv
-from simnmt.network.ping_text import is_ping_text, read_ping_text
-from simnmt.network.readings import Readings, Trace, mended, together
-from simnmt.network.ripe_atlas import read_ripe_atlas
+from simnmt.network.traces.how_to_read import HowToRead
+from simnmt.network.traces.measured_csv import read_measured_csv
+from simnmt.network.traces.ping_text import is_ping_text, read_ping_text
+from simnmt.network.traces.readings import Readings, Trace, mended, together
+from simnmt.network.traces.ripe_atlas import read_ripe_atlas
 
 Reader = Callable[[Path, str, HowToRead], list[Readings]]
 

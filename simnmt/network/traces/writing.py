@@ -11,9 +11,9 @@ from typing import cast, get_args
 
 from simnmt.network.bandwidth_csv import write_bandwidth_csv
 from simnmt.network.errors import TraceError
-from simnmt.network.readings import Trace
 from simnmt.network.rtt_csv import write_rtt_csv
 from simnmt.network.rtt_series import Kind
+from simnmt.network.traces.readings import Trace
 
 _OLDEST_S, _NEWEST_S = 0.5e9, 4e9
 

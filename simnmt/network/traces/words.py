@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from simnmt.network.readings import NOUN
-from simnmt.network.trace_summary import GAP, TraceSummary, percent
+from simnmt.network.traces.readings import NOUN
+from simnmt.network.traces.summary import GAP, TraceSummary, percent
 
 _MANY = 1e4
 

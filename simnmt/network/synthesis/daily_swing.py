@@ -6,7 +6,7 @@ import numpy as np
 from pydantic import Field
 
 from simnmt.configuration import Configuration
-from simnmt.network.quantile_law import Floats
+from simnmt.network.synthesis.quantile_law import Floats
 
 DAY_S = 86_400.0
 _HOURS = 24

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from simnmt.configuration import Configuration
-from simnmt.network.level_shifts import Ints, parted
-from simnmt.network.quantile_law import Floats, QuantileLaw, score_correlation
+from simnmt.network.synthesis.level_shifts import Ints, parted
+from simnmt.network.synthesis.quantile_law import Floats, QuantileLaw, score_correlation
 
 _FAR = 10.0
 """Beyond this many times the distance from a level's median to its quartile on that side; 6 and 20 do as well."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from simnmt.network.how_to_read import Reply
+from simnmt.network.traces.how_to_read import Reply
 
 _UNITS = ("gbps", "mbps", "kbps", "bps", "ns", "us", "ms", "s")
 _SPELT: Mapping[str, str] = {

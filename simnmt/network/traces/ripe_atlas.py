@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from simnmt.network.errors import TraceError
-from simnmt.network.how_to_read import HowToRead, Reply
-from simnmt.network.readings import Readings
-from simnmt.network.ripe_atlas_round import UnknownFormError, kind_of, number, round_ms
+from simnmt.network.traces.how_to_read import HowToRead, Reply
+from simnmt.network.traces.readings import Readings
+from simnmt.network.traces.ripe_atlas_round import UnknownFormError, kind_of, number, round_ms
 
 _WORTH: dict[Reply, str] = {
     "min": "the least of each round's replies",

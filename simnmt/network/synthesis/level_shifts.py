@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from pydantic import model_validator
 
 from simnmt.configuration import Configuration
-from simnmt.network.quantile_law import Floats
+from simnmt.network.synthesis.quantile_law import Floats
 
 Ints = NDArray[np.int64]
 

@@ -5,8 +5,8 @@ queues come and go slowly, and single packets are late for no lasting reason. Ea
 
 A process knows a lap, as long as what it was fitted to. Every lap spends the same time in each level, shifts and spikes as
 often, and differs in when: chance alone would need far more shifts than a series has to get the quantiles right. So laps
-are more alike than months of a real network, which no fit to one of them could know of. `simnmt.network.process_fit` makes
-one of a series, `simnmt.network.process_judgement` says how good it is.
+are more alike than months of a real network, which no fit to one of them could know of. `simnmt.network.synthesis.fit` makes
+one of a series, `simnmt.network.synthesis.judgement` says how good it is.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from scipy.special import ndtr
 
 from simnmt.configuration import Configuration
 from simnmt.files import written_whole
-from simnmt.network.daily_swing import DailySwing
 from simnmt.network.errors import TraceError
-from simnmt.network.excursions import Excursions, draw_excursions
-from simnmt.network.level_shifts import LevelShifts
-from simnmt.network.quantile_law import Floats, QuantileLaw
 from simnmt.network.rtt_series import RttSeries
+from simnmt.network.synthesis.daily_swing import DailySwing
+from simnmt.network.synthesis.excursions import Excursions, draw_excursions
+from simnmt.network.synthesis.level_shifts import LevelShifts
+from simnmt.network.synthesis.quantile_law import Floats, QuantileLaw
 from simnmt.streams import stream
 
 SCHEMA_VERSION: Literal[1] = 1
@@ -95,7 +95,7 @@ def draw(process: RttProcess, duration_s: float, seed: int, name: str = "synthet
     The same seed draws the same series, and a longer one begins with the shorter.
     """
     count = max(1, round(duration_s / process.step_s))
-    time_s: Floats = np.arange(count) * process.step_s
+    time_s: Floats = np.arange(count, dtype=np.float64) * float(process.step_s)
     laps, first = [], None
     for lap in range(-(-count // process.lap_samples)):
         # A lap is a circle: that it begins where it ends lets the next go on from there without a shift of its own.

@@ -7,13 +7,13 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 from scipy.stats import rankdata
 
-from simnmt.network.daily_swing import fit_daily_swing
 from simnmt.network.errors import TraceError
-from simnmt.network.excursions import far_from_level, fit_excursions
-from simnmt.network.level_shifts import count_shifts, noise_of, segment
-from simnmt.network.process import RttProcess
-from simnmt.network.quantile_law import Floats, QuantileLaw
 from simnmt.network.rtt_series import RttSeries
+from simnmt.network.synthesis.daily_swing import fit_daily_swing
+from simnmt.network.synthesis.excursions import far_from_level, fit_excursions
+from simnmt.network.synthesis.level_shifts import count_shifts, noise_of, segment
+from simnmt.network.synthesis.process import RttProcess
+from simnmt.network.synthesis.quantile_law import Floats, QuantileLaw
 
 MIN_FIT_SAMPLES = 50
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from simnmt.network.errors import TraceError
-from simnmt.network.how_to_read import HowToRead
-from simnmt.network.readings import Readings
+from simnmt.network.traces.how_to_read import HowToRead
+from simnmt.network.traces.readings import Readings
 
 _STAMP = re.compile(r"^\[(\d+(?:\.\d+)?)\]\s*")
 _RTT = re.compile(r"\btime\s*([=<])\s*(\d+(?:\.\d+)?)\s*ms\b", re.IGNORECASE)

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from simnmt.network.how_to_read import Reply
+from simnmt.network.traces.how_to_read import Reply
 
 Result = Mapping[str, Any]
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address

@@ -12,11 +12,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.network import column_names
 from simnmt.network.csv_rows import Rows
-from simnmt.network.how_to_read import RATES, HowToRead
-from simnmt.network.readings import NOUN, Quantity, Readings
-from simnmt.network.time_cells import date_s, unit_of_epoch
+from simnmt.network.traces import column_names
+from simnmt.network.traces.how_to_read import RATES, HowToRead
+from simnmt.network.traces.readings import NOUN, Quantity, Readings
+from simnmt.network.traces.time_cells import date_s, unit_of_epoch
 
 _MISSING = {"", "-", "--", "nan", "na", "n/a", "null", "none", "*", "timeout", "lost", "inf", "-inf"}
 _PER_UNIT = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "gbps": 1e9, "mbps": 1e6, "kbps": 1e3, "bps": 1.0}

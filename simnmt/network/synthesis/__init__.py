@@ -1,0 +1,1 @@
+"""A process that draws RTT series like a given one: fitted, drawn, judged."""
