@@ -144,6 +144,15 @@ def test_in_tiers_every_quantity_has_a_stream_of_its_own(make_tiers: MakeScenari
     assert len({zlib.crc32(name.encode()) for name in asked}) == len(asked)
 
 
+def test_of_two_drawn_servers_every_pair_is_as_likely_and_none_is_drawn_twice(make_tiers: MakeScenario) -> None:
+    choices = unit_module._choices(unit_of(plan_of(make_tiers(requests=60_000))), "cloud", 4, 2)
+    pairs = Counter(map(tuple, choices.tolist()))
+    assert set(pairs) == {(first, second) for first in range(4) for second in range(4) if first != second}
+    assert all(abs(count - 5_000) < 4 * 70 for count in pairs.values())  # a standard deviation is 68
+    fewer = unit_module._choices(unit_of(plan_of(make_tiers(requests=1_000))), "cloud", 4, 2)
+    np.testing.assert_array_equal(choices[:1_000], fewer)
+
+
 def test_two_workloads_share_where_the_trace_begins_and_how_pairs_are_dealt_and_nothing_else(
     make_scenario: MakeScenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:

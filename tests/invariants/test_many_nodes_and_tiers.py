@@ -115,6 +115,16 @@ def test_a_constant_access_link_adds_itself_to_every_latency_and_changes_no_deci
     assert (np.bincount(near["cnmt"]["target"], minlength=3) > 30).all()
 
 
+@pytest.mark.parametrize("clock", ["spread", "own"])
+def test_back_to_back_a_request_is_issued_when_its_end_node_has_the_answer_before(make_tiers: MakeScenario, clock: str) -> None:
+    """Over the access link, there and back; so the latencies still add up to the makespan."""
+    scenario = make_tiers(arrivals=BACK_TO_BACK, requests=1_000, replications=1)
+    scenario["networks"]["cp1"]["clock"] = clock
+    for policy, log in logs_of(scenario).items():
+        np.testing.assert_allclose(np.diff(log["arrival_s"]), log["latency_s"][:-1], rtol=0, atol=1e-8, err_msg=policy)
+        assert (log["t_tx_s"] > 0.003).all()
+
+
 def test_requests_that_overtake_each_other_on_the_way_are_served_as_they_reach_their_gateway(make_tiers: MakeScenario) -> None:
     """Every other end node is 300 ms further away; the log stays in the order in which requests were issued."""
     scenario = make_tiers(end_nodes=12, requests=3_000, arrivals={"kind": "poisson", "rate_rps": 12.0}, policies={"edge": {}})
@@ -202,6 +212,29 @@ class TestEndNodesWithADevice:
         for log in logs_of(scenario).values():
             expected_s = (20 * (1 + log["node"]) + 50) / 1e3
             np.testing.assert_allclose(log["rtt_estimate_s"], expected_s, rtol=0, atol=1e-7)
+
+
+def test_a_decider_alone_at_its_attached_box_sees_that_box_s_queue(
+    make_tiers: MakeScenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three end nodes, three gateways, each with one of its own; exact times and still links, so nothing is left to guess."""
+    (tmp_path / "pairs.tsv").write_text("".join(f"{'w ' * n}\t{'v ' * n}\n" for n in range(1, 41)) * 20, encoding="utf-8")
+    lengths = {"tsv": str(tmp_path / "pairs.tsv"), "src_unit": "word", "tgt_unit": "word"}
+    policies: dict[str, Any] = {"oracle": {}, "queue": {"kind": "cnmt", "sees_backlog": True}, "cnmt": {}}
+    workloads = {"same": {"lengths": lengths, "end_nodes": 3, "arrivals": {"kind": "poisson", "rate_rps": 30.0}}}
+    scenario = of_end_nodes(
+        make_tiers, tmp_path, relative_sd=0.0, fit={"inferences": 0}, workloads=workloads, requests=3_000, policies=policies
+    )
+    scenario["networks"]["cp1"] = {
+        "rtt": {"constant_ms": 300},
+        **WIDE,
+        "hops": {"gateway": {"rtt": {"constant_ms": 30}, **WIDE}},
+    }
+    runs, _ = watched(monkeypatch, unit_of(plan_of(scenario)))
+    oracle, queue, blind = (run.trail.target for run in runs)
+    assert (queue != oracle).mean() < 0.002
+    assert (blind != oracle).mean() > 0.2
+    assert (np.bincount(oracle, minlength=3) > 30).all()
 
 
 def without_errors(make_tiers: MakeScenario, **keys: Any) -> dict[str, Any]:
