@@ -230,6 +230,7 @@ def test_a_decider_alone_at_its_attached_box_sees_that_box_s_queue(
         **WIDE,
         "hops": {"gateway": {"rtt": {"constant_ms": 30}, **WIDE}},
     }
+    scenario["devices"]["cloud"] = {"profile": scenario["devices"]["cloud"]["profile"], "workers": 10_000}
     runs, _ = watched(monkeypatch, unit_of(plan_of(scenario)))
     oracle, queue, blind = (run.trail.target for run in runs)
     assert (queue != oracle).mean() < 0.002
