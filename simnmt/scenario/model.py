@@ -75,7 +75,7 @@ class Scenario(Configuration):
     """Same seed, same bytes."""
     replications: Annotated[int, Field(ge=1, le=10_000)] = 5
     """Independent repeats over which intervals are formed; the trace starts elsewhere in each."""
-    requests: Annotated[int, Field(ge=1, le=20_000_000)] = 100_000
+    requests: Annotated[int, Field(ge=1, le=100_000_000)] = 100_000
     """Requests per workload, network, policy and replication."""
     workloads: Annotated[dict[Name, WorkloadConfiguration], Field(min_length=1)]
     """What is translated."""
