@@ -16,11 +16,12 @@ from simnmt.report import plotly_js
 from simnmt.report.causes import over_load
 from simnmt.report.devices import boxes, device_table, profile_kinds, roles
 from simnmt.report.figures import figures
+from simnmt.report.fits import execution_means, length_means, share_explained
 from simnmt.report.gaps import gap_lines
 from simnmt.report.packing import packed
 from simnmt.report.rtt import estimating_policy
 from simnmt.report.table import cell_of, table
-from simnmt.report.typography import DASH, THIN, is_number, number, significant, typeset
+from simnmt.report.typography import DASH, is_number, number, significant, typeset
 from simnmt.results import Cell, RunResult
 from simnmt.results.gap_words import gap_sentences
 from simnmt.results.stability import busiest_device
@@ -30,7 +31,11 @@ _HERE = Path(__file__).resolve().parent
 _COLOURS = ("edge", "cloud", "oracle", "naive", "cnmt")
 """Policies with a colour of their own (`page.css`); others take the colours after these, in the order they appear."""
 _ALL_COLOURS = 12
-_SCRIPTS = ("page_tools.js", "page_requests.js", "page_network.js", "page_plane.js", "page_causes.js", "page.js")
+_SCRIPTS = (
+    "page_tools.js", "page_requests.js", "page_network.js", "page_plane.js", "page_causes.js", "page_fits.js", "page.js",
+)  # fmt: skip
+_MOST_TOGETHER = 3
+"""Devices whose execution times are shown in one figure before one must be chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +75,7 @@ def render(result: RunResult, *, published_tables: Sequence[PublishedTable] = ()
         cells=cells,
         sections=[_section(index, cell, result, colours) for index, cell in enumerate(result.cells)],
         sweeps=[{**sweep, "packed": _packed(sweep)} for sweep in over_load(result.rows, result.load_sweeps, colours)],
+        fit_groups=[_fit_group(index, names, cell, result) for index, (names, cell) in enumerate(_alike(workloads, _fitted))],
         boxes=boxes,
         profile_kinds=profile_kinds,
         lengths=_alike(workloads, lambda cell: (*_lengths(cell), cell.regression_slope, cell.regression_offset)),
@@ -80,7 +86,7 @@ def render(result: RunResult, *, published_tables: Sequence[PublishedTable] = ()
         published_tables=published_tables,
         grouped=lambda count: number(count, 0),
         significant=lambda value: significant(value, 4) if is_number(value) else DASH,
-        share_explained=_share_explained,
+        share_explained=share_explained,
         style=_asset("page.css"),
         script=Markup("\n").join(map(_asset, _SCRIPTS)),
         plotly=Markup(plotly_js.packed()),
@@ -118,6 +124,29 @@ def _section(index: int, cell: Cell, result: RunResult, colours: dict[str, int])
     }
 
 
+def _fitted(cell: Cell) -> tuple[Any, ...]:
+    """What was fitted for a workload, and to what; that of a plane differs by its measuring noise alone."""
+    devices = tuple(device.name for device in cell.devices)
+    return (*_lengths(cell), cell.regression_slope, cell.regression_offset, devices, cell.profile_names, cell.profile_kinds)
+
+
+def _fit_group(index: int, names: Sequence[str], cell: Cell, result: RunResult) -> dict[str, Any]:
+    """What was fitted for workloads of which there is the same to say; `cell`: the first of them."""
+    fits = [fit for fit in result.fits if fit["workload"] == cell.workload]
+    lengths, execution = length_means(cell, fits), execution_means(cell, fits)
+    devices = [device.name for device in cell.devices]
+    together = len(devices) <= _MOST_TOGETHER
+    return {
+        "index": index,
+        "names": names,
+        "cell": cell,
+        "pairs": None if lengths is None else sum(lengths["pairs"]),
+        "devices": [("all", "all")] * together + list(enumerate(devices)),
+        "shown": "all" if together else next((at for at, means in enumerate(execution) if means), 0),
+        "packed": _packed({"devices": devices, "lengths": lengths, "execution": execution}),
+    }
+
+
 def _packed(content: dict[str, Any]) -> Markup:
     """The content of figures as it travels: JSON of a hundred kilobytes and more, which packing makes a third."""
     return Markup(packed(json.dumps(content, separators=(",", ":"), allow_nan=False).encode()))
@@ -126,13 +155,6 @@ def _packed(content: dict[str, Any]) -> Markup:
 def _of(rows: Sequence[Row], cell: Cell) -> list[Row]:
     """The rows of a cell."""
     return [row for row in rows if cell_of(row) == (cell.workload, cell.network)]
-
-
-def _share_explained(r2: Any) -> str:
-    """R² with three decimals, which never calls a fit perfect that is not."""
-    if not is_number(r2):
-        return DASH
-    return f">{THIN}0.999" if 0.9995 <= r2 < 1.0 else number(r2, 3)
 
 
 def _trivial(verdict: Row) -> str:
