@@ -123,6 +123,8 @@ def test_six_cells_of_five_policies_at_100_000_requests_take_seconds_at_most(mak
         began = time.process_time()
         page = render(result)
         took.append(time.process_time() - began)
+        if took[-1] < 5.0:
+            break
     assert min(took) < 5.0  # 0.5 on an idle machine
     assert len(page) < 4_000_000
 

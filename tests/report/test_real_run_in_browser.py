@@ -31,6 +31,12 @@ TABLE = """lines => lines.map(line => ({
         text: td.querySelector('.value').textContent, interval: td.querySelector('.interval')?.textContent,
     })),
 }))"""
+DEVICES = """rows => rows.map(row => ({
+    name: row.dataset.device, boxes: row.querySelector('th small').textContent,
+    entries: [...row.querySelectorAll('td')].map(td => [
+        td.querySelector('.share').textContent, td.querySelector('.interval')?.textContent ?? null,
+    ]),
+}))"""
 MARKERS = """articles => articles.map(article => [
     article.dataset.network, article.querySelector('[data-trivial]')?.textContent ?? null,
 ])"""
@@ -39,8 +45,6 @@ STEADY = {f"{name}_latency_s" for name in ("mean", "p50", "p95", "p99")} | {"mea
 """Columns that hold nothing where there is no steady state."""
 QUEUES = {"kind": "poisson", "rate_rps": 6.0}
 SCENARIOS: dict[str, dict[str, Any]] = {
-    "back to back": {},
-    "open loop": {"workloads": {"de-en": {"lengths": "@de-en-news", "arrivals": QUEUES}}},
     "two workloads, two networks": {
         "workloads": {"de-en": {"lengths": "@de-en-news"}, "fr-en": {"lengths": "@fr-en-mixed", "arrivals": QUEUES}},
         "networks": {"cp1": {"rtt": "@cp1"}, "still": {"rtt": {"constant_ms": 80}}},
@@ -58,23 +62,9 @@ def test_the_page_of_a_run_shows_what_its_summary_says(
 ) -> None:
     scenario = make_scenario(name=name, replications=3, **SCENARIOS[name])
     simnmt.run(scenario, out=tmp_path / "run")
-    summary = summary_of(tmp_path / "run")
-    cells = [f"{workload}/{network}" for workload in scenario["workloads"] for network in scenario["networks"]]
-    assert len(summary["rows"]) == len(cells) * len(scenario["policies"])
     with open_page(tmp_path / "run" / "report.html", **DESK) as opened:
-        page = opened.page
-        assert page.locator("h1").text_content() == name
-        facts = ["2\u202f000 requests under each policy", "3 replications", "seed 7"]
-        assert page.locator(".facts span").all_text_contents() == facts
-        sentences = [verdict["sentence"] for verdict in summary["verdicts"]]
-        assert page.locator("[data-verdict]").all_text_contents() == sentences
-        columns = table_is_that_of(page, summary)
-        assert ("mean_queue_s" in columns) == any("arrivals" in workload for workload in scenario["workloads"].values())
-        assert page.locator("details.cell").evaluate_all("all => all.map(one => one.dataset.cell)") == cells
-        for index, cell in enumerate(cells):
-            rows = [row for row in summary["rows"] if f"{row['workload']}/{row['network']}" == cell]
-            every_figure_is_drawn(page, f"cell-{index}", scenario["policies"], sum(bool(row["unstable"]) for row in rows))
-        assert opened.problems == []
+        queues = any("arrivals" in workload for workload in scenario["workloads"].values())
+        shows_what_its_summary_says(opened, tmp_path / "run", scenario, queues)
 
 
 def test_a_network_that_leaves_little_to_choose_is_marked(
@@ -102,51 +92,41 @@ def test_a_network_that_leaves_little_to_choose_is_marked(
 
 
 def test_the_quickstart_leaves_a_choice_on_either_network(tmp_path: Path, open_page: Any) -> None:
-    simnmt.run("@quickstart", out=tmp_path / "run", requests=5_000, replications=2)
+    result = simnmt.run("@quickstart", out=tmp_path / "run", requests=5_000, replications=2)
     summary = summary_of(tmp_path / "run")
     assert [verdict["network"] for verdict in summary["verdicts"]] == ["cp1", "cp2"]
     oracle = [row["offloaded_share"] for row in summary["rows"] if row["policy"] == "oracle"]
     assert all(0.2 <= share <= 0.8 for share in oracle)
     with open_page(tmp_path / "run" / "report.html", **DESK) as opened:
         assert opened.page.locator("article.verdict").evaluate_all(MARKERS) == [["cp1", None], ["cp2", None]]
-        table_is_that_of(opened.page, summary)
-        for index in range(2):
-            every_figure_is_drawn(opened.page, f"cell-{index}", ["edge", "cloud", "oracle", "naive", "cnmt"])
-        assert opened.problems == []
+        shows_what_its_summary_says(opened, tmp_path / "run", result.scenario, queues=False)
 
 
-TIERS: dict[str, Any] = {
-    "gap_analysis": True,
-    "workloads": {"de-en": {"lengths": "@de-en-news", "arrivals": {"kind": "poisson", "rate_rps": 12.0}, "end_nodes": 9}},
-    "policies": {"edge": {}, "middle": {"kind": "fixed", "device": "region"}, "oracle": {}, "cnmt": {},
-                 "queue-aware": {"kind": "cnmt", "sees_backlog": True}},
-}  # fmt: skip
-
-
-def test_a_run_over_three_tiers_shows_regions_gaps_and_who_worked_how_much(
-    tmp_path: Path, make_scenario: Callable[..., Any], open_page: Any
-) -> None:
-    scenario = make_scenario(name="tiers", replications=3, **TIERS)
-    gateway, cloud = scenario["devices"]["gateway"], scenario["devices"]["cloud"]
-    scenario["devices"] = {"gateway": gateway | {"count": 3}, "region": gateway | {"workers": 2}, "cloud": cloud | {"count": 2}}
-    scenario["networks"] = {"n": {"rtt": {"constant_ms": 70}, "hops": {"region": {"rtt": {"constant_ms": 5}}}}}
-    simnmt.run(scenario, out=tmp_path / "run")
+def test_a_run_over_three_tiers_shows_regions_gaps_and_who_worked_how_much(tmp_path: Path, open_page: Any) -> None:
+    scenario = simnmt.run("@tiers", out=tmp_path / "run", requests=3_000, replications=3).scenario
     summary = summary_of(tmp_path / "run")
     with open_page(tmp_path / "run" / "report.html", **DESK) as opened:
         page = opened.page
         columns = table_is_that_of(page, summary)
         assert {"gateway_busiest_load", "region_busiest_load", "cloud_busiest_load", "change_vs_cnmt"} <= columns
         page.wait_for_function(OPEN_AND_DRAWN, arg="cell-0")
+        page.wait_for_function(OPEN_AND_DRAWN, arg="fit-0")
         assert page.locator("#cell-0-plane .heatmaplayer image").count() == 1
-        assert page.locator('tr[data-policy="middle"] th small').first.text_content() == "region only"
+        assert page.locator('tr[data-policy="region"] th small').first.text_content() == "region only"
         assert "region only" in page.locator("table.policies thead").text_content()
-        shares = page.locator("table.devices tbody tr").evaluate_all(
-            "rows => rows.map(row => [...row.querySelectorAll('.share')].map(share => share.textContent))"
-        )
-        for device, texts in zip(scenario["devices"], shares, strict=True):
-            for text, row in zip(texts, summary["rows"], strict=True):
-                wanted = row[f"{device}_share"]
-                assert text == "\u2013" if wanted == 0 else rounds_to(text, 100 * wanted)
+        shown = page.locator("table.devices tbody tr").evaluate_all(DEVICES)
+        assert [device["name"] for device in shown] == list(scenario["devices"])
+        assert [device["boxes"] for device in shown] == ["3 boxes", "2 boxes, 2 workers each", "4 boxes"]
+        for device in shown:
+            for (share, load), row in zip(device["entries"], summary["rows"], strict=True):
+                mean, busiest = (row[f"{device['name']}{suffix}"] for suffix in ("_load", "_busiest_load"))
+                if row[f"{device['name']}_share"] == 0:
+                    assert (share, load) == ("\u2013", None)
+                    continue
+                assert rounds_to(share, 100 * row[f"{device['name']}_share"])
+                of_all, _, of_busiest = load.removeprefix("load ").partition(", busiest ")
+                assert rounds_to(of_all, mean)
+                assert rounds_to(of_busiest or of_all, busiest)
         lines = page.locator("table.gaps tbody tr").evaluate_all(
             "rows => rows.map(row => [row.dataset.removed, ...row.innerText.split(/[\\t\\n]+/)])"
         )
@@ -195,7 +175,9 @@ def test_a_sweep_over_load_says_and_draws_from_which_load_on(
 def test_twenty_devices_and_eight_policies_fit_a_desk_and_a_phone(
     tmp_path: Path, make_scenario: Callable[..., Any], open_page: Any
 ) -> None:
-    scenario = make_scenario(name="many", replications=1, requests=500, gap_analysis=True, workloads=TIERS["workloads"])
+    arrivals = {"kind": "poisson", "rate_rps": 12.0}
+    workloads = {"de-en": {"lengths": "@de-en-news", "arrivals": arrivals, "end_nodes": 9}}
+    scenario = make_scenario(name="many", replications=1, requests=500, gap_analysis=True, workloads=workloads)
     tiers = [f"a_tier_with_a_long_name_{number:02d}" for number in range(18)]
     gateway, cloud = scenario["devices"]["gateway"], scenario["devices"]["cloud"]
     scenario["devices"] = {"gateway": gateway, **dict.fromkeys(tiers, gateway), "cloud": cloud}
@@ -203,21 +185,69 @@ def test_twenty_devices_and_eight_policies_fit_a_desk_and_a_phone(
     scenario["policies"] |= {f"a policy whose name leaves little room {number}": {"kind": "cnmt"} for number in range(3)}
     simnmt.run(scenario, out=tmp_path / "run")
     assert (tmp_path / "run" / "report.html").stat().st_size < 2_500_000
-    for width in (1280, 390):
-        with open_page(tmp_path / "run" / "report.html", viewport={"width": width, "height": 900}) as opened:
-            page = opened.page
+    with open_page(tmp_path / "run" / "report.html", **DESK) as opened:
+        page = opened.page
+        for width in (1280, 390):
+            page.set_viewport_size({"width": width, "height": 900})
             page.wait_for_function(OPEN_AND_DRAWN, arg="cell-0")
+            page.wait_for_function(
+                "most => [...document.querySelectorAll('#cell-0 .main-svg')].every(plot => plot.clientWidth < most)", arg=width
+            )
             assert page.evaluate("document.documentElement.scrollWidth") == width
             for plot in page.locator("#cell-0 figure .chart .nsewdrag").all():
                 assert plot.bounding_box()["height"] > 120, "the legend left room to draw in"
             timeline = page.locator("#cell-0-timeline")
-            timeline.locator("select").select_option(label=tiers[7])
-            timeline.locator("[data-reading]", has_text=tiers[7]).wait_for()
+            timeline.locator("select").select_option(label=tiers[7 if width == 1280 else 8])
+            timeline.locator("[data-reading]", has_text=tiers[7 if width == 1280 else 8]).wait_for()
             assert opened.problems == []
+
+
+def shows_what_its_summary_says(opened: Any, directory: Path, scenario: Any, queues: bool) -> None:
+    """All of a page of two devices: its head, its verdicts, its table, and every figure of every cell."""
+    page, summary = opened.page, summary_of(directory)
+    cells = [f"{workload}/{network}" for workload in scenario["workloads"] for network in scenario["networks"]]
+    assert len(summary["rows"]) == len(cells) * len(scenario["policies"])
+    assert page.locator("h1").text_content() == scenario["name"]
+    assert page.locator(".facts span").all_text_contents() == [
+        f"{scenario['requests']:,} requests under each policy".replace(",", "\u202f"),
+        f"{scenario['replications']} replications",
+        f"seed {scenario['seed']}",
+    ]
+    assert page.locator("[data-verdict]").all_text_contents() == [verdict["sentence"] for verdict in summary["verdicts"]]
+    assert ("mean_queue_s" in table_is_that_of(page, summary)) == queues
+    assert page.locator("details.cell").evaluate_all("all => all.map(one => one.dataset.cell)") == cells
+    for index, cell in enumerate(cells):
+        rows = [row for row in summary["rows"] if f"{row['workload']}/{row['network']}" == cell]
+        every_figure_is_drawn(page, f"cell-{index}", scenario["policies"], sum(bool(row["unstable"]) for row in rows))
+    used = [device for device in scenario["devices"] if any(row[f"{device}_share"] for row in summary["rows"])]
+    fits_are_drawn(page, summary, used)
+    assert opened.problems == []
 
 
 def summary_of(directory: Path) -> Any:
     return json.loads((directory / "summary.json").read_text(encoding="utf-8"))
+
+
+FITTED = """id => Object.fromEntries([...document.querySelectorAll(`#${id} [data-figure]`)].map(figure => [
+    figure.dataset.figure, figure.querySelector('.chart').data.map(({name, mode, x, y}) => ({name, mode, x, y})),
+]))"""
+
+
+def fits_are_drawn(page: Any, summary: Any, devices: Any) -> None:
+    """Means and band of each device, and the line and planes of the summary."""
+    page.wait_for_function(OPEN_AND_DRAWN, arg="fit-0")
+    fit = {entry["of"]: entry for entry in summary["fits"] if entry["workload"] == summary["rows"][0]["workload"]}
+    drawn = page.evaluate(FITTED, "fit-0")
+    band, means, line = drawn["lengths"]
+    assert len(means["x"]) > 50 and len(band["x"]) > 100
+    length = line["x"][-1]
+    of = fit["target length over source length"]
+    assert line["y"][-1] == pytest.approx(of["len_slope"] * length + of["len_offset"])
+    assert [trace["name"] for trace in drawn["execution"] if trace["mode"] == "markers"] == list(devices)
+    words = page.locator("#fit-0-execution [data-reading]").text_content()
+    for device in devices:
+        if "mse_ms2" in fit[f"execution time on the {device}"]:
+            assert re.search(rf"{device}: .*?requests.*? fitted with R².*? squared error of [\d.·⁻\d\u202f⁰-⁹]+ ms²", words)
 
 
 def every_figure_is_drawn(page: Any, section: str, policies: Any, unstable: int = 0) -> None:
