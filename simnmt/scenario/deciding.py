@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import gcd
 from typing import Literal
 
 import numpy as np
@@ -96,7 +97,10 @@ def deciding(
 
 def _parallel(scenario: Scenario, workload: str, device: str) -> int:
     """Workers that a request of one decider may come to execute on."""
-    servers = 1 if scenario.balancer_of(device) == "attached" else scenario.count_of(device, workload)
+    servers = scenario.count_of(device, workload)
+    if scenario.balancer_of(device) == "attached":
+        # End node n, of decider n modulo deciders, enters server n modulo servers.
+        servers //= gcd(servers, scenario.count_of(next(iter(scenario.devices)), workload))
     return servers * scenario.devices[device].workers
 
 

@@ -320,3 +320,19 @@ class TestManyGateways:
         assert many == pytest.approx(one, rel=0.15)
         assert max(one_low, many_low) < min(one_high, many_high)
         assert one > 0.1
+
+
+def test_a_view_reckons_with_the_boxes_that_its_decider_can_reach(
+    make_tiers: MakeScenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of four attached boxes, six gateways' end nodes reach two each; behind a balancer all."""
+    scenario = make_tiers(requests=200, policies={"queue": {"kind": "cnmt", "sees_backlog": True}})
+    scenario["workloads"][next(iter(scenario["workloads"]))]["end_nodes"] = 12
+    devices = scenario["devices"]
+    devices["gateway"] |= {"count": 6}
+    devices["region"] |= {"count": 4, "workers": 3, "balancer": "attached"}
+    devices["cloud"] |= {"count": 5, "workers": 1, "balancer": "least_work"}
+    (run,), _ = watched(monkeypatch, unit_of(plan_of(scenario)))
+    assert run.beliefs.parallel == (1, 2 * 3, 5)
+    reached = {frozenset(node % 4 for node in range(12) if node % 6 == decider) for decider in range(6)}
+    assert {len(boxes) for boxes in reached} == {2}
