@@ -71,24 +71,19 @@ def run_unit(unit: Unit) -> UnitResult:
     numbers: dict[RunKey, dict[str, float | None]] = {}
     passages: dict[str, Passage] = {}
     best = drawn.truth.best_target
-    queues = case.arrivals.discipline != "back_to_back"
-    for name, configuration in scenario.policies.items():
-        passage = _passage(unit, drawn, deciding(scenario, case, learnt, drawn, configuration, replication))
-        its_best = best if passage.truth is None else passage.truth.best_target
-        log = RequestLog(drawn.truth, passage)
-        measured = measure(log, its_best, devices(scenario, case.name), queues)
-        numbers[RunKey(case.name, unit.network, name, replication)] = {**measured, "probes_sent": float(passage.probes)}
-        if replication == 0:
-            # Numbered, not named: a policy may be called what no file can.
-            own = unit.folder / str(len(passages))
-            own.mkdir()
-            passages[name] = passage.stored(own)
+    for number, (name, configuration) in enumerate(scenario.policies.items()):
+        how = deciding(scenario, case, learnt, drawn, configuration, replication)
+        # Numbered, not named: a policy may be called what no file can.
+        measured, passage = _under_policy(unit, drawn, how, best, unit.folder / str(number))
+        numbers[RunKey(case.name, unit.network, name, replication)] = measured
+        if passage is not None:
+            passages[name] = passage
     return UnitResult(
         numbers=numbers,
         best_offloaded_share=float((best != 0).mean()),
         mean_transfer_s=float(drawn.truth.transfer_s[-1][:].mean()),
         learnt=learnt,
-        gap_totals_s=_gap_totals_s(unit, learnt, drawn, queues),
+        gap_totals_s=_gap_totals_s(unit, learnt, drawn),
         truth=drawn.truth if replication == 0 else None,
         passages=passages,
     )
@@ -99,13 +94,33 @@ def devices(scenario: Scenario, workload: str) -> list[Device]:
     return [Device(name, scenario.count_of(name, workload), part.workers) for name, part in scenario.devices.items()]
 
 
-def _gap_totals_s(unit: Unit, learnt: Learnt, drawn: Drawn, queues: bool) -> dict[str, float]:
+def _queues(case: Case) -> bool:
+    return case.arrivals.discipline != "back_to_back"
+
+
+def _under_policy(
+    unit: Unit, drawn: Drawn, how: Deciding, best_target: NDArray[np.int8], folder: Path
+) -> tuple[dict[str, float | None], Passage | None]:
+    """The numbers of one policy; and its passage, in files of a folder, as far as it is wanted: in replication 0."""
+    passage = _passage(unit, drawn, how)
+    if passage.truth is not None:
+        best_target = passage.truth.best_target
+    found = devices(unit.scenario, unit.case.name)
+    numbers = measure(RequestLog(drawn.truth, passage), best_target, found, _queues(unit.case))
+    numbers["probes_sent"] = float(passage.probes)
+    if unit.replication != 0:
+        return numbers, None
+    folder.mkdir()
+    return numbers, passage.stored(folder)
+
+
+def _gap_totals_s(unit: Unit, learnt: Learnt, drawn: Drawn) -> dict[str, float]:
     scenario = unit.scenario
     name = subject(scenario) if scenario.gap_analysis else None
     if name is None:
         return {}
     totals_s = {}
-    for removed, told in variants(queues).items():
+    for removed, told in variants(_queues(unit.case)).items():
         how = deciding(scenario, unit.case, learnt, drawn, scenario.policies[name], unit.replication, told)
         totals_s[removed] = float(RequestLog(drawn.truth, _passage(unit, drawn, how))["latency_s"].sum())
     return totals_s
