@@ -83,6 +83,7 @@ def render(result: RunResult, *, published_tables: Sequence[PublishedTable] = ()
         notes=_said_once(result.notes, [cell.workload for cell in result.cells]),
         series=_once((cell.network, cell) for cell in result.cells),
         devices=_alike(workloads, lambda cell: (cell.devices, cell.profile_names, cell.profile_kinds)),
+        closed_loop=_closed_loop(result),
         published_tables=published_tables,
         grouped=lambda count: number(count, 0),
         significant=lambda value: significant(value, 4) if is_number(value) else DASH,
@@ -155,6 +156,12 @@ def _packed(content: dict[str, Any]) -> Markup:
 def _of(rows: Sequence[Row], cell: Cell) -> list[Row]:
     """The rows of a cell."""
     return [row for row in rows if cell_of(row) == (cell.workload, cell.network)]
+
+
+def _closed_loop(result: RunResult) -> list[str]:
+    """Workloads whose arrivals depend on the answers, and so on the policy."""
+    workloads = result.scenario.get("workloads", {})
+    return [name for name, said in workloads.items() if (said.get("arrivals") or {}).get("kind") == "clients"]
 
 
 def _trivial(verdict: Row) -> str:

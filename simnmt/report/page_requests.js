@@ -43,12 +43,13 @@ figures.parts = (cell, state) => {
     textposition: "middle right", textfont: { color: colour("ink") }, showlegend: false, hoverinfo: "skip", cliponaxis: false,
   });
   const most = Math.max(...totals, 0) / length;
+  const nothing = { text: "no policy has a mean to be known", x: 0.5, y: 0.5, xref: "paper", yref: "paper", showarrow: false };
   const of = { all: "Means over all requests.", p95: "Means over the slowest twentieth.", p99: "Means over the slowest hundredth." };
   return {
     traces,
     layout: {
-      barmode: "stack", bargap: 0.35, legend: { ...legend(), traceorder: "normal" },
-      xaxis: axis(`latency, ${unit}`, { range: [0, (narrow.matches ? 1.4 : 1.18) * most || 1] }),
+      barmode: "stack", bargap: 0.35, legend: { ...legend(), traceorder: "normal" }, annotations: shown.length ? [] : [nothing],
+      xaxis: axis(`latency, ${unit}`, { range: [0, (narrow.matches ? 1.4 : 1.18) * most || 1], visible: shown.length > 0 }),
       yaxis: axis("", { tickmode: "array", tickvals: at, ticktext: names, range: [shown.length - 0.5, -0.5], ticks: "", gridcolor: "rgba(0,0,0,0)" }),
     },
     reading: of[state.of] + leftOut(cell),

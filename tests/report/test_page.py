@@ -103,6 +103,14 @@ def test_what_notes_say_of_the_lengths_is_said_once(make_result: Any) -> None:
     assert "<li>a: 1\u202f200 more.</li>" in page
 
 
+def test_of_a_closed_loop_it_is_said_that_policies_do_not_meet_the_same_times(result: Any, page: str) -> None:
+    assert "data-closed-loop" not in page
+    scenario = {"workloads": {"<open>": {"arrivals": {"kind": "poisson"}}, "<shut>": {"arrivals": {"kind": "clients"}}}}
+    said = re.search(r"<span data-closed-loop>(.*?)</span>", render(dataclasses.replace(result, scenario=scenario)))
+    assert said is not None
+    assert "(&lt;shut&gt;)" in said[1]
+
+
 def test_each_fit_says_of_what_kind_it_is(result: Any) -> None:
     page = render(dataclasses.replace(result, fits=[{**result.fits[2], "kind": "simulated calibration", "r2": 0.99999}]))
     assert "simulated calibration</small>" in page

@@ -228,5 +228,19 @@ def test_an_overloaded_device_fits_on_a_desk_and_shows_what_was_used(make_result
         assert opened.problems == []
 
 
+def test_where_no_policy_has_a_mean_the_figure_of_its_parts_says_so(make_result: Any, open_page: Any, tmp_path: Path) -> None:
+    flood = overloaded(make_result)
+    for row in flood.rows:
+        row |= {key: flood.rows[0][key] for key in ("unstable", "unstable_device", "unstable_replications", "backlog_growth")}
+    file = tmp_path / "flood.html"
+    file.write_text(render(flood), encoding="utf-8")
+    with open_page(file, viewport={"width": 1280, "height": 900}) as opened:
+        opened.page.wait_for_function(OPEN_AND_DRAWN, arg="cell-0")
+        parts = opened.page.locator("#cell-0-parts")
+        assert parts.locator(".chart").text_content() == "no policy has a mean to be known"
+        assert "cnmt (gateway: load 11.76)" in parts.locator("[data-reading]").text_content()
+        assert opened.problems == []
+
+
 def read(text: str) -> float:
     return float(text.replace("\u202f", "").replace("\u2212", "-"))
