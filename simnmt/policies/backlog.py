@@ -26,7 +26,7 @@ class BacklogView:
     """A first-in first-out pool of `parallel` workers, as one decider believes it to stand.
 
     The decider knows what it sent and how long that should take, so it can keep the pool's queue itself: a mirror. An answer
-    tells when its request really started, so how long it had waited; the mirror is then moved as a whole until it agrees with
+    tells how long its request had waited; the mirror is then moved as a whole until it agrees with
     the last such request. Three things follow the truth where others use the pool as well:
 
     - The mirror's clock is slow by the share of the pool that others take, since their requests join behind ours while we
@@ -131,13 +131,13 @@ class BacklogView:
         self._work_s += execution_s / self._parallel
         return number
 
-    def reported(self, number: int, true_start_s: float) -> None:
-        """An answer came: what `sent` returned for its request, and when its execution really started.
+    def reported(self, number: int, wait_s: float) -> None:
+        """An answer came: what `sent` returned for its request, and how long this really waited, by the pool's own clock.
 
-        An answer overtaken by a later request's moves nothing.
+        A duration, as all that C-NMT measures: clocks need no synchronisation (CNMT-11), and what the way there took beyond
+        its share of the estimate is no queue. An answer overtaken by a later request's moves nothing.
         """
         sent = self._under_way.pop(number)
-        wait_s = true_start_s - sent.entry_s
         self._reports += 1
         waited = 1.0 if wait_s > self.EXACT_S else 0.0
         self._waiting_share += (waited - self._waiting_share) / min(self._reports + 1, self.SHARE_MEMORY)

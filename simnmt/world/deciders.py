@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from simnmt.policies.backlog import BacklogView
@@ -48,15 +48,15 @@ class Decider:
         """The transfer time that is believed of each target; the list that a policy is shown."""
         self.views = [BacklogView(parallel) for parallel in beliefs.parallel] if beliefs.sees_backlog else []
 
-    def hear(self, now_s: float) -> None:
-        """Learn from the answers received since the last decision."""
+    def hear(self, now_s: float, waited_s: Sequence[float]) -> None:
+        """Learn from the answers received since the last decision; `waited_s`: by request, what each says that it waited."""
         estimates, views, delay_s = self.estimates, self.views, self.delay_s
-        for received_s, _, target, transfer_s, sent_as, start_s in self.answers.collect(now_s):
+        for received_s, request, target, transfer_s, sent_as, _ in self.answers.collect(now_s):
             estimate = estimates[target]
             estimate.learn(transfer_s, received_s)
             delay_s[target] = estimate.value_s
             if views:
-                views[target].reported(sent_as, start_s)
+                views[target].reported(sent_as, waited_s[request])
 
     def learn(self, target: int, transfer_s: float, at_s: float) -> None:
         """A transfer time was measured."""

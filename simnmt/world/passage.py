@@ -165,7 +165,7 @@ class Passages:
         def handle(request: int, in_block: int, row: Row, now_s: float) -> None:
             decider = only or deciders[row[1] % count]
             if decider.answers.next_s <= now_s:
-                decider.hear(now_s)
+                decider.hear(now_s, queue_s)
             target = self.decide(in_block, decider.delay_s if plain else self.delays(decider, request, in_block, row, now_s))
             estimate = decider.estimates[last]
             estimates_s[request] = estimate.value_s

@@ -42,8 +42,8 @@ def meet(
     for entry, execution, predicted, mine in zip(*(c.tolist() for c in (entry_s, execution_s, predicted_s, ours)), strict=True):
         if mine:
             while answers and answers[0][0] <= entry - uplink_s:
-                _, number, start = heapq.heappop(answers)
-                told.view.reported(number, start)
+                _, number, waited = heapq.heappop(answers)
+                told.view.reported(number, waited)
                 last_s = unknown_s.pop(number)
             told.in_flight_s.append(sum(unknown_s.values()) + last_s)
             told.believed_s.append(told.view.wait_s(entry))
@@ -54,7 +54,7 @@ def meet(
         ends_s[worker] = start + execution
         if mine:
             told.wait_s.append(start - entry)
-            heapq.heappush(answers, (start + execution + downlink_s, number, start))
+            heapq.heappush(answers, (start + execution + downlink_s, number, start - entry))
     return told
 
 
@@ -143,7 +143,7 @@ def burst() -> BacklogView:
     """One worker; a hundred requests a second apart, each of which had to wait for 20 s of others' work."""
     view = BacklogView(1)
     for second in range(100):
-        view.reported(view.sent(second, 0.1), second + 20.0)
+        view.reported(view.sent(second, 0.1), 20.0)
     return view
 
 
@@ -158,7 +158,7 @@ def test_a_burst_of_others_keeps_nobody_away_for_ever() -> None:
 def test_when_others_have_left_answers_say_so() -> None:
     view = burst()
     for second in range(1_000, 2_000):
-        view.reported(view.sent(second, 0.1), second)
+        view.reported(view.sent(second, 0.1), 0.0)
     assert view.wait_s(2_000.0) < 0.1
     assert view.others_share < 0.05
 
@@ -166,12 +166,12 @@ def test_when_others_have_left_answers_say_so() -> None:
 def test_an_idle_pool_is_not_believed_to_wait_by_an_old_discrepancy() -> None:
     """Ours waited 5 s for somebody's request; when it is through, and nothing else is known, the next starts at once."""
     view = BacklogView(1)
-    view.reported(view.sent(10.0, 1.0), 15.0)
+    view.reported(view.sent(10.0, 1.0), 5.0)
     assert view.wait_s(14.0) == pytest.approx(2.0, abs=0.1)
     assert view.wait_s(16.5) < 1.0  # one answer in a while is little to go by
     number = view.sent(30.0, 1.0)
     assert view.wait_s(30.5) == pytest.approx(0.5, abs=0.15)
-    view.reported(number, 30.0)
+    view.reported(number, 0.0)
     assert view.wait_s(30.5) == pytest.approx(0.5, abs=0.15)
 
 
@@ -180,7 +180,7 @@ def test_an_answer_that_was_overtaken_moves_nothing() -> None:
     for view, order in ((in_order, (0, 1)), (overtaken, (1, 0))):
         numbers = [view.sent(0.0, 4.0), view.sent(1.0, 4.0), view.sent(2.0, 4.0)]
         for place in order:
-            view.reported(numbers[place], (0.5, 3.0)[place])
+            view.reported(numbers[place], (0.5, 2.0)[place])
     assert in_order.wait_s(3.0) == pytest.approx(overtaken.wait_s(3.0), abs=0.05)
 
 
@@ -193,7 +193,7 @@ def test_asking_changes_nothing_and_no_wait_is_negative(steps: list[tuple[float,
         for gap_s, execution_s, late_s, answered in steps:
             now_s += gap_s
             asking(view, now_s)
-            open_numbers.append((view.sent(now_s, execution_s), now_s + late_s))
+            open_numbers.append((view.sent(now_s, execution_s), late_s))
             if answered:
                 view.reported(*open_numbers.pop(len(open_numbers) // 2))
         return [view.wait_s(now_s + later_s) for later_s in (0.0, 0.5, 1.0, 5.0, 100.0)]

@@ -242,11 +242,11 @@ class SlowWorld:
     def _answered(self, request: int, now_s: float) -> None:
         own, target = self._decider(request), self.target[request]
         if target == 0:
-            self._views[own][0].reported(self._sent_as[request], now_s)
+            self._views[own][0].reported(self._sent_as[request], self.queue_s[request])
             return
         self._estimates[own][target].learn(self.uplink_s[target][request] + self.downlink_s[target][request], now_s)
         if self._beliefs.sees_backlog:
-            self._views[own][target].reported(self._sent_as[request], self._start_s[request])
+            self._views[own][target].reported(self._sent_as[request], self.queue_s[request])
         self._client_hears(request, now_s)
 
     def _client_hears(self, request: int, now_s: float) -> None:
