@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, and over nothing that is read."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from simnmt.errors import InputError
 
 
 @contextmanager
@@ -31,3 +33,19 @@ def written_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
         with suppress(OSError):
             partial.unlink(missing_ok=True)
         raise
+
+
+def refuse_replacing(out: str | os.PathLike[str] | None, *inputs: str | os.PathLike[str] | None) -> None:
+    """Raise `InputError` where `out` is one of the files that are read, under whatever name; None names no file."""
+    if out is None:
+        return
+    for read in inputs:
+        if read is not None and (_same(out, read) or os.path.realpath(out) == os.path.realpath(read)):
+            raise InputError(f"{os.fspath(out)} would replace what is read", remedy="write to another file")
+
+
+def _same(one: str | os.PathLike[str], other: str | os.PathLike[str]) -> bool:
+    try:
+        return os.path.samefile(one, other)
+    except (OSError, ValueError):
+        return False

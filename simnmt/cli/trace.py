@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simnmt.cli import trace_synth
-from simnmt.errors import InputError
+from simnmt.files import refuse_replacing
 
 if TYPE_CHECKING:
     from simnmt.network.traces.readings import Trace
@@ -63,8 +63,8 @@ def import_(
     if kind is not None:
         traces = of_kind(traces, kind)
     paths = targets(traces, out)
-    if any(os.path.lexists(path) and path.exists() and path.samefile(file) for path in paths):
-        raise InputError(f"{out} would replace what was measured", remedy="write to another file")
+    for path in paths:
+        refuse_replacing(path, file)
     replaced = [os.path.lexists(path) for path in paths]
     write_traces(traces, out)
     for trace, path, before in zip(traces, paths, replaced, strict=True):
@@ -93,6 +93,7 @@ def inspect(
     from simnmt.network.traces.words import facts, title
 
     path = shipped.find("traces/rtt", file) if file.startswith("@") else Path(file)
+    refuse_replacing(plot, path)
     traces = _read(path, reply, probe, measurement, column, idle_below_kbps, interval)
     summaries = [summarised(trace) for trace in traces]
     if plot is not None:

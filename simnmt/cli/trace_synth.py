@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simnmt.errors import InputError
+from simnmt.files import refuse_replacing
 
 if TYPE_CHECKING:
     from simnmt.network.rtt_series import RttSeries
@@ -57,8 +58,7 @@ def synth(
     if (like is None) == (params is None):
         raise InputError("give either a series with --like or a process with --params")
     for written in (out, params_out):
-        if written and any(read and os.path.realpath(read) == os.path.realpath(written) for read in (like, params, unseen)):
-            raise InputError(f"{written} would replace what is read", remedy="write to another file")
+        refuse_replacing(written, like, params, unseen)
     if out and params_out and os.path.realpath(out) == os.path.realpath(params_out):
         raise InputError("--out and --params-out name the same file", remedy="write to two")
     how = HowToRead(columns=column_choices(column or ()))

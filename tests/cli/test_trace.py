@@ -88,7 +88,8 @@ def test_the_page_is_written_whole_and_said(folder: Path, results: Path, simnmt:
     [
         ("import none.json --out x.csv", "none.json: cannot be read: No such file or directory (check the path)"),
         ("import atlas.json", "Missing option '--out'"),
-        ("import atlas.json --out atlas.json", "atlas.json would replace what was measured (write to another file)"),
+        ("import atlas.json --out atlas.json", "atlas.json would replace what is read (write to another file)"),
+        ("inspect atlas.json --plot ./atlas.json", "atlas.json would replace what is read (write to another file)"),
         ("import atlas.json --out no/such.csv", "no/such.csv: cannot be written: No such file or directory"),
         ("import atlas.json --out x.csv --reply last", "--reply last: no such choice (one of min, mean, first)"),
         ("import atlas.json --out x.csv --kind real", "--kind real: no such kind (one of measured, synthetic"),

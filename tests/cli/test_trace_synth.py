@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,7 @@ def test_an_unseen_series_is_judged_by_instead_of_halves(measured: Path, simnmt:
         (["--params", "none.json"], "none.json: cannot be read"),
         (["--params", "log.csv"], "log.csv: Invalid JSON"),
         (["--like", "log.csv", "--out", "log.csv"], "log.csv would replace what is read"),
+        (["--params", "p.json", "--judge", "log.csv", "--out", "hard.csv"], "hard.csv would replace what is read"),
         (["--like", "log.csv", "--out", "x", "--params-out", "./x"], "name the same file"),
         (["--like", "log.csv", "--hours", "0"], "--hours 0"),
         (["--like", "log.csv", "--hours", "nan"], "--hours nan"),
@@ -94,6 +96,7 @@ def test_an_unseen_series_is_judged_by_instead_of_halves(measured: Path, simnmt:
 )
 def test_wrong_input_is_one_line(measured: Path, simnmt: Simnmt, arguments: list[str], said: str) -> None:
     Path("short.csv").write_text("time_s,rtt_ms\n0,40\n1,41\n2,42\n")
+    os.link(measured, "hard.csv")
     before = measured.read_bytes()
     done = simnmt("trace", "synth", *arguments)
     assert done.status == 2
