@@ -1,0 +1,81 @@
+"""Which form of a paired change keeps its promise near saturation: `python -m benchmarks.interval_forms --json`.
+
+C-NMT and its queue-aware form on @load-sweep's deployment, 200 replications a load. Samples of 5 and 10 are drawn from these,
+each sample's 95 % interval is formed in four ways, and two things are counted: how often it holds the mean over all 200, and
+how often it tells the two policies apart (queue-aware is the faster one in every replication). `bounded` is (ours - theirs) /
+(ours + theirs); both percentages are there, since they differ by which policy is named first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks import policies
+from benchmarks.policy_cases import SWEEP_FULL_RPS, poisson, queues
+from simnmt.results.statistics import over_replications
+
+Totals = NDArray[np.float64]
+FORMS: dict[str, Callable[[Totals, Totals], Totals]] = {
+    "percent_of_slower": lambda ours, theirs: ours / theirs - 1.0,
+    "percent_of_faster": lambda ours, theirs: theirs / ours - 1.0,
+    "logarithm": lambda ours, theirs: np.log(ours / theirs),
+    "bounded": lambda ours, theirs: (ours - theirs) / (ours + theirs),
+}
+LOADS, SAMPLES = (0.5, 0.7, 0.8, 0.9), 2_000
+
+
+def measure(replications: int = 200, requests: int = 10_000) -> dict[str, Any]:
+    """For each load, sample size and form: (share of intervals that hold the mean, share that tell apart)."""
+    found: dict[str, Any] = {"replications": replications, "requests": requests}
+    for load in LOADS:
+        blind, seeing = totals_s(load, replications, requests)
+        of_load: dict[str, Any] = {"queue_aware_slower_in": int((seeing > blind).sum())}
+        for size in (5, 10):
+            of_load[f"samples of {size}"] = {name: kept(form(seeing, blind), size) for name, form in FORMS.items()}
+        found[f"load {load}"] = of_load
+    return found
+
+
+def totals_s(load: float, replications: int, requests: int) -> tuple[Totals, Totals]:
+    """Total latencies of every replication, plain and queue-aware."""
+    with TemporaryDirectory() as folder:
+        case = next(queues(Path(folder)))
+    workloads = {"w": {"lengths": case.lengths, "end_nodes": case.end_nodes, "arrivals": poisson(load * SWEEP_FULL_RPS)}}
+    parts = {"devices": case.devices, "networks": case.networks, "policies": case.policies, "workloads": workloads}
+    runs, _ = policies.run({"version": 1, "name": "forms", "requests": requests, "replications": replications, **parts})
+    blind, seeing = (np.array([row["total_latency_s"] for row in runs["w", "n", name]]) for name in ("cnmt", "queue-aware"))
+    return blind, seeing
+
+
+def kept(changes: Totals, size: int) -> tuple[float, float]:
+    """How often a sample's interval holds the mean of all, and how often it excludes 0."""
+    random, truth = np.random.default_rng(1), float(changes.mean())
+    estimates = [over_replications(random.choice(changes, size)) for _ in range(SAMPLES)]
+    holds = [e.low is not None and e.high is not None and e.low <= truth <= e.high for e in estimates]
+    return float(np.mean(holds)), float(np.mean([e.excludes_zero for e in estimates]))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
+    found = measure()
+    if parser.parse_args().json:
+        print(json.dumps(found, indent=1))
+        return
+    for load in LOADS:
+        for size in (5, 10):
+            shares = found[f"load {load}"][f"samples of {size}"].items()
+            said = "; ".join(f"{name} holds {100 * holds:.0f}, tells {100 * tells:.0f}" for name, (holds, tells) in shares)
+            print(f"load {load}, {size} replications, of 100 intervals: {said}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,260 @@
+"""Where each policy beyond the paper wins and where it loses: `python -m benchmarks.policies --json`.
+
+Per question, each policy is held against the paper's on the deployments of `policy_cases`, replication by replication on
+the same requests: the change of the mean latency and of its 95th percentile, with 95 % intervals. Beside them stands which of
+the plain policy's beliefs costs how much, found by replacing one at a time by the truth.
+
+A change is taken as (ours - theirs) / (ours + theirs) in each replication, averaged, and shown as the percent that this
+stands for. Near saturation single replications differ by factors of ten to a hundred, and the usual forms break: at load 0.8,
+of 100 intervals over 5 replications, percentages of the slower policy hold their mean 93 times and those of the faster one 33
+times, logarithms 88 times, this form 92 times; they tell the two apart 100, 35, 71 and 95 times (`benchmarks.interval_forms`).
+It is bounded, and says the same whichever policy is named first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from math import inf
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+from benchmarks.policy_cases import QUESTIONS, Case, poisson
+from simnmt.costs import ExecutionPlane
+from simnmt.results.stability import busiest_load
+from simnmt.results.statistics import over_replications
+from simnmt.scenario import unit as unit_module
+from simnmt.scenario.build import build
+from simnmt.scenario.learning import Learnt, learn
+from simnmt.scenario.source import open_source
+from simnmt.scenario.unit import Unit, run_unit
+
+Row = dict[str, Any]
+Runs = dict[tuple[str, str, str], list[Row]]
+"""The numbers of every replication, by workload, network and policy."""
+HALF_LOAD = 0.5
+
+
+def measure(only: Sequence[str], requests: int, replications: int) -> dict[str, Any]:
+    """The comparisons and gaps of each question, and over all of `queues` how often seeing them made slower."""
+    found: dict[str, Any] = {"requests": requests, "replications": replications}
+    with TemporaryDirectory() as folder:
+        for question in only:
+            rows: list[Row] = []
+            gaps: list[Row] = []
+            for case in QUESTIONS[question](Path(folder)):
+                print(f"{question}: {case.name}", file=sys.stderr)
+                for row in run_case(case, requests, replications):
+                    (gaps if "shares_percent" in row else rows).append(row)
+            found[question] = {"comparisons": rows, "gaps": gaps}
+    if "queues" in only:
+        found["queues"]["never_slower"] = bar(found["queues"]["comparisons"])
+    return found
+
+
+def bar(rows: Sequence[Row]) -> Row:
+    """What the project asks of the queue-aware policy: never slower beyond the interval over load 0.2 to 0.9."""
+    return {
+        name: {
+            "comparisons": len(those),
+            "faster_in_the_mean": sum(row["mean_percent"][2] < 0.0 for row in those),
+            "slower_in_the_mean": sum(row["mean_percent"][1] > 0.0 for row in those),
+            "slower_in_p95": sum(row["p95_percent"][1] > 0.0 for row in those),
+            "most_slower_percent": [max(0.0, *(row[key][0] for row in those)) for key in ("mean_percent", "p95_percent")],
+        }
+        for name, wrong in (("times_as_measured", False), ("times_believed_wrongly", True))
+        if (those := [row for row in rows if row["times_believed_wrongly"] is wrong])
+    }
+
+
+def run_case(case: Case, requests: int, replications: int) -> Iterator[Row]:
+    """A comparison for each pair of policies, network and load or rate; the gaps after them."""
+    with believing(case.planes_off):
+        workloads = _workloads(case, requests)
+        scenario = _scenario(case, workloads, requests, replications)
+        runs, _ = run(scenario)
+        plain = case.pairs[0][1]
+        places = [(workload, network) for workload in workloads for network in case.networks]
+        for place in places:
+            for policy, baseline in case.pairs:
+                ours, theirs = runs[(*place, policy)], runs[(*place, baseline)]
+                yield _placed(case, place, runs[(*place, plain)]) | compared(policy, ours, baseline, theirs)
+        if case.gaps:
+            asked = [name for name in workloads if not case.loads or name == f"load {HALF_LOAD}"]
+            alone = {"workloads": {name: workloads[name] for name in asked}, "policies": {plain: case.policies[plain]}}
+            _, totals = run({**scenario, **alone, "gap_analysis": True})
+            for place, by_removed in totals.items():
+                yield _placed(case, place, runs[(*place, plain)]) | gap(by_removed)
+
+
+def compared(policy: str, ours: Sequence[Row], baseline: str, theirs: Sequence[Row]) -> Row:
+    """One policy beside another in the same replications."""
+    return {
+        "policy": policy,
+        "baseline": baseline,
+        **{f"{key}_percent": change([row[f"{key}_latency_s"] for row in ours], [row[f"{key}_latency_s"] for row in theirs])
+           for key in ("mean", "p95", "p99")},
+        "away_percent": [100.0 * float(np.mean([row["offloaded_share"] for row in rows])) for rows in (theirs, ours)],
+        "probes_per_request": float(np.mean([row.get("probes_per_request") or 0.0 for row in ours])),
+    }  # fmt: skip
+
+
+def change(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float, float]:
+    """Percent that ours is above theirs, with its interval; see the module's words on the form."""
+    estimate = over_replications([(a - b) / (a + b) for a, b in zip(ours, theirs, strict=True)])
+    assert estimate.low is not None and estimate.high is not None
+    return _percent(estimate.mean), _percent(estimate.low), _percent(estimate.high)
+
+
+def _percent(bounded: float) -> float:
+    """100 (ours / theirs - 1) where (ours - theirs) / (ours + theirs) is `bounded`."""
+    return 200.0 * max(bounded, -1.0) / (1.0 - max(bounded, -1.0)) if bounded < 1.0 else inf
+
+
+def gap(totals_s: dict[str, list[float]]) -> Row:
+    """Which share of the way from the policy as it is to one that is told everything each single truth goes."""
+    total_s = {removed: sum(totals) for removed, totals in totals_s.items()}
+    as_it_is, at_best = total_s.pop("nothing"), total_s.pop("everything")
+    gap_s = as_it_is - at_best
+    shares = {removed: 100.0 * (as_it_is - total) / gap_s if gap_s > 0.0 else None for removed, total in total_s.items()}
+    return {"gap_percent": 100.0 * gap_s / at_best, "shares_percent": shares}
+
+
+def run(scenario: dict[str, Any]) -> tuple[Runs, dict[tuple[str, str], dict[str, list[float]]]]:
+    """A scenario's numbers replication by replication; total latencies of the gap analysis by workload and network."""
+    source = open_source(scenario)
+    plan = build(source.scenario, Path.cwd(), source.document)
+    runs: Runs = {}
+    totals: dict[tuple[str, str], dict[str, list[float]]] = {}
+    for replication in range(plan.scenario.replications):
+        for case in plan.cases.values():
+            for network, links in plan.networks.items():
+                result = run_unit(Unit(plan.scenario, case, network, links, replication))
+                for key, numbers in result.numbers.items():
+                    sent = (numbers.get("probes_sent") or 0.0) / plan.scenario.requests
+                    runs.setdefault((key.workload, key.network, key.policy), []).append({**numbers, "probes_per_request": sent})
+                for removed, total_s in result.gap_totals_s.items():
+                    totals.setdefault((case.name, network), {}).setdefault(removed, []).append(total_s)
+    return runs, totals
+
+
+def believing(planes_off: Sequence[float]) -> AbstractContextManager[Any]:
+    """Let policies calibrate wrongly: each device's times multiplied by a factor of its own."""
+    if not planes_off:
+        return nullcontext()
+
+    def wrongly(*given: Any) -> Learnt:
+        learnt = learn(*given)
+        planes = [
+            ExecutionPlane(factor * plane.s_per_src_token, factor * plane.s_per_tgt_token, factor * plane.s_fixed)
+            for factor, plane in zip(planes_off, learnt.planes, strict=True)
+        ]
+        return replace(learnt, planes=tuple(planes))
+
+    return mock.patch.object(unit_module, "learn", wrongly)
+
+
+def _scenario(case: Case, workloads: dict[str, Any], requests: int, replications: int) -> dict[str, Any]:
+    keys = {"devices": case.devices, "networks": case.networks, "policies": case.policies, "workloads": workloads}
+    return {"version": 1, "name": "a case", "requests": requests, "replications": replications, **keys}
+
+
+def _workloads(case: Case, requests: int) -> dict[str, Any]:
+    lengths = {"lengths": case.lengths, "end_nodes": case.end_nodes}
+    if case.arrivals is None:
+        return {"back to back": lengths}
+    rates = {f"{rate_rps:g} rps": rate_rps for rate_rps in case.rates_rps}
+    if case.loads:
+        full_rps = _full_rps(case, lengths, requests)
+        rates = {f"load {load:g}": load * full_rps for load in case.loads}
+    return {name: {**lengths, "arrivals": case.arrivals(float(f"{rate_rps:.4g}"))} for name, rate_rps in rates.items()}
+
+
+def _full_rps(case: Case, lengths: dict[str, Any], requests: int) -> float:
+    """The rate at which the busiest box would have load 1 if nobody saw queues; told from a short run at 1 request/s a box."""
+    if case.full_rps is not None:
+        return case.full_rps
+    plain = case.pairs[0][1]
+    rate_rps = float(next(iter(case.devices.values())).get("count", 1))
+    few = {"quiet": {**lengths, "arrivals": poisson(rate_rps)}}
+    blind = {plain: {**case.policies[plain], "sees_backlog": False}}
+    runs, _ = run(_scenario(case, few, min(requests, 5_000), 1) | {"policies": blind})
+    load = busiest_load(runs["quiet", next(iter(case.networks)), plain][0])
+    assert load is not None
+    return rate_rps / load
+
+
+def _placed(case: Case, place: tuple[str, str], theirs: Sequence[Row]) -> Row:
+    """The case, and where among its runs: the load as it was, the rate, the network."""
+    workload, network = place
+    if case.loads:
+        workload = f"load {np.mean([busiest_load(row) for row in theirs]):.2f}"
+    named = [workload] * (case.arrivals is not None) + [network] * (len(case.networks) > 1)
+    return {"case": case.name, "at": ", ".join(named), "times_believed_wrongly": bool(case.planes_off)}
+
+
+def printed(found: dict[str, Any]) -> Iterator[str]:
+    """The tables, line by line."""
+    for question in QUESTIONS:
+        if question not in found:
+            continue
+        yield f"\n{question}: change in % of the mean and of the 95th percentile of the latency, with 95 % intervals"
+        case = None
+        for row in found[question]["comparisons"]:
+            if row["case"] != case:
+                case = row["case"]
+                yield f"\n{case}"
+            there, ours = row["away_percent"]
+            probes = f"  {row['probes_per_request']:.3g} probes a request" if row["probes_per_request"] else ""
+            pair = f"{row['policy']} / {row['baseline']}"
+            yield (
+                f"  {row['at']:44}{pair:32}mean {_shown(row['mean_percent'])}  p95 {_shown(row['p95_percent'])}"
+                f"  away {there:.0f} -> {ours:.0f} %{probes}"
+            )
+        if found[question]["gaps"]:
+            yield "\n  what a plain policy loses for want of knowledge, and the share that each single truth wins back"
+        for row in found[question]["gaps"]:
+            found_shares = row["shares_percent"].items()
+            shares = ", ".join(f"{removed} {_share(share)}" for removed, share in found_shares if share is not None)
+            yield f"  {row['case']}, {row['at']}: {row['gap_percent']:+.2f} %: {shares}"
+    for name, made in found.get("queues", {}).get("never_slower", {}).items():
+        mean, p95 = made["most_slower_percent"]
+        yield (
+            f"\nload 0.2 to 0.9, {name.replace('_', ' ')}, {made['comparisons']} comparisons: queue-aware is faster in "
+            f"{made['faster_in_the_mean']}, slower in {made['slower_in_the_mean']} (asked: 0), by {mean:.2f} % at most; "
+            f"in p95 slower in {made['slower_in_p95']}, by {p95:.2f} % at most"
+        )
+
+
+def _share(percent: float) -> str:
+    """A gap may be next to nothing beside what a single truth does: true times fill the server that wrong ones spared."""
+    return f"{percent:.0f} %" if abs(percent) < 1_000.0 else "far worse" if percent < 0.0 else "far better"
+
+
+def _shown(change: Sequence[float]) -> str:
+    mean, low, high = change
+    verdict = "slower" if low > 0.0 else "faster" if high < 0.0 else "-"
+    return f"{mean:+7.2f} [{low:+7.2f}, {high:+7.2f}] {verdict:6}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
+    parser.add_argument("--only", choices=QUESTIONS, action="append", help="one question; may be repeated (default: all)")
+    parser.add_argument("--requests", type=int, default=20_000, help="of each run (default 20,000)")
+    parser.add_argument("--replications", type=int, default=10, help="of each run (default 10)")
+    arguments = parser.parse_args()
+    found = measure(arguments.only or list(QUESTIONS), arguments.requests, arguments.replications)
+    print(json.dumps(found, indent=1) if arguments.json else "\n".join(printed(found)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,270 @@
+"""The deployments on which the policies beyond the paper are held against the paper's: what `benchmarks.policies` runs.
+
+Each question has deployments made to favour the policy and others made to embarrass it. Times are those of the shipped
+profiles, or of the same profiles slowed by a factor; RTT series that no recording offers are drawn here, from seeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from simnmt import shipped
+from simnmt.costs import read_profile, write_profile
+from simnmt.costs.profile import Plane
+from simnmt.network.rtt_csv import write_rtt_csv
+from simnmt.network.rtt_series import RttSeries
+from simnmt.network.traces.trace_file import read_trace
+from simnmt.scenario.document import read_document
+from simnmt.workload.length_table import LengthTable, read_table, write_table
+
+Mapping = dict[str, Any]
+SWEEP_FULL_RPS = 25.9
+"""Requests a second at which C-NMT would fill the gateway of @load-sweep, over a whole lap of its network."""
+LOADS = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+RECORDED = Path(__file__).resolve().parents[2] / "shared" / "data" / "rtt" / "cell_5g" / "driving_20200213T150201.csv"
+"""RTT of a phone that drives through a town; a case is left out where the file is absent."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A deployment and the policies that are compared on it."""
+
+    name: str
+    devices: Mapping
+    networks: Mapping
+    policies: Mapping
+    lengths: Any = "@de-en-news"
+    pairs: Sequence[tuple[str, str]] = (("queue-aware", "cnmt"),)
+    """(policy, the one it is held against)."""
+    arrivals: Callable[[float], Mapping] | None = None
+    """What makes requests come at a mean rate; None: back to back."""
+    loads: Sequence[float] = ()
+    """Of the busiest box, under the first pair's second policy; empty where `rates_rps` says how fast requests come."""
+    full_rps: float | None = None
+    """The rate at which that load is 1, where it is known; else a short run tells."""
+    rates_rps: Sequence[float] = ()
+    end_nodes: int = 4
+    fit: Mapping = field(default_factory=dict)
+    planes_off: tuple[float, ...] = ()
+    """Factors on what the policies believe of each device's times; empty: as they measured them."""
+    gaps: bool = False
+    """Also ask which of the first pair's second policy's beliefs costs how much: at half load, where loads are swept."""
+
+
+def poisson(rate_rps: float) -> Mapping:
+    return {"kind": "poisson", "rate_rps": rate_rps}
+
+
+def bursts(rate_rps: float) -> Mapping:
+    """Four times the mean rate for 5 s on average, a quarter of it for 20 s."""
+    return {
+        "kind": "on_off",
+        "on_rate_rps": 4.0 * rate_rps,
+        "off_rate_rps": 0.25 * rate_rps,
+        "mean_on_s": 5.0,
+        "mean_off_s": 20.0,
+    }
+
+
+def steps(rate_rps: float) -> Mapping:
+    """2.2 times the mean rate for a minute, 0.4 times for two."""
+    rush, calm = ({"for_s": seconds, "rate_rps": factor * rate_rps} for seconds, factor in ((60, 2.2), (120, 0.4)))
+    return {"kind": "varying", "steps": [rush, calm]}
+
+
+GATEWAY, SERVER = {"profile": "@tx2-bilstm"}, {"profile": "@titan-xp-bilstm"}
+QUEUES = {"cnmt": {}, "queue-aware": {"kind": "cnmt", "sees_backlog": True}}
+
+
+def constant(rtt_ms: float) -> Mapping:
+    return {"n": {"rtt": {"constant_ms": rtt_ms}}}
+
+
+def queues(folder: Path) -> Iterator[Case]:
+    """C-NMT with an eye for queues over the load of the busiest box: at the gateway, at the server, elsewhere, among others."""
+    cp1, cp2 = {"n": {"rtt": "@cp1"}}, {"n": {"rtt": "@cp2"}}
+    slow = {"profile": slowed(folder, "titan-xp-bilstm", 3.0)}
+    hardly_faster = {"profile": slowed(folder, "tx2-bilstm", 1.0 / 1.5)}
+    slow_gateway = {"profile": slowed(folder, "tx2-bilstm", 5.0)}
+    tiers = read_document(shipped.find("scenarios", "@tiers")).data
+    many, roomy = {**GATEWAY, "count": 20}, {**GATEWAY, "count": 20, "workers": 50}
+    open_loop: Mapping = {"arrivals": poisson, "loads": LOADS}
+
+    def two(name: str, gateway: Mapping, cloud: Mapping, networks: Mapping, **keys: Any) -> Case:
+        return Case(name, {"gateway": gateway, "cloud": cloud}, networks, **{"policies": QUEUES, **open_loop, **keys})
+
+    yield two("gateway fills first (@load-sweep)", GATEWAY, SERVER, cp1, full_rps=SWEEP_FULL_RPS, gaps=True)
+    yield two("server fills first: a third as fast", GATEWAY, slow, constant(20), gaps=True)
+    yield two("server hardly faster than the gateway", GATEWAY, hardly_faster, constant(20))
+    shipped_tiers = {"devices": tiers["devices"], "networks": tiers["networks"], "policies": QUEUES, "end_nodes": 60}
+    yield Case("@tiers: 3 gateways, 2 regional, 4 servers", **shipped_tiers, **open_loop)
+    for balancer in ("round_robin", "least_work", "two_choices", "random"):
+        servers = {**slow, "count": 4, "balancer": balancer}
+        yield two(f"20 gateways, 4 slow servers, {balancer}", many, servers, cp2, end_nodes=200)
+    yield two("20 gateways, 1 server", many, SERVER, cp2, end_nodes=200, gaps=True)
+    yield two("20 gateways that never fill, 1 server", roomy, SERVER, constant(60), end_nodes=200, gaps=True)
+    random = {**SERVER, "count": 16, "balancer": "random"}
+    yield two("20 gateways that never fill, 16 random servers", roomy, random, constant(60), end_nodes=200)
+    yield two("bursts, gateway fills first", GATEWAY, SERVER, cp1, full_rps=SWEEP_FULL_RPS, arrivals=bursts)
+    yield two("bursts, 20 gateways that never fill", roomy, SERVER, constant(60), end_nodes=200, arrivals=bursts)
+    yield two("rush and calm, server fills first", GATEWAY, slow, constant(20), arrivals=steps)
+    far = {**slow_gateway, "count": 20, "workers": 50}
+    yield two("RTT 300 ms, 20 slow gateways that never fill", far, SERVER, constant(300), end_nodes=200)
+    by_mean = {"naive": {}, "queue-aware": {"kind": "naive", "sees_backlog": True}}
+    naive: Mapping = {"policies": by_mean, "pairs": (("queue-aware", "naive"),)}
+    yield two("naive lengths, server fills first", GATEWAY, slow, constant(20), **naive)
+    yield two("naive lengths, 20 gateways, 1 server", many, SERVER, cp2, end_nodes=200, **naive)
+    for gateway_off, server_off in ((1.3, 0.7), (0.7, 1.3)):
+        believed = f"times believed x {gateway_off} and x {server_off}"
+        off = {"planes_off": (gateway_off, server_off)}
+        yield two(f"{believed}, server fills first", GATEWAY, slow, constant(20), **off)
+        yield two(f"{believed}, 20 gateways, 1 server", many, SERVER, cp2, end_nodes=200, **off)
+        never = f"{believed}, 20 gateways that never fill, 1 server"
+        yield two(never, roomy, SERVER, constant(60), end_nodes=200, gaps=True, **off)
+
+
+TABLES = {
+    "de-en-news": "bilstm",
+    "de-en-tatoeba": "bilstm",
+    "fr-en-mixed": "gru",
+    "fr-en-news": "gru",
+    "fr-en-docs": "gru",
+    "en-zh-docs": "marian",
+    "en-zh-flores": "marian",
+}
+"""Shipped tables of lengths, and the model whose devices the paper measured on that language pair."""
+
+
+def lengths(folder: Path) -> Iterator[Case]:
+    """The distribution of target lengths against the line, and the 95th percentile against the mean."""
+    networks = {"cp1": {"rtt": "@cp1"}, "cp2": {"rtt": "@cp2"}}
+    capped = {"table": str(capped_table(folder, "de-en-news", 20))}
+    tables = [(model, name, f"@{name}") for name, model in TABLES.items()]
+    for model, name, table in [*tables, ("bilstm", "de-en-news cut off at 20 tokens", capped)]:
+        devices = {
+            "gateway": {"profile": f"@tx2-{model}", "outside_range_share": 1},
+            "cloud": {"profile": f"@titan-xp-{model}", "outside_range_share": 1},
+        }
+        back_to_back: Mapping = {"kind": "cnmt"}
+        yield _lengths_case(f"{name}, back to back", devices, networks, back_to_back, lengths=table, gaps=True)
+        open_loop = {"kind": "cnmt", "sees_backlog": True}
+        for network, link in networks.items():
+            half = {"lengths": table, "arrivals": poisson, "loads": (0.5,)}
+            yield _lengths_case(f"{name}, open loop, {network}", devices, {network: link}, open_loop, **half)
+
+
+def _lengths_case(name: str, devices: Mapping, networks: Mapping, line: Mapping, **keys: Any) -> Case:
+    """`line`: the policy with its lengths on a line, which the two others vary."""
+    distribution = {**line, "lengths": "distribution"}
+    policies = {"line": line, "distribution": distribution, "p95": {**distribution, "minimises": "p95"}}
+    return Case(name, devices, networks, policies, pairs=(("distribution", "line"), ("p95", "distribution")), **keys)
+
+
+def smoothing(folder: Path) -> Iterator[Case]:
+    """Smoothed transfer times against the last measured one, back to back, a sample for every request or so."""
+    random, samples = np.random.default_rng(1), 20_000
+    jitter, steady = {sd: 80.0 - sd + random.exponential(sd, samples) for sd in (10, 30)}, random.normal(0.0, 1.0, samples)
+    levels_ms = [40.0, 60.0, 80.0, 100.0, 120.0]
+    level = {of: np.repeat(random.choice(levels_ms, samples // of), of) for of in (400, 40)}
+    made = {
+        "jitter of 10 ms": jitter[10],
+        "jitter of 30 ms": jitter[30],
+        "jitter of 30 ms on levels of 400 requests": level[400] - 80.0 + jitter[30],
+        "levels of 400 requests": level[400] + steady,
+        "levels of 40 requests": level[40] + steady,
+    }
+    networks = {name: {"rtt": series(folder, name, rtt_ms, 1.0)} for name, rtt_ms in made.items()}
+    networks |= {"@cp1": {"rtt": "@cp1"}, "@cp2": {"rtt": "@cp2"}}
+    if RECORDED.exists():
+        networks["5G drive (recorded)"] = {"rtt": recorded(folder)}
+    weights = (0.5, 0.25, 0.125)
+    policies: Mapping = {"last": {"kind": "cnmt"}}
+    policies |= {f"weight {w}": {"kind": "cnmt", "transfer_estimate": {"kind": "smoothed", "weight": w}} for w in weights}
+    pairs = [(name, "last") for name in list(policies)[1:]]
+    yield Case("back to back", {"gateway": GATEWAY, "cloud": SERVER}, networks, policies, pairs=pairs, gaps=True)
+
+
+def probing(folder: Path) -> Iterator[Case]:
+    """Probes after 1, 10 and 60 s of silence against the last measured transfer time, and what they cost."""
+    random = np.random.default_rng(3)
+    wander = 40.0 + np.abs(np.cumsum(random.normal(0.0, 8.0, 2_000))) % 80.0
+    peak = series(folder, "peak", [60.0] * 5 + [800.0] + [60.0] * 6, 600.0)
+    drift = series(folder, "drift", wander, 30.0)
+    jitter = series(folder, "jitter", 50.0 + random.exponential(30.0, 40_000), 1.0)
+    policies: Mapping = {"last": {"kind": "cnmt"}}
+    for interval_s in (1, 10, 60):
+        probes = {"kind": "probing", "interval_s": interval_s}
+        policies[f"probing {interval_s} s"] = {"kind": "cnmt", "transfer_estimate": probes}
+    policies["probing 1 s, weight 0.125"] = {
+        "kind": "cnmt",
+        "transfer_estimate": {"kind": "probing", "interval_s": 1, "weight": 0.125},
+    }
+    policies["smoothed"] = {"kind": "cnmt", "transfer_estimate": "smoothed"}
+    cases = [
+        ("ten minutes of 800 ms in two hours of 60 ms", peak, (1.0, 0.05), True),
+        ("40 to 120 ms, wandering", drift, (2.0, 0.2, 0.02), True),
+        ("jitter of 30 ms", jitter, (2.0,), True),
+        ("steady (@cp2)", "@cp2", (5.0,), True),
+        ("slow (@cp1)", "@cp1", (0.05,), False),
+    ]
+    if RECORDED.exists():
+        cases.append(("5G drive (recorded)", recorded(folder), (1.0,), True))
+    for name, rtt, rates_rps, gaps in cases:
+        yield Case(
+            name,
+            {"gateway": GATEWAY, "cloud": SERVER},
+            {"n": {"rtt": rtt}},
+            policies,
+            pairs=[(policy, "last") for policy in list(policies)[1:]],
+            arrivals=poisson,
+            rates_rps=rates_rps,
+            gaps=gaps,
+        )
+
+
+QUESTIONS: dict[str, Callable[[Path], Iterator[Case]]] = {
+    "queues": queues,
+    "lengths": lengths,
+    "smoothing": smoothing,
+    "probing": probing,
+}
+
+
+def slowed(folder: Path, name: str, factor: float) -> str:
+    """A shipped profile with all its times multiplied."""
+    profile = read_profile(shipped.find("calibration", f"@{name}"))
+    plane = Plane(**{key: factor * value for key, value in profile.execution.plane.model_dump().items()})
+    path = folder / f"{name} times {factor:g}.json"
+    execution = profile.execution.model_copy(update={"plane": plane, "kind": "synthetic", "fit": {}})
+    write_profile(path, profile.model_copy(update={"name": path.stem, "execution": execution}))
+    return str(path)
+
+
+def capped_table(folder: Path, name: str, most: int) -> Path:
+    """A shipped table of a service that stops each translation after so many tokens: a line that bends."""
+    table = read_table(shipped.find("traces/lengths", f"@{name}"))
+    short = np.minimum(table.tgt_len, most)
+    units = table.src_unit, table.tgt_unit
+    path = folder / f"{name} capped at {most}.csv"
+    write_table(path, LengthTable.of_pairs(path.stem, table.source, *units, table.src_len, short, table.count))
+    return path
+
+
+def series(folder: Path, name: str, rtt_ms: Any, step_s: float) -> str:
+    """An RTT series in a file, a sample each `step_s`."""
+    rtt_s = np.asarray(rtt_ms, np.float64) / 1e3
+    path = folder / f"{name}.csv"
+    write_rtt_csv(path, RttSeries(name, "synthetic", "made up", np.arange(len(rtt_s)) * step_s, rtt_s), decimals=3)
+    return str(path)
+
+
+def recorded(folder: Path) -> str:
+    """The recorded drive as a series of our form."""
+    path = folder / "5g.csv"
+    write_rtt_csv(path, read_trace(RECORDED)[0].rtt_series("5G drive"))
+    return str(path)
