@@ -11,7 +11,12 @@ import typer
 def init(
     path: Annotated[Path, typer.Argument(metavar="[PATH]", help="File to write.")] = Path("scenario.yaml"),
     template: Annotated[
-        str, typer.Option("--template", metavar="NAME", help="quickstart, open-loop, own-data or table1.")
+        str,
+        typer.Option(
+            "--template",
+            metavar="NAME",
+            help="quickstart, load-sweep, locked-local, open-loop, own-data, table1 or tiers.",
+        ),
     ] = "quickstart",
 ) -> None:
     """Write a commented scenario that runs, and the schema that editors check it with."""

@@ -23,8 +23,13 @@ def schema() -> Any:
     return json.loads(schema_text())
 
 
-def test_four_are_shipped() -> None:
-    assert TEMPLATES == ["open-loop", "own-data", "quickstart", "table1"]
+def test_seven_are_shipped() -> None:
+    assert TEMPLATES == ["load-sweep", "locked-local", "open-loop", "own-data", "quickstart", "table1", "tiers"]
+
+
+def test_help_names_every_template(folder: Path, simnmt: Callable[..., Any]) -> None:
+    said = simnmt("init", "--help").out
+    assert [name for name in TEMPLATES if name not in said] == []
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
