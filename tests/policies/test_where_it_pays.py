@@ -1,0 +1,185 @@
+"""What docs/policies.md claims of each policy beyond the paper, small: where it wins, and where it loses or changes nothing.
+
+`benchmarks.policies` measures the same at full size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import simnmt
+from benchmarks import policies
+from benchmarks.policy_cases import QUEUES, RECORDED, Case, capped_table, constant, poisson, recorded, series, slowed
+
+Deployment = Callable[[Path], dict[str, Any]]
+"""The keys of a case that say what stands where, its files written to a folder."""
+BILSTM = {"gateway": {"profile": "@tx2-bilstm"}, "cloud": {"profile": "@titan-xp-bilstm"}}
+
+
+def changes(case: Case, requests: int = 3_000, replications: int = 5) -> dict[tuple[str, str], dict[str, Any]]:
+    """The case's comparisons by place and policy; place is empty where there is but one."""
+    rows = [row for row in policies.run_case(case, requests, replications) if "policy" in row]
+    assert all(row["baseline"] == baseline for row, (_, baseline) in zip(rows, len(rows) * list(case.pairs), strict=False))
+    return {(row["at"], row["policy"]): row for row in rows}
+
+
+def faster(change: tuple[float, float, float]) -> bool:
+    return change[2] < 0.0
+
+
+def slower(change: tuple[float, float, float]) -> bool:
+    return change[1] > 0.0
+
+
+def gateway_fills_first(folder: Path) -> dict[str, Any]:
+    return {"devices": BILSTM, "networks": {"n": {"rtt": "@cp1"}}}
+
+
+def server_fills_first(folder: Path) -> dict[str, Any]:
+    slow = {"profile": slowed(folder, "titan-xp-bilstm", 3.0)}
+    return {"devices": {**BILSTM, "cloud": slow}, "networks": constant(20)}
+
+
+def many_gateways_that_never_fill(folder: Path) -> dict[str, Any]:
+    """Each sends a twentieth of what the server gets, so its view of the queue there holds next to nothing of its own."""
+    roomy = {"profile": "@tx2-bilstm", "count": 20, "workers": 50}
+    return {"devices": {**BILSTM, "gateway": roomy}, "networks": constant(60), "end_nodes": 200}
+
+
+DEPLOYMENTS = [gateway_fills_first, server_fills_first, many_gateways_that_never_fill]
+
+
+@pytest.mark.parametrize("deployment", DEPLOYMENTS)
+def test_seeing_queues_is_never_slower_and_pays_under_load(
+    tmp_path: Path, deployment: Callable[[Path], dict[str, Any]]
+) -> None:
+    low, high = changes(Case("a case", policies=QUEUES, arrivals=poisson, loads=(0.2, 0.8), **deployment(tmp_path))).values()
+    assert not slower(low["mean_percent"])
+    assert faster(high["mean_percent"]) and faster(high["p95_percent"])
+    assert high["mean_percent"][0] < low["mean_percent"][0]
+
+
+@pytest.mark.parametrize("planes_off", [(1.3, 0.7), (0.7, 1.3)], ids=["gateway dreaded", "server dreaded"])
+@pytest.mark.parametrize("deployment", DEPLOYMENTS[:2])
+def test_so_it_is_with_times_that_are_30_percent_wrong_where_the_gateway_has_a_queue(
+    tmp_path: Path, deployment: Deployment, planes_off: tuple[float, ...]
+) -> None:
+    wrongly = {"loads": (0.2, 0.8), "planes_off": planes_off}
+    for row in changes(Case("a case", policies=QUEUES, arrivals=poisson, **deployment(tmp_path), **wrongly)).values():
+        assert row["mean_percent"][0] < 0.0 and not slower(row["mean_percent"])
+
+
+def test_where_the_gateway_is_believed_too_fast_and_never_fills_even_the_true_waits_cost(tmp_path: Path) -> None:
+    """Too little is sent away already, and a wait at the server is one more reason to send less."""
+    workloads = {"w": {"lengths": "@de-en-news", "end_nodes": 200, "arrivals": poisson(40.0)}}
+    small = {"version": 1, "name": "small", "requests": 3_000, "replications": 5, "workloads": workloads, "gap_analysis": True}
+    deployment = many_gateways_that_never_fill(tmp_path)
+    with policies.believing((0.7, 1.3)):
+        runs, told = policies.run(small | {"policies": QUEUES} | {key: deployment[key] for key in ("devices", "networks")})
+    blind, seeing = ([row["total_latency_s"] for row in runs["w", "n", name]] for name in QUEUES)
+    assert told["w", "n"]["nothing"] == blind
+    assert slower(policies.change(seeing, blind))
+    assert slower(policies.change(told["w", "n"]["unseen queues"], blind))
+
+
+def lengths_compared(table: str | dict[str, str], model: str) -> dict[str, dict[str, Any]]:
+    """Distribution against line, and percentile against mean, back to back on the paper's devices."""
+    devices = {name: {"profile": f"@{box}-{model}", "outside_range_share": 1} for name, box in
+               (("gateway", "tx2"), ("cloud", "titan-xp"))}  # fmt: skip
+    distribution = {"kind": "cnmt", "lengths": "distribution"}
+    rules = {"line": {"kind": "cnmt"}, "distribution": distribution, "p95": {**distribution, "minimises": "p95"}}
+    pairs = (("distribution", "line"), ("p95", "distribution"))
+    case = Case("lengths", devices, {"cp1": {"rtt": "@cp1"}}, rules, lengths=table, pairs=pairs)
+    return {policy: row for (_, policy), row in changes(case, requests=10_000).items()}
+
+
+def test_the_distribution_pays_where_lengths_bend_and_nowhere_else(tmp_path: Path) -> None:
+    """Translations that are cut off at 20 tokens bend the mean; the line goes on rising."""
+    bent = lengths_compared({"table": str(capped_table(tmp_path, "de-en-news", 20))}, "bilstm")
+    straight = lengths_compared("@en-zh-docs", "marian")
+    assert faster(bent["distribution"]["mean_percent"])
+    assert abs(straight["distribution"]["mean_percent"][0]) < 0.05
+
+
+def test_the_percentile_rule_shortens_the_tail_and_pays_with_the_mean() -> None:
+    p95 = lengths_compared("@en-zh-docs", "marian")["p95"]
+    assert p95["p95_percent"][2] < -3.0 and p95["p99_percent"][2] < -8.0
+    assert p95["mean_percent"][1] > 0.5 and p95["mean_percent"][2] < 3.0
+
+
+def test_smoothing_pays_where_the_network_jitters_and_costs_where_it_shifts(tmp_path: Path) -> None:
+    random = np.random.default_rng(1)
+    jitter = 50.0 + random.exponential(30.0, 3_000)
+    shifts = np.repeat(random.choice([40.0, 80.0, 120.0], 75), 40)
+    networks = {name: {"rtt": series(tmp_path, name, rtt_ms, 1.0)} for name, rtt_ms in (("jitter", jitter), ("shifts", shifts))}
+    smoothed = {"kind": "cnmt", "transfer_estimate": "smoothed"}
+    rules = {"last": {"kind": "cnmt"}, "smoothed": smoothed}
+    found = changes(Case("transfer", BILSTM, networks, rules, pairs=(("smoothed", "last"),)))
+    assert found["jitter", "smoothed"]["mean_percent"][2] < -3.0
+    assert found["shifts", "smoothed"]["mean_percent"][1] > 1.0
+
+
+def test_a_probe_frees_a_policy_that_a_peak_has_locked_at_home() -> None:
+    result = simnmt.run("@locked-local", requests=2_000, replications=2)
+    rows = {row["policy"]: row for row in result.rows}
+    for name in ("cnmt", "smoothed"):
+        assert rows[name]["offloaded_share"] == 0.0
+    for name in ("probing-60s", "probing-1s"):
+        assert rows[name]["offloaded_share"] == pytest.approx(rows["oracle"]["offloaded_share"], abs=0.03)
+        assert rows[name]["total_latency_s"] < 0.8 * rows["cnmt"]["total_latency_s"]
+    assert rows["probing-60s"]["probes_sent"] <= 2 < 0.2 * rows["probing-1s"]["probes_sent"]
+
+
+def test_probes_change_nothing_where_answers_come_more_often() -> None:
+    overrides = ["workloads.de-en.arrivals.rate_rps=5", "networks.cp2.rtt=@cp2"]
+    overrides += [f"policies.{name}.initial_transfer_ms=59" for name in ("cnmt", "probing-60s")]
+    rows = {row["policy"]: row for row in simnmt.run("@locked-local", requests=2_000, replications=2, overrides=overrides).rows}
+    assert rows["probing-60s"]["total_latency_s"] == rows["cnmt"]["total_latency_s"]
+    assert rows["probing-60s"]["probes_sent"] == 0
+
+
+@pytest.mark.skipif(not RECORDED.exists(), reason="the recorded 5G drive is not here (../shared/data)")
+def test_a_recorded_drive_rewards_the_careful(tmp_path: Path) -> None:
+    rules = {"last": {"kind": "cnmt"}, "smoothed": {"kind": "cnmt", "transfer_estimate": "smoothed"}}
+    networks = {"drive": {"rtt": recorded(tmp_path)}}
+    found = changes(Case("drive", BILSTM, networks, rules, pairs=(("smoothed", "last"),)))
+    assert faster(found["", "smoothed"]["p95_percent"])
+
+
+def test_a_change_says_the_same_whichever_is_named_first_and_stays_within_what_is_possible() -> None:
+    ours, theirs = [1.0, 2.0, 3.0, 40.0, 5.0], [1.1, 2.5, 90.0, 400.0, 5.5]
+    there, back = policies.change(ours, theirs), policies.change(theirs, ours)
+    for percent, other in zip(there, (back[0], back[2], back[1]), strict=True):
+        assert (1.0 + percent / 100.0) * (1.0 + other / 100.0) == pytest.approx(1.0)
+    assert -100.0 <= there[1] < there[0] < there[2]
+    assert policies.change([1.0, 1e9], [1.0, 1.0])[1] == -100.0
+    assert policies.change([2.0, 2.0], [1.0, 1.0]) == pytest.approx((100.0, 100.0, 100.0))
+
+
+def test_small_changes_are_the_mean_of_the_percentages() -> None:
+    random = np.random.default_rng(2)
+    theirs = random.uniform(1.0, 2.0, 10)
+    percent = random.normal(-1.0, 0.5, 10)
+    ours = theirs * (1.0 + percent / 100.0)
+    assert policies.change(list(ours), list(theirs))[0] == pytest.approx(percent.mean(), abs=0.01)
+
+
+def test_the_benchmark_counts_what_is_slower_beyond_the_interval() -> None:
+    rows = [
+        {"mean_percent": (-1.0, -2.0, -0.5), "p95_percent": (0.2, 0.1, 0.3)},
+        {"mean_percent": (0.5, -0.1, 1.1), "p95_percent": (0.4, -0.1, 0.9)},
+        {"mean_percent": (0.6, 0.1, 1.1), "p95_percent": (-0.4, -0.5, -0.3)},
+    ]
+    counted = policies.bar([row | {"times_believed_wrongly": False} for row in rows])
+    assert counted["times_as_measured"] == {
+        "comparisons": 3,
+        "faster_in_the_mean": 1,
+        "slower_in_the_mean": 1,
+        "slower_in_p95": 1,
+        "most_slower_percent": [0.6, 0.4],
+    }
