@@ -13,7 +13,7 @@ from simnmt.configuration import Configuration
 from simnmt.workload.arrivals import Arrivals, BackToBack
 from simnmt.workload.corpus import read_corpus
 from simnmt.workload.counting import MODEL_PREFIX, UNITS
-from simnmt.workload.errors import nearest
+from simnmt.workload.errors import hint
 from simnmt.workload.fertility import Fertility
 from simnmt.workload.filters import FILTERS, RatioFilter, keep
 from simnmt.workload.language_order import order_warning
@@ -22,15 +22,13 @@ from simnmt.workload.length_table import LengthTable, read_table
 
 def _known_unit(unit: str) -> str:
     if unit not in UNITS:
-        raise PydanticCustomError(
-            "unknown_unit", "unknown unit {unit} ({remedy})", {"unit": unit, "remedy": nearest(unit, UNITS)}
-        )
+        raise PydanticCustomError("unknown_unit", "unknown unit {unit} ({remedy})", {"unit": unit, "remedy": hint(unit, UNITS)})
     return unit
 
 
 def _known_filter(name: str) -> str:
     if name not in FILTERS:
-        remedy = nearest(name, FILTERS)
+        remedy = hint(name, FILTERS)
         raise PydanticCustomError("unknown_filter", "unknown filter {name} ({remedy})", {"name": name, "remedy": remedy})
     return name
 
@@ -78,9 +76,9 @@ class _Lengths(Configuration):
 
     fertility: Fertility | None = None
     """Tokens of the device profiles' unit per token counted here, where the two units differ."""
-    expect_slope: Annotated[float, Field(gt=0.0, le=1000.0)] | None = None
-    """Target tokens per source token that you expect; left out, the shipped tables of the language pair tell. Lengths
-    that look as if source and target were swapped are warned of."""
+    expect_ratio: Annotated[float, Field(gt=0.0, le=1000.0)] | None = None
+    """Mean target over mean source tokens that you expect (no slope: the line does not pass through 0); left out, the shipped
+    tables of the language pair tell. Lengths that look as if source and target were swapped are warned of."""
 
 
 class TableFile(_Lengths):
@@ -202,7 +200,7 @@ def lengths_warning(config: Lengths, table: LengthTable) -> str | None:
     """One line where the lengths that `load_lengths` found look swapped or odd; None where all is well, and for `@names`."""
     if isinstance(config, str):
         return None
-    return order_warning(table, config.expect_slope)
+    return order_warning(table, config.expect_ratio)
 
 
 def fertility_of(config: Lengths) -> Fertility | None:
@@ -210,16 +208,8 @@ def fertility_of(config: Lengths) -> Fertility | None:
     return None if isinstance(config, str) else config.fertility
 
 
-def input_paths(config: Lengths, base: Path) -> list[Path]:
-    """The files that `load_lengths` reads, in its order, models of units last; a shipped table too.
-
-    Raises `InputError` for an unknown `@name`.
-    """
-    return list(named_inputs(config, base).values())
-
-
 def named_inputs(config: Lengths, base: Path) -> dict[str, Path]:
-    """The files that `load_lengths` reads, by the name each has: its `@name`, else its path.
+    """The files that `load_lengths` reads, in its order, models of units last; by the name of each, an `@name` or its path.
 
     Raises `InputError` for an unknown `@name`.
     """

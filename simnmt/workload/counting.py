@@ -9,8 +9,9 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable
+from pathlib import Path
 
-from simnmt.workload.errors import CorpusError, nearest
+from simnmt.workload.errors import CorpusError, hint
 
 Count = Callable[[str], int]
 
@@ -61,7 +62,7 @@ def counter(unit: str) -> Count:
     try:
         return UNITS[unit]
     except KeyError:
-        raise CorpusError(f"unknown unit {unit!r}", remedy=nearest(unit, [*UNITS, MODEL_PREFIX + "PATH"])) from None
+        raise CorpusError(f"unknown unit {unit!r}", remedy=hint(unit, [*UNITS, MODEL_PREFIX + "PATH"])) from None
 
 
 def unit_and_counter(unit: str) -> tuple[str, Count]:
@@ -78,11 +79,21 @@ def unit_and_counter(unit: str) -> tuple[str, Count]:
 
 
 def source_and_target(units: str) -> tuple[str, str]:
-    """Part `SRC:TGT` into the two units, or give both sides the one; paths of models may hold colons themselves."""
+    """Part `SRC:TGT` into the two units, or give both sides the one; paths of models may hold colons themselves.
+
+    Raises `CorpusError` where a side has none.
+    """
     model, known = f"{MODEL_PREFIX}.+?", f"{MODEL_PREFIX}.+|{'|'.join(UNITS)}"
     match = re.fullmatch(f"({model})(?::({known}))?", units) or re.fullmatch("([^:]*)(?::(.*))?", units)
     src, tgt = match.groups() if match else (units, None)
-    return src, tgt or src
+    if not src or tgt == "":
+        raise CorpusError(f"no unit on one side of {units!r}", remedy="give SRC:TGT, or one unit for both sides")
+    return src, src if tgt is None else tgt
+
+
+def models(*units: str) -> list[Path]:
+    """The sentencepiece models among some units."""
+    return [Path(unit.removeprefix(MODEL_PREFIX)) for unit in units if unit.startswith(MODEL_PREFIX)]
 
 
 def checked(unit: str) -> str:

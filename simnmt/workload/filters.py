@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +34,7 @@ from pydantic import Field, ValidationError
 
 from simnmt.configuration import Configuration
 from simnmt.workload import paracrawl_rules
-from simnmt.workload.errors import CorpusError, nearest
+from simnmt.workload.errors import CorpusError, hint
 from simnmt.workload.paracrawl_rules import TextRule
 
 IntArray = NDArray[np.int64]
@@ -138,13 +138,13 @@ def filter_named(name: str | RatioFilter) -> Filter:
     kind, colon, given = name.partition(":")
     if not colon or kind != "ratio":
         what = f"filter {kind!r} takes no parameters" if kind in FILTERS else f"unknown filter {name!r}"
-        raise CorpusError(what, remedy=f"write {kind}" if kind in FILTERS else nearest(name, FILTERS))
+        raise CorpusError(what, remedy=f"write {kind}" if kind in FILTERS else hint(name, FILTERS))
     parameters = {}
     for part in given.split(","):
         key, _, value = part.partition("=")
         if key not in RatioFilter.model_fields or key == "kind":
             known = [known for known in RatioFilter.model_fields if known != "kind"]
-            raise CorpusError(f"filter {name!r}: no parameter {key!r}", remedy=nearest(key, known))
+            raise CorpusError(f"filter {name!r}: no parameter {key!r}", remedy=hint(key, known))
         parameters[key] = value
     try:
         return RatioFilter.model_validate_strings(parameters).filter()
@@ -172,6 +172,16 @@ class Dropped:
     def pairs_kept(self) -> int:
         """Pairs that remain."""
         return self.pairs_read - self.pairs_dropped
+
+    def as_json(self) -> dict[str, Any]:
+        """By the keys that `simnmt corpus fit --json` prints."""
+        return {
+            "pairs_read": self.pairs_read,
+            "pairs_dropped": self.pairs_dropped,
+            "pairs_dropped_by": dict(self.rejects),
+            "pairs_kept": self.pairs_kept,
+            "filter": self.filter,
+        }
 
     def __str__(self) -> str:
         by_rule = ", ".join(f"{rule} {count}" for rule, count in self.rejects.items())

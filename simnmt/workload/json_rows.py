@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
-from simnmt.workload.errors import nearest
+from simnmt.workload.errors import hint
 from simnmt.workload.text_lines import TextLines
 
 WRAPPER = "translation"
@@ -83,7 +83,7 @@ def _refuse_keys(lines: TextLines, row: Mapping[str, Any], missing: str) -> NoRe
     texts = text_keys(row)
     if not texts:
         raise lines.fault(f"no key {missing!r}, and no text under any other", remedy="name the keys of the two texts")
-    guess = nearest(missing, texts)
+    guess = hint(missing, texts)
     remedy = guess if guess.startswith("did you mean") else "name the keys of the two texts"
     raise lines.fault(f"no key {missing!r}; texts stand under {_listed(texts)}", remedy=remedy)
 

@@ -51,10 +51,10 @@ def languages_in(name: str) -> str:
     return match[0] if match else ""
 
 
-def order_warning(table: LengthTable, expect_slope: float | None = None) -> str | None:
+def order_warning(table: LengthTable, expect_ratio: float | None = None) -> str | None:
     """One line where source and target seem to be swapped, or not to belong together; None where all is well.
 
-    `expect_slope`: target tokens per source token that the user expects; without it the shipped tables of the language
+    `expect_ratio`: mean target over mean source tokens that the user expects; without it the shipped tables of the language
     pair say what to expect, counted in the same units. None also where neither is there, where both orders have about
     the same ratio, and where the pairs are too few to tell. Told in any case is that a filter dropped most pairs, as it
     does where Chinese is counted by the word.
@@ -65,17 +65,17 @@ def order_warning(table: LengthTable, expect_slope: float | None = None) -> str 
     if table.pairs < _FEWEST_PAIRS:
         return None
     languages = table.languages or languages_in(table.name)
-    if expect_slope is not None:
-        expected: _Expected | None = _Expected(("the slope you expect",), (expect_slope,))
+    if expect_ratio is not None:
+        expected: _Expected | None = _Expected(("the ratio you expect",), (expect_ratio,))
     else:
         expected = _shipped(languages, table.src_unit, table.tgt_unit)
     if expected is None:
         return _swapped_units(table, languages)
-    ratio = table.mean_tgt_len / table.mean_src_len
+    ratio = table.mean_ratio
     found, logs = math.log(ratio), np.log(expected.ratios)
     told = f"{ratio:.2f} target tokens per source token, where {expected.told}"
-    if expect_slope is not None:
-        told = f"{ratio:.2f} target tokens per source token, where you expect {expect_slope:g}"
+    if expect_ratio is not None:
+        told = f"{ratio:.2f} target tokens per source token, where you expect {expect_ratio:g}"
     usual = float(logs.mean())
     tellable = bool(np.all(logs * np.sign(usual) >= _CLOSE_TO_ONE))
     beyond = -found * math.copysign(1.0, usual)
@@ -129,4 +129,4 @@ def _shipped(languages: str, src_unit: str, tgt_unit: str) -> _Expected | None:
 @lru_cache
 def _ratio_and_units(name: str) -> tuple[float, str, str]:
     table = read_table(shipped.find("traces/lengths", name))
-    return table.mean_tgt_len / table.mean_src_len, table.src_unit, table.tgt_unit
+    return table.mean_ratio, table.src_unit, table.tgt_unit

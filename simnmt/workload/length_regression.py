@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,6 +58,19 @@ class LengthFit:
     def regression(self) -> LengthRegression:
         """The line, to predict with."""
         return LengthRegression(slope=self.len_slope, offset=self.len_offset)
+
+    def as_json(self) -> dict[str, Any]:
+        """By the keys that `simnmt corpus fit --json` prints."""
+        return {
+            "len_slope": self.len_slope,
+            "len_offset": self.len_offset,
+            "pairs_r2": self.pairs_r2,
+            "pairs_mse_tokens2": self.pairs_mse,
+            "means_r2": self.means_r2,
+            "means_mse_tokens2": self.means_mse,
+            "means_r2_unweighted": self.means_r2_unweighted,
+            "means_mse_unweighted_tokens2": self.means_mse_unweighted,
+        }
 
     @property
     def remark(self) -> str | None:

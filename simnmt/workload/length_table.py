@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -112,6 +113,21 @@ class LengthTable:
     def mean_tgt_len(self) -> float:
         """Target tokens of a mean pair."""
         return float(self.tgt_len @ self.count / self.pairs)
+
+    @property
+    def mean_ratio(self) -> float:
+        """Mean target over mean source tokens."""
+        return self.mean_tgt_len / self.mean_src_len
+
+    def facts(self) -> dict[str, Any]:
+        """Mean lengths and units, by the keys that `simnmt corpus fit --json` prints."""
+        return {
+            "mean_src_len": self.mean_src_len,
+            "mean_tgt_len": self.mean_tgt_len,
+            "mean_ratio": self.mean_ratio,
+            "src_unit": self.src_unit,
+            "tgt_unit": self.tgt_unit,
+        }
 
     def split(self, fit_share: float, seed: int, replication: int = 0) -> tuple[LengthTable, LengthTable]:
         """Deal the pairs out, none of them twice, into (those to fit on, those to evaluate on).

@@ -45,12 +45,18 @@ class PairErrorGrowth:
     src_lengths: int
     """Distinct source lengths."""
 
-    def sd(self, src_len: FloatArray) -> FloatArray:
-        """Standard deviation of the target length about the line, tokens, by the better form; shape of `src_len`."""
-        if self.better == "linear":
-            return self.linear_sd_at_0 + self.linear_sd_per_src_token * src_len
-        power: FloatArray = self.power_sd_at_1 * src_len**self.power_exponent
-        return power
+    def __str__(self) -> str:
+        """Both forms, the better one first, and whether the error grows at all; no full stop."""
+        slope = self.linear_sd_per_src_token
+        forms = {
+            "linear": f"{self.linear_sd_at_0:.2f} {'+-'[slope < 0]} {abs(slope):.4f} N",
+            "power": f"{self.power_sd_at_1:.2f} N^{self.power_exponent:.2f}",
+        }
+        better = forms.pop(self.better)
+        (other,) = forms.values()
+        told = f"deviation of a pair from the line: {better} tokens (next best: {other}), N being the source length"
+        grows = "" if self.log_likelihood_gain > 2.0 else "; no more likely than one deviation for all"
+        return f"{told}; from {self.pairs:,} pairs of {self.src_lengths:,} source lengths{grows}"
 
 
 def fit_pair_error(table: LengthTable, line: LengthRegression) -> PairErrorGrowth | None:

@@ -80,6 +80,8 @@ def test_for_a_reader_the_same_in_words(folder: Path, simnmt: Callable[..., Any]
     assert f"R2 {found['pairs_r2']:.5f}" in said
     assert f"R2 {found['means_r2']:.5f}" in said
     assert "80 pairs read" in said
+    assert f"(mean target over mean source tokens: {found['mean_ratio']:.4f})" in said
+    assert found["mean_ratio"] == pytest.approx(found["mean_tgt_len"] / found["mean_src_len"])
 
 
 def test_figure_3_is_printed_by_source_length(folder: Path, simnmt: Callable[..., Any], fit: Callable[..., Any]) -> None:
@@ -121,9 +123,9 @@ def test_languages_the_wrong_way_round_are_warned_of(folder: Path, simnmt: Calla
         done = simnmt("corpus", command[0], "a.fr", "a.en", *command[1:])
         assert done.status == 0 and done.err.count("\n") == 1
         assert done.err.startswith("simnmt: warning: source and target fr-en seem to be swapped: 1.09 target tokens per source")
-    for fine in (("b.fr", "b.en"), ("b.en", "b.fr"), ("news.de", "news.en"), ("a.fr", "a.en", "--expect-slope", "1.09")):
+    for fine in (("b.fr", "b.en"), ("b.en", "b.fr"), ("news.de", "news.en"), ("a.fr", "a.en", "--expect-ratio", "1.09")):
         assert simnmt("corpus", "fit", *fine).err == ""
-    assert "swapped: 0.92 target" in simnmt("corpus", "fit", "b.fr", "b.en", "--expect-slope", "1.09").err
+    assert "swapped: 0.92 target" in simnmt("corpus", "fit", "b.fr", "b.en", "--expect-ratio", "1.09").err
     Path("zh").write_text("一二三四五六七八九十\n" * 40)
     Path("en").write_text("one two three four five six\n" * 39 + "one\n")
     assert "the filter dropped 98 % of the pairs" in simnmt("corpus", "fit", "en", "zh").err
@@ -166,7 +168,7 @@ def test_lengths_in_pieces_of_a_model(folder: Path, simnmt: Callable[..., Any], 
             "filter 'ratio:max_ratio=0': max_ratio: input should be greater than or",
         ),
         ("news.de news.en --filter cnmt:max_len=9", "filter 'cnmt' takes no parameters (write cnmt)"),
-        ("news.de news.en --expect-slope 0", "Invalid value for '--expect-slope'"),
+        ("news.de news.en --expect-ratio 0", "Invalid value for '--expect-ratio'"),
         ("/dev/zero", "/dev/zero: a device, not a file (give a text file, or a pipe)"),
         ("news.de /dev/zero", "/dev/zero: a device, not a file (give a text file, or a pipe)"),
     ],
@@ -209,6 +211,29 @@ def test_a_table_says_what_it_replaced(folder: Path, simnmt: Callable[..., Any])
         done = simnmt("corpus", "table", "news.de", "news.en", "--out", "t.csv")
         assert (done.status, done.err) == (0, "")
         assert done.out.startswith(f"{verb} t.csv: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "out"),
+    [
+        ("news.de news.en", "news.de"),
+        ("news.de news.en", "./news.en"),
+        ("news.de news.en", "link"),
+        ("rows.jsonl --keys de:en", "rows.jsonl"),
+        ("news.de news.en --unit word:sentencepiece:tiny.model", "tiny.model"),
+    ],
+)
+def test_a_table_replaces_none_of_what_it_was_made_of(
+    folder: Path, simnmt: Callable[..., Any], tree: Callable[..., Any], arguments: str, out: str
+) -> None:
+    Path("rows.jsonl").write_text('{"de": "a", "en": "b"}\n')
+    Path("tiny.model").write_bytes(b"refused before it is read")
+    Path("link").symlink_to("news.de")
+    before = tree(folder)
+    done = simnmt("corpus", "table", *arguments.split(), "--out", out)
+    assert (done.status, done.out) == (2, "") and done.err.count("\n") == 1
+    assert done.err == f"simnmt: {Path(out)} would replace what is read (write to another file)\n"
+    assert tree(folder) == before
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from simnmt.workload.arrivals import BackToBack, Poisson
 from simnmt.workload.configuration import (
     WorkloadConfiguration,
     fertility_of,
-    input_paths,
     lengths_warning,
     load_lengths,
     named_inputs,
@@ -92,7 +91,7 @@ def test_a_unit_may_be_a_model_beside_the_scenario(folder: Path, tmp_path_factor
         minloglevel=2,
     )
     config = lengths_of({**TEXT, "src_unit": {"sentencepiece": "tiny.model"}})
-    assert input_paths(config, folder) == [folder / "de.txt", folder / "en.txt", folder / "tiny.model"]
+    assert list(named_inputs(config, folder).values()) == [folder / "de.txt", folder / "en.txt", folder / "tiny.model"]
     table = load_lengths(config, folder)
     assert table.src_unit.startswith("sentencepiece tiny ") and table.tgt_unit == "word"
     assert table.src_len.min() > 2  # "ein Haus" in pieces
@@ -124,7 +123,7 @@ def test_lengths_that_look_swapped_are_warned_of(folder: Path) -> None:
 
     assert warning(right) is None
     assert warning(wrong) is None  # names and contents agree: English to French
-    assert "seem to be swapped" in (warning({**wrong, "expect_slope": 0.9}) or "")
+    assert "seem to be swapped" in (warning({**wrong, "expect_ratio": 0.9}) or "")
     for link, file in (("x.fr", "en.txt"), ("x.en", "fr.txt")):
         (folder / link).symlink_to(folder / file)
     assert "fr-en seem to be swapped" in (warning({**right, "source": "x.fr", "target": "x.en"}) or "")
@@ -132,16 +131,19 @@ def test_lengths_that_look_swapped_are_warned_of(folder: Path) -> None:
 
 
 def test_the_files_read_are_known(folder: Path) -> None:
-    assert input_paths(lengths_of(TEXT), folder) == [folder / "de.txt", folder / "en.txt"]
-    assert input_paths(lengths_of(TSV), folder) == [folder / "pairs.tsv"]
-    assert input_paths(lengths_of({"table": "t.csv"}), folder) == [folder / "t.csv"]
-    (shipped,) = input_paths(lengths_of("@fr-en-docs"), folder)
+    def paths(value: object) -> list[Path]:
+        return list(named_inputs(lengths_of(value), folder).values())
+
+    assert paths(TEXT) == [folder / "de.txt", folder / "en.txt"]
+    assert paths(TSV) == [folder / "pairs.tsv"]
+    assert paths({"table": "t.csv"}) == [folder / "t.csv"]
+    (shipped,) = paths("@fr-en-docs")
     assert shipped.is_file() and shipped.name == "fr-en-docs.csv"
     assert named_inputs(lengths_of({"table": "@fr-en-docs"}), folder) == {"@fr-en-docs": shipped}
     assert named_inputs(lengths_of("@fr-en-docs"), folder) == {"@fr-en-docs": shipped}
     assert named_inputs(lengths_of(JSONL), folder) == {str(folder / "rows.jsonl"): folder / "rows.jsonl"}
     # Of the others only a table is looked up among the shipped ones.
-    assert input_paths(lengths_of({**TSV, "tsv": "@fr-en-docs"}), folder) == [folder / "@fr-en-docs"]
+    assert paths({**TSV, "tsv": "@fr-en-docs"}) == [folder / "@fr-en-docs"]
 
 
 def test_resolved_paths_mean_the_same_from_elsewhere(folder: Path) -> None:
@@ -175,7 +177,7 @@ def test_resolved_paths_mean_the_same_from_elsewhere(folder: Path) -> None:
         ({**TSV, "src_unit": {"sentencepeice": "m"}}, ("src_unit", "sentencepiece"), r"Field required"),
         ({**TSV, "src_unit": 3}, ("src_unit",), r"valid string"),
         ({**TSV, "fertility": {"src": 0}}, ("fertility", "src"), r"greater than 0"),
-        ({**TSV, "expect_slope": -1.0}, ("expect_slope",), r"greater than 0"),
+        ({**TSV, "expect_ratio": -1.0}, ("expect_ratio",), r"greater than 0"),
         ({k: v for k, v in JSONL.items() if k != "src_key"}, ("src_key",), r"Field required"),
         ({**JSONL, "tgt_key": ""}, ("tgt_key",), r"at least 1 character"),
         ({"tsv": "a.tsv", "src_unit": "word"}, ("tgt_unit",), r"Field required"),

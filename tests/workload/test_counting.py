@@ -60,7 +60,6 @@ def test_an_unknown_unit_is_refused_with_the_nearest_name() -> None:
     [
         ("word", ("word", "word")),
         ("word:mixed", ("word", "mixed")),
-        ("word:", ("word", "word")),
         ("wrod:mixed", ("wrod", "mixed")),
         ("sentencepiece:a.model", ("sentencepiece:a.model", "sentencepiece:a.model")),
         ("sentencepiece:a.model:word", ("sentencepiece:a.model", "word")),
@@ -72,3 +71,9 @@ def test_an_unknown_unit_is_refused_with_the_nearest_name() -> None:
 )
 def test_units_of_both_sides_are_told_apart(asked: str, parts: tuple[str, str]) -> None:
     assert source_and_target(asked) == parts
+
+
+@pytest.mark.parametrize("asked", ["word:", ":word", ":", "", "sentencepiece:"])
+def test_a_side_without_a_unit_is_not_made_up(asked: str) -> None:
+    with pytest.raises(CorpusError, match=r"no unit on one side of .*\(give SRC:TGT, or one unit for both"):
+        source_and_target(asked)

@@ -80,16 +80,16 @@ def test_a_few_pairs_raise_no_alarm() -> None:
     assert alarms <= 2
 
 
-def test_an_expected_slope_stands_in_for_shipped_tables() -> None:
+def test_an_expected_ratio_stands_in_for_shipped_tables() -> None:
     table = made_up(1 / 1.4, "hu-vi")
     assert order_warning(table) is None
-    warning = order_warning(table, expect_slope=1.4)
+    warning = order_warning(table, expect_ratio=1.4)
     assert warning is not None and "hu-vi seem to be swapped: 0.72 target tokens" in warning and "you expect 1.4" in warning
-    assert order_warning(made_up(1.4, "hu-vi"), expect_slope=1.4) is None
+    assert order_warning(made_up(1.4, "hu-vi"), expect_ratio=1.4) is None
     # It also overrides them.
-    assert order_warning(made_up(1.09), expect_slope=1.09) is None
+    assert order_warning(made_up(1.09), expect_ratio=1.09) is None
     # Too close to 1 to tell.
-    assert order_warning(made_up(1.02, "hu-vi"), expect_slope=1 / 1.02) is None
+    assert order_warning(made_up(1.02, "hu-vi"), expect_ratio=1 / 1.02) is None
 
 
 def test_a_ratio_far_from_both_orders_is_odd() -> None:
@@ -123,7 +123,7 @@ def test_units_that_no_shipped_table_has_cannot_be_compared() -> None:
 
 def test_extreme_expectations_do_no_harm() -> None:
     for expected in (1e-3, 1e3, 1.0, math.nan):
-        warning = order_warning(made_up(1.0, "mine"), expect_slope=expected)
+        warning = order_warning(made_up(1.0, "mine"), expect_ratio=expected)
         assert (warning is None) == (expected in (1.0,) or math.isnan(expected))
 
 

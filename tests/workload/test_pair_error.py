@@ -30,7 +30,7 @@ def test_a_linear_growth_is_found_again() -> None:
         pytest.approx(2.0, abs=0.1),
         pytest.approx(0.15, abs=0.005),
     )
-    assert growth.sd(np.array([10.0, 40.0])) == pytest.approx([3.5, 8.0], rel=0.03)
+    assert str(growth).startswith(f"deviation of a pair from the line: {growth.linear_sd_at_0:.2f} + 0.15")
     assert (growth.pairs, growth.src_lengths) == (60_000, 60)
 
 
@@ -38,7 +38,7 @@ def test_a_power_is_found_again() -> None:
     growth = fit_pair_error(with_error(lambda n: 1.5 * n**0.6), LINE)
     assert growth is not None and growth.better == "power"
     assert (growth.power_sd_at_1, growth.power_exponent) == (pytest.approx(1.5, rel=0.05), pytest.approx(0.6, abs=0.015))
-    assert growth.sd(np.array([30.0])) == pytest.approx([1.5 * 30**0.6], rel=0.02)
+    assert growth.power_sd_at_1 * 30**growth.power_exponent == pytest.approx(1.5 * 30**0.6, rel=0.02)
 
 
 def test_where_nothing_grows_none_is_claimed() -> None:
@@ -103,4 +103,7 @@ def test_where_there_is_no_growth_to_speak_of_there_is_none(pairs: dict[tuple[in
 def test_pairs_that_lie_on_the_line_at_one_end_leave_the_fit_finite() -> None:
     table = LengthTable.of_pairs("t", "s", "word", "word", [1, 1, 50, 60, 60], [201, 201, 253, 270, 250])
     growth = fit_pair_error(table, LINE)
-    assert growth is not None and np.all(np.isfinite(growth.sd(np.arange(1.0, 61.0)))) and growth.sd(np.array([1.0]))[0] > 0
+    assert growth is not None
+    linear = growth.linear_sd_at_0 + growth.linear_sd_per_src_token * np.array([1.0, 60.0])
+    power = growth.power_sd_at_1 * np.array([1.0, 60.0]) ** growth.power_exponent
+    assert np.all(np.isfinite([linear, power])) and min(linear.min(), power.min()) > 0
