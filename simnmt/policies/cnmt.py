@@ -40,11 +40,15 @@ class CNmt:
 
     def prepare(self, src_len: NDArray[np.int64]) -> Decide:
         """Predict lengths and execution times once; what is left to a decision is the transfer estimate."""
+        return least_total(self.weighed_s(src_len))
+
+    def weighed_s(self, src_len: NDArray[np.int64]) -> list[NDArray[np.float64]]:
+        """Seconds by which the targets are compared, delays apart; one column per target, shape of `src_len`."""
         if self.percentiles is None:
-            return least_total(self.execution_s(src_len))
+            return self.execution_s(src_len)
         low, high = (predict(src_len) for predict in self.percentiles)
         # A plane rises or falls with the target length all along, so its 95th percentile is its value at one of the two.
-        return least_total([np.maximum(plane.seconds(src_len, low), plane.seconds(src_len, high)) for plane in self.planes])
+        return [np.maximum(plane.seconds(src_len, low), plane.seconds(src_len, high)) for plane in self.planes]
 
     def execution_s(self, src_len: NDArray[np.int64]) -> list[NDArray[np.float64]]:
         """Seconds that each target is expected to take, one column per target, shape of `src_len`.

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.policies import CNmt, Fixed, Oracle, Policy, TransferEstimate, constant_length, least_total
+from simnmt.policies import CNmt, Decide, Fixed, Oracle, Policy, TransferEstimate, constant_length, least_total
 from simnmt.policies.cnmt import PredictLength
 from simnmt.policies.configuration import (
     CloudPolicy,
@@ -86,12 +86,14 @@ def deciding(
     policy = _policy(scenario, configuration, learnt)
     if not isinstance(policy, CNmt):
         return Deciding(lambda block: policy.prepare(block.src_len), beliefs, None, None)
-    decide_for: DecideFor = lambda block: policy.prepare(block.src_len)  # noqa: E731
-    expected_s: Callable[[Block], list[Column]] = lambda block: policy.execution_s(block.src_len)  # noqa: E731
-    if {"lengths", "times"} & told:
-        expected_s = _told(scenario, case, drawn, policy, replication, told)
-        decide_for = lambda block: least_total(expected_s(block))  # noqa: E731
-    predicted_for = lambda block: [column.tolist() for column in expected_s(block)]  # noqa: E731
+    weighed_s, expected_s = _reckoned(scenario, case, drawn, policy, replication, told)
+
+    def decide_for(block: Block) -> Decide:
+        return least_total(weighed_s(block))
+
+    def predicted_for(block: Block) -> Predicted:
+        return [column.tolist() for column in expected_s(block)]
+
     return Deciding(decide_for, beliefs, predicted_for if sees_backlog else None, policy.predict)
 
 
@@ -137,24 +139,30 @@ def length_regression(configuration: CNmtPolicy, learnt: Learnt) -> LengthRegres
     )
 
 
-def _told(
-    scenario: Scenario, case: Case, drawn: Drawn, policy: CNmt, replication: int, told: Truths
-) -> Callable[[Block], list[Column]]:
-    """The execution times that C-NMT reckons with when lengths, the time model or both are true.
+Reckon = Callable[[Block], list[Column]]
+"""Seconds of execution per target for the requests of a block."""
 
-    The true time model is the profile's, with this very request's residual; told of lengths as well, it gives the true times.
+
+def _reckoned(
+    scenario: Scenario, case: Case, drawn: Drawn, policy: CNmt, replication: int, told: Truths
+) -> tuple[Reckon, Reckon]:
+    """What C-NMT weighs the targets by, and what it expects: the same, but where it minimises a percentile.
+
+    Where the gap analysis tells it the time model, that is the profile's with this very request's residual; told of lengths as
+    well, it reckons with the true times.
     """
+    if not told & {"lengths", "times"}:
+        return (lambda block: policy.weighed_s(block.src_len)), (lambda block: policy.execution_s(block.src_len))
     truth, order = drawn.truth, drawn.decided_order
     noise = [
         standard_normal(scenario.seed, replication, f"{case.name}/execution {device}", scenario.requests)
         for device in scenario.devices
     ]
 
-    def execution_s(block: Block) -> list[Column]:
+    def seconds(block: Block, predict: PredictLength) -> list[Column]:
         rows: slice | NDArray[np.int64] = slice(block.first, block.first + len(block))
         rows = rows if order is None else order[rows]
-        known = truth.tgt_len[rows].astype(np.float64) if "lengths" in told else None
-        tgt_len = policy.predict(block.src_len) if known is None else known
+        tgt_len = truth.tgt_len[rows].astype(np.float64) if "lengths" in told else predict(block.src_len)
         if "times" not in told:
             return [plane.seconds(block.src_len, tgt_len) for plane in policy.planes]
         return [
@@ -162,4 +170,14 @@ def _told(
             for profile, residual in zip(case.profiles, noise, strict=True)
         ]
 
-    return execution_s
+    def expected(block: Block) -> list[Column]:
+        return seconds(block, policy.predict)
+
+    if policy.percentiles is None:
+        return expected, expected
+    low, high = policy.percentiles
+
+    def weighed(block: Block) -> list[Column]:
+        return [np.maximum(*columns) for columns in zip(seconds(block, low), seconds(block, high), strict=True)]
+
+    return weighed, expected

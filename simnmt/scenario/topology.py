@@ -7,8 +7,12 @@ from collections.abc import Iterable, Sequence
 from simnmt.names import nearest
 from simnmt.policies.configuration import FixedPolicy, Probing
 from simnmt.scenario.document import Document
+from simnmt.scenario.gaps import subject
 from simnmt.scenario.model import END_NODE, Scenario
 from simnmt.workload.arrivals import BackToBack
+
+_TAKEN = ("offloaded", "misrouted")
+"""Words that the summary's columns begin with."""
 
 
 def check_topology(scenario: Scenario, document: Document) -> None:
@@ -21,6 +25,10 @@ def check_topology(scenario: Scenario, document: Document) -> None:
 
 def _check_devices(scenario: Scenario, document: Document) -> None:
     names = list(scenario.devices)
+    for name in names:
+        if name in _TAKEN or name.endswith("_busiest"):
+            what = f"{name} would stand for other numbers of the summary, such as {name}_share or {name}_load"
+            raise document.error(("devices", name), what, remedy="call the device otherwise", key=True)
     if END_NODE in names[1:]:
         raise document.error(
             ("devices", END_NODE),
@@ -52,12 +60,13 @@ def _check_counts(scenario: Scenario, document: Document) -> None:
         if name == END_NODE or scenario.balancer_of(name) != "attached":
             continue
         for workload, part in scenario.workloads.items():
-            if (device.count or 1) > part.end_nodes:
-                nodes = f"{part.end_nodes} end node{'s' * (part.end_nodes != 1)}"
+            asking = min(part.end_nodes, getattr(part.arrivals, "clients", part.end_nodes))
+            if (device.count or 1) > asking:
+                nodes = f"{asking} end node{'s' * (asking != 1)}"
                 raise document.error(
                     ("devices", name, "count"),
                     f"{device.count} boxes, but workload {workload} has {nodes} to attach to them, so some would never be used",
-                    remedy=f"set workloads.{workload}.end_nodes to {device.count} or more",
+                    remedy=f"set workloads.{workload}.end_nodes, and clients in a closed loop, to {device.count} or more",
                 )
 
 
@@ -75,12 +84,16 @@ def _check_profiles(scenario: Scenario, document: Document) -> None:
 def _check_hops(scenario: Scenario, document: Document) -> None:
     """Every device behind the first needs a link that leads to it; the last one's is the network itself."""
     devices = list(scenario.devices)
+    from_end_nodes = devices[1] if devices[0] == END_NODE else devices[0]
     optional = [] if devices[0] == END_NODE else [devices[0]]
     required = devices[1:-1]
     for network, configuration in scenario.networks.items():
         place = ("networks", network, "hops")
-        for device in configuration.hops:
+        for device, links in configuration.hops.items():
             if device in (*optional, *required):
+                if isinstance(links, list) and device != from_end_nodes:
+                    what = "a list of links is for the way from the end nodes, but what leads here is shared by all"
+                    raise document.error((*place, device), what, remedy="give one link")
                 continue
             if device == devices[-1]:
                 what, remedy = f"{device} is the last device", f"its link is networks.{network} itself: rtt, uplink_mbps, ..."
@@ -99,6 +112,9 @@ def _check_hops(scenario: Scenario, document: Document) -> None:
 
 
 def _check_policies(scenario: Scenario, document: Document) -> None:
+    if scenario.gap_analysis and subject(scenario) is None:
+        what = "there is no policy of kind cnmt to be analysed"
+        raise document.error(("gap_analysis",), what, remedy="add one, such as cnmt: {}")
     spread = [name for name in scenario.networks if _may_be_spread(scenario, name)]
     for name, policy in scenario.policies.items():
         if isinstance(policy, FixedPolicy) and policy.device not in scenario.devices:

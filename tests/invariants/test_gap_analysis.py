@@ -107,7 +107,6 @@ def test_where_the_rtt_alone_is_unknown_the_present_one_closes_all_of_the_gap(
 
 def test_without_being_asked_nothing_is_analysed(make_tiers: MakeScenario) -> None:
     assert simnmt.run(make_tiers(requests=50, policies={"cnmt": {}})).gaps == []
-    assert simnmt.run(make_tiers(requests=50, gap_analysis=True, policies={"edge": {}, "oracle": {}})).gaps == []
 
 
 def test_the_first_cnmt_is_the_subject(make_tiers: MakeScenario) -> None:
@@ -121,3 +120,21 @@ def test_where_the_truth_does_not_help_no_share_is_claimed() -> None:
     rows = list(gap_rows("w", "n", "p", {"nothing": [10.0, 10.0], "length regression": [9.0, 9.5], "everything": [11.0, 10.5]}))
     assert [row["share_of_gap_percent"] for row in rows] == [None, None, None]
     assert rows[1]["change_percent"] == pytest.approx(100 * ((0.9 * 0.95) ** 0.5 - 1))
+
+
+@pytest.mark.parametrize("policy", SUBJECTS)
+def test_a_true_time_model_changes_nothing_for_who_had_it_already(
+    make_tiers: MakeScenario, monkeypatch: pytest.MonkeyPatch, policy: str
+) -> None:
+    """Planes known and times without noise: whoever minimises a percentile must go on doing so when told."""
+    scenario = make_tiers(
+        relative_sd=0.0,
+        fit={"inferences": 0},
+        arrivals=ARRIVALS["back to back"],
+        requests=1_500,
+        gap_analysis=True,
+        policies={"analysed": SUBJECTS[policy]},
+    )
+    runs, found = watched(monkeypatch, unit_of(plan_of(scenario)))
+    by_variant = dict(zip(found.gap_totals_s, runs[1:], strict=True))
+    np.testing.assert_array_equal(by_variant["linear time model"].trail.target, by_variant["nothing"].trail.target)

@@ -115,7 +115,7 @@ CASES = {
     "more gateways than end nodes": (
         ("end_nodes: 20", "end_nodes: 19"),
         "s.yaml:12:44: devices.gateway.count: 20 boxes, but workload w has 19 end nodes to attach to them, "
-        "so some would never be used (set workloads.w.end_nodes to 20 or more)",
+        "so some would never be used (set workloads.w.end_nodes, and clients in a closed loop, to 20 or more)",
     ),
 }
 
@@ -166,6 +166,32 @@ def test_attached_boxes_behind_the_first_need_end_nodes_too(tmp_path: Path) -> N
 def test_what_an_option_brings_in_names_it(tmp_path: Path) -> None:
     said = complaint(tmp_path, GOOD, "policies.near.device=moon")
     assert said.startswith("--set policies.near.device=moon: policies.near.device: no device is called moon")
+
+
+@pytest.mark.parametrize("name", ["offloaded", "misrouted", "region_busiest"])
+def test_no_device_is_called_what_other_columns_are(tmp_path: Path, name: str) -> None:
+    """A device `gateway_busiest` would have overwritten the load of the busiest gateway, and hidden that it is overloaded."""
+    said = complaint(tmp_path, GOOD.replace("region", name))
+    assert said.startswith(f"s.yaml:13:3: devices.{name}: {name} would stand for other numbers of the summary")
+
+
+def test_only_the_way_from_the_end_nodes_may_be_a_list(tmp_path: Path) -> None:
+    """A gateway that met another link for each end node would have one estimate for them all."""
+    said = complaint(tmp_path, GOOD.replace("region: {rtt: {constant_ms: 5}}", "region: [{rtt: {constant_ms: 5}}]"))
+    assert said.startswith("s.yaml:10:15: networks.n.hops.region: a list of links is for the way from the end nodes")
+
+
+def test_fewer_clients_than_attached_boxes_leave_some_idle(tmp_path: Path) -> None:
+    thinking = "{kind: clients, clients: 5, think_time: {constant_s: 1}}"
+    said = complaint(tmp_path, GOOD.replace("{kind: poisson, rate_rps: 3}", thinking))
+    assert "20 boxes, but workload w has 5 end nodes to attach to them" in said
+
+
+def test_a_gap_analysis_needs_a_policy_to_analyse(tmp_path: Path) -> None:
+    text = GOOD.replace("  cnmt: {}\n", "  edge: {}\n").replace("  asks: {kind: cnmt, transfer_estimate: probing}\n", "")
+    assert complaint(tmp_path, text + "gap_analysis: true\n").startswith(
+        "s.yaml:18:15: gap_analysis: there is no policy of kind"
+    )
 
 
 def test_of_several_networks_the_one_that_lacks_a_link_is_named(tmp_path: Path) -> None:
