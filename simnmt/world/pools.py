@@ -1,6 +1,7 @@
 """The servers of one tier, and which of them a request enters: the tier's balancer.
 
-A balancer decides at the moment of entry, on what it can see then. All of them serve first in, first out at every server, so a
+A balancer decides at the moment of entry. Those that compare servers know how much work each has left: an ideal, since a real
+one would have to guess how long a translation takes. All of them serve first in, first out at every server, so a
 request's start is known as soon as it has entered (`fifo.py`).
 """
 
