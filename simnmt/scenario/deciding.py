@@ -31,9 +31,9 @@ from simnmt.scenario.model import Scenario
 from simnmt.workload.length_distribution import LengthDistribution
 from simnmt.workload.length_regression import LengthRegression
 from simnmt.world.deciders import Beliefs
-from simnmt.world.passage import Predicted
 from simnmt.world.requests import Block
 from simnmt.world.simulate import DecideFor
+from simnmt.world.traffic import Predicted
 
 Column = NDArray[np.float64]
 Truths = frozenset[Literal["lengths", "times", "transfer", "backlog"]]

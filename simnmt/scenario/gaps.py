@@ -24,7 +24,7 @@ def subject(scenario: Scenario) -> str | None:
     return next((name for name, policy in scenario.policies.items() if isinstance(policy, CNmtPolicy)), None)
 
 
-def variants(queues: bool) -> dict[str, Truths]:
+def truths_told(queues: bool) -> dict[str, Truths]:
     """What the subject is told, by the name of the source of loss that this removes; `nothing` and `everything` beside them."""
     sources = {name: told for name, told in SOURCES.items() if queues or name != "unseen queues"}
     return {"nothing": frozenset(), **sources, "everything": frozenset().union(*sources.values())}

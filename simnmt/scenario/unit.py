@@ -22,7 +22,7 @@ from simnmt.results.summary import Device, RunKey, measure
 from simnmt.scenario.build import Case
 from simnmt.scenario.deciding import Deciding, deciding
 from simnmt.scenario.drawing import Drawn, draw
-from simnmt.scenario.gaps import subject, variants
+from simnmt.scenario.gaps import subject, truths_told
 from simnmt.scenario.learning import Learnt, learn
 from simnmt.scenario.model import Scenario
 from simnmt.world.pools import Attached, DrawnChoices, LeastWork, OneServer, Pool, RoundRobin
@@ -120,7 +120,7 @@ def _gap_totals_s(unit: Unit, learnt: Learnt, drawn: Drawn) -> dict[str, float]:
     if name is None:
         return {}
     totals_s = {}
-    for removed, told in variants(_queues(unit.case)).items():
+    for removed, told in truths_told(_queues(unit.case)).items():
         how = deciding(scenario, unit.case, learnt, drawn, scenario.policies[name], unit.replication, told)
         totals_s[removed] = float(RequestLog(drawn.truth, _passage(unit, drawn, how))["latency_s"].sum())
     return totals_s

@@ -6,21 +6,21 @@ from collections.abc import Callable, Iterator
 
 from simnmt.columns import AnyColumn
 from simnmt.world.deciders import Beliefs
-from simnmt.world.passage import Passages
 from simnmt.world.requests import Block, Places, Requests, Route
+from simnmt.world.traffic import Traffic
 
 
 def requests_in_turn(
-    passages: Passages, requests: Requests[AnyColumn], prepare: Callable[[Block], None], beliefs: Beliefs, route: Route | None
+    traffic: Traffic, requests: Requests[AnyColumn], prepare: Callable[[Block], None], beliefs: Beliefs, route: Route | None
 ) -> Iterator[float]:
     """An estimate is one request old at best. `route`: on an own clock, the links as time goes by."""
-    trail, deciders, count = passages.trail, passages.deciders, len(passages.deciders)
+    trail, deciders, count = traffic.trail, traffic.deciders, len(traffic.deciders)
     places = Places(len(requests.execution_s))
     plain, last = beliefs.only_heard, places.targets - 1
     now_s = 0.0
     for block in requests.blocks():
         prepare(block)
-        decide = passages.decide
+        decide = traffic.decide
         access_s = None if block.access_s is None else block.access_s.tolist()
         for in_block, row in enumerate(block.rows()):
             request = block.first + in_block
@@ -30,7 +30,7 @@ def requests_in_turn(
                 row = places.routed(row, now_s, uplink_s, downlink_s)
                 on_access_s = there_s + back_s
             decider = deciders[row[1] % count]
-            delay_s = decider.delay_s if plain else passages.delays(decider, request, in_block, row, now_s)
+            delay_s = decider.delay_s if plain else traffic.delays(decider, request, in_block, row, now_s)
             target = decide(in_block, delay_s)
             estimate = decider.estimates[last]
             trail.arrival_s[request] = now_s

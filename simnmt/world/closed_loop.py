@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from simnmt.columns import AnyColumn
 from simnmt.world.clock import ARRIVAL, ASKS, Clock, Event
-from simnmt.world.passage import Passages, Trail
 from simnmt.world.requests import Block, Places, Requests, Route, Row
+from simnmt.world.traffic import Traffic, Trail
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +65,10 @@ class ClosedLoop:
         self._issued = 0
         self._node, self._decided_s = array("i", [0]) * len(requests), array("d", [0.0]) * len(requests)
 
-    def begin(self, passages: Passages, route: Route) -> None:
+    def begin(self, traffic: Traffic, route: Route) -> None:
         """Let every client think once, and then ask."""
-        self._passages, self._route = passages, route
-        self._handle = passages.handler()
+        self._traffic, self._route = traffic, route
+        self._handle = traffic.handler()
         self._blocks = iter(self._requests.blocks())
         self._rows: Iterator[tuple[int, Row]] = iter(())
         for number in range(self._clients.count):
@@ -88,7 +88,7 @@ class ClosedLoop:
         uplink_s, downlink_s, there_s, back_s = self._route(request, client.node, now_s)
         decided_s = now_s + there_s
         row = self._places.routed((0.0, client.node, *row[2:]), decided_s, uplink_s, downlink_s)
-        self._passages.trail.arrival_s[request] = now_s
+        self._traffic.trail.arrival_s[request] = now_s
         self._decided_s[request] = decided_s
         self._node[request] = client.node
         self._client_of[request] = client, back_s
@@ -97,17 +97,17 @@ class ClosedLoop:
             return
         asked = _Asked()
         asked.request, asked.in_block, asked.row = request, in_block, row
-        asked.prepared = self._passages.decide, self._passages.predicted
+        asked.prepared = self._traffic.decide, self._traffic.predicted
         asked.callbacks = (self._reaches_decider,)
         heappush(self._heap, (decided_s, ARRIVAL, request, asked))
 
     def _reaches_decider(self, asked: Any) -> None:
         # A block may have ended since it was issued: the policy prepared for its own block decides.
-        passages = self._passages
-        present = passages.decide, passages.predicted
-        passages.decide, passages.predicted = asked.prepared
+        traffic = self._traffic
+        present = traffic.decide, traffic.predicted
+        traffic.decide, traffic.predicted = asked.prepared
         self._handle(asked.request, asked.in_block, asked.row, asked.row[0])
-        passages.decide, passages.predicted = present
+        traffic.decide, traffic.predicted = present
 
     def _next_row(self) -> tuple[int, Row]:
         for in_block, row in self._rows:

@@ -7,18 +7,18 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from simnmt.columns import AnyColumn
-from simnmt.world.passage import Passages
 from simnmt.world.requests import Block, Requests
+from simnmt.world.traffic import Traffic
 
 
-def arrivals(passages: Passages, requests: Requests[AnyColumn], prepare: Callable[[Block], None]) -> Iterator[float]:
+def arrivals(traffic: Traffic, requests: Requests[AnyColumn], prepare: Callable[[Block], None]) -> Iterator[float]:
     """One decision per arrival, in one re-armed event for all end nodes; a source for each would cost 60 % more at 1,000.
 
     What a decider keeps needs no event, since nothing else hears of it.
     """
-    handle = passages.handler()
+    handle = traffic.handler()
     assert requests.arrival_s is not None
-    np.frombuffer(passages.trail.arrival_s)[:] = requests.arrival_s
+    np.frombuffer(traffic.trail.arrival_s)[:] = requests.arrival_s
     for block in requests.blocks():
         prepare(block)
         first = block.first

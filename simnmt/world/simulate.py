@@ -16,9 +16,9 @@ from simnmt.world.clock import ARRIVAL, Clock
 from simnmt.world.closed_loop import Clients, ClosedLoop
 from simnmt.world.deciders import Beliefs
 from simnmt.world.open_loop import arrivals
-from simnmt.world.passage import Passages, Predicted, Trail
 from simnmt.world.pools import Pool
 from simnmt.world.requests import Block, Requests, Route
+from simnmt.world.traffic import Predicted, Traffic, Trail
 
 __all__ = ["Beliefs", "Clients", "DecideFor", "Trail", "simulate"]
 
@@ -49,20 +49,20 @@ def simulate(
     clock = Clock()
 
     def prepare(block: Block) -> None:
-        passages.decide = decide_for(block)
+        traffic.decide = decide_for(block)
         if predicted_for is not None:
-            passages.predicted = predicted_for(block)
+            traffic.predicted = predicted_for(block)
 
     loop = None if clients is None else ClosedLoop(clock, clients, requests, prepare)
     answered = None if loop is None else loop.answered
-    passages = Passages(clock, len(requests), pools, deciders, workers, beliefs, answered)
+    traffic = Traffic(clock, len(requests), pools, deciders, workers, beliefs, answered)
     if loop is not None:
         assert route is not None
-        loop.begin(passages, route)
+        loop.begin(traffic, route)
     elif requests.arrival_s is None:
-        clock.follow(requests_in_turn(passages, requests, prepare, beliefs, route), ARRIVAL)
+        clock.follow(requests_in_turn(traffic, requests, prepare, beliefs, route), ARRIVAL)
     else:
-        clock.follow(arrivals(passages, requests, prepare), ARRIVAL)
+        clock.follow(arrivals(traffic, requests, prepare), ARRIVAL)
     clock.run()
-    trail = passages.trail.finished(passages.deciders)
+    trail = traffic.trail.finished(traffic.deciders)
     return trail if loop is None else loop.completed(trail)

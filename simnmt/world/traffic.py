@@ -1,4 +1,4 @@
-"""One request's passage: the decision, and the way to the device that was chosen; the same for every discipline."""
+"""The traffic of one run: each request is decided on and finds its way to a server, whatever the discipline."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ Handle = Callable[[int, int, Row, float], None]
 """`handle(request, in_block, row, now_s)`: decide on a request and send it on its way."""
 
 
-class Passages:
+class Traffic:
     """The deciders and the servers of one run, and what passes between them."""
 
     __slots__ = (
