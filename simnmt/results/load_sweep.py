@@ -1,4 +1,4 @@
-"""From which load on one policy is faster than another: the same requests at rising rates, compared pair by pair."""
+"""From which load on one policy is faster than another: requests drawn alike at rising rates, each rate compared by itself."""
 
 from __future__ import annotations
 
