@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import log, sqrt
+from math import inf, log, sqrt
+from statistics import NormalDist
 
-from simnmt.results.summary import Device, Row, RunKey
+from simnmt.results.summary import Device, Row, RunKey, known
 
 SUFFIX = "_busiest_load"
 Numbers = Mapping[str, float | None]
@@ -62,32 +63,60 @@ def busiest_device(rows: Sequence[Row]) -> str | None:
 def overloads(replications: Sequence[Numbers], requests: int, devices: Sequence[Device]) -> list[Overload]:
     """The overloaded devices of an open loop, worst first; `replications`: the numbers of one policy, with shares and loads.
 
-    A device counts where its load is 1 or more on average, or in single replications beyond two standard deviations of the work
-    that comes in a run. A box that gets too much only because few requests fall unevenly on many boxes does not count
-    (`_by_chance`). Service times are taken to spread as exponential ones do.
+    A device counts where its load in all replications together, or in single ones, is so far above 1 that chance alone makes
+    that in one run of forty. What is above 1 by less is too short to tell. A box that gets too much only because few requests
+    fall unevenly on many boxes does not count (`_by_chance`).
     """
     found = []
     for device in devices:
-        busiest = [_sure_load(numbers, requests, device) for numbers in replications]
-        if not busiest:
+        loads = [_load(numbers, requests, device) for numbers in replications]
+        if not loads:
             continue
-        if sum(busiest) >= len(busiest):
-            found.append(Overload(device.name, sum(busiest) / len(busiest), len(busiest), len(busiest)))
+        if sum(load.log for load in loads) > _beyond(1) * sqrt(sum(load.variance for load in loads)):
+            found.append(Overload(device.name, sum(load.shown for load in loads) / len(loads), len(loads), len(loads)))
             continue
-        each = [max(_number(numbers[f"{device.name}_share"]) * requests / device.servers, 1.0) for numbers in replications]
-        over = [load for load, m in zip(busiest, each, strict=True) if load > 1.0 + 2.0 * sqrt(2.0 / m)]
+        over = [load.shown for load in loads if load.log > _beyond(len(loads)) * sqrt(load.variance)]
         if over:
-            found.append(Overload(device.name, sum(over) / len(over), len(over), len(busiest)))
+            found.append(Overload(device.name, sum(over) / len(over), len(over), len(loads)))
     return sorted(found, key=lambda overload: (-overload.replications, -overload.load))
 
 
-def _sure_load(numbers: Numbers, requests: int, device: Device) -> float:
-    """The load of the busiest box, or of all of them together where chance alone overloads that one."""
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """A device's load in one replication, and how sure it is."""
+
+    shown: float
+    """Of the busiest box, or of all of them together where chance alone overloads that one."""
+    log: float
+    """Logarithm of the load by which it is judged."""
+    variance: float
+    """Of that logarithm, by chance."""
+
+    @staticmethod
+    def of(shown: float, load: float, requests: float) -> _Load:
+        """The load of so many requests.
+
+        Its logarithm is that of a ratio of two sums, of service times and of gaps, and spreads evenly to both sides; with
+        exponential ones by twice the trigamma function of the requests, about 2 / (requests - 1/2).
+        """
+        return _Load(shown, log(load) if load > 0.0 else -inf, 2.0 / (max(requests, 1.0) - 0.5))
+
+
+def _load(numbers: Numbers, requests: int, device: Device) -> _Load:
     load, busiest = numbers[f"{device.name}_load"], numbers[device.name + SUFFIX]
     if load is None or busiest is None:
-        return 0.0
-    each = max(_number(numbers[f"{device.name}_share"]) * requests / device.servers, 1.0)
-    return busiest if load >= 1.0 or device.servers == 1 or busiest > _by_chance(device.servers, each) * load else load
+        return _Load.of(0.0, 0.0, 1.0)
+    there = known(numbers[f"{device.name}_share"]) * requests
+    each = max(there / device.servers, 1.0)
+    uneven = device.servers == 1 or busiest > _by_chance(device.servers, each) * load
+    shown = busiest if load >= 1.0 or uneven else load
+    candidates = [_Load.of(shown, load, there)] + [_Load.of(shown, busiest, each)] * uneven
+    return max(candidates, key=lambda found: found.log / sqrt(found.variance))
+
+
+def _beyond(chances: int) -> float:
+    """How many standard deviations the greatest of so many normal numbers exceeds by chance in one run of forty."""
+    return NormalDist().inv_cdf(1.0 - 0.025 / chances)
 
 
 def _by_chance(boxes: int, each: float) -> float:
@@ -161,8 +190,3 @@ def marked(comparisons: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
         which = "both" if ours and theirs else "policy" if ours else "baseline" if theirs else None
         found.append(pair | {"unstable": which})
     return found
-
-
-def _number(value: float | None) -> float:
-    assert value is not None
-    return value

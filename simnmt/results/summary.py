@@ -78,7 +78,7 @@ TAILS = ("p95", "p99")
 
 def _parts(log: Log, latency_s: Column, quantiles: Mapping[str, float | None]) -> dict[str, float | None]:
     """The parts' means over all requests, and over those that take as long as a quantile or longer."""
-    slowest = {name: latency_s >= _number(quantiles[f"{name}_latency_s"]) for name in TAILS}
+    slowest = {name: latency_s >= known(quantiles[f"{name}_latency_s"]) for name in TAILS}
     means: dict[str, float | None] = {}
     for part, column in PARTS.items():
         seconds = log[column]
@@ -94,7 +94,7 @@ def with_regret(runs: Mapping[RunKey, dict[str, float | None]], oracle: str | No
         regret: float | None = None
         if oracle is not None:
             best = runs[RunKey(key.workload, key.network, oracle, key.replication)]
-            regret = _number(numbers["total_latency_s"]) - _number(best["total_latency_s"])
+            regret = known(numbers["total_latency_s"]) - known(best["total_latency_s"])
         regrets[key] = {**numbers, "regret_s": regret}
     return regrets
 
@@ -122,7 +122,7 @@ def rows(runs: Mapping[RunKey, dict[str, float | None]], requests: int) -> list[
                 if name in WITH_INTERVAL:
                     row[f"{name}_low"] = row[f"{name}_high"] = None
                 continue
-            estimate = over_replications([_number(value) for value in values])
+            estimate = over_replications([known(value) for value in values])
             row[name] = estimate.mean
             if name in WITH_INTERVAL:
                 row[f"{name}_low"], row[f"{name}_high"] = estimate.low, estimate.high
@@ -139,8 +139,8 @@ def comparisons(runs: Mapping[RunKey, dict[str, float | None]], baselines: Itera
             if baseline == policy:
                 continue
             estimate = change_percent(
-                [_number(ours["total_latency_s"]) for ours in replications],
-                [_number(theirs["total_latency_s"]) for theirs in grouped[workload, network, baseline]],
+                [known(ours["total_latency_s"]) for ours in replications],
+                [known(theirs["total_latency_s"]) for theirs in grouped[workload, network, baseline]],
             )
             table.append(
                 {
@@ -174,6 +174,7 @@ def _by_policy(
     return grouped
 
 
-def _number(value: float | None) -> float:
+def known(value: float | None) -> float:
+    """A number that cannot be missing here."""
     assert value is not None
     return value
