@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import csv
 import errno
 import hashlib
@@ -104,6 +105,9 @@ def scratch(target: Path | None) -> Iterator[Path]:
         raise RunDirectoryError(f"no room for the requests: {error.strerror}", path=beside, remedy=remedy) from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        if folder.exists():
+            # A network file system keeps a file that is still read, under a name of its own, until nobody reads it any more.
+            atexit.register(shutil.rmtree, folder, ignore_errors=True)
 
 
 def check_free(target: Path) -> None:

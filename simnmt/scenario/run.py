@@ -48,7 +48,7 @@ def run_plan(plan: Plan, *, folder: Path | None = None, jobs: int = 1, progress:
     there afterwards: the result still reads their files, but these have no names any more. Raises `OSError` without room.
     """
     if folder is None:
-        with TemporaryDirectory(prefix="simnmt-") as folder_of_its_own:
+        with TemporaryDirectory(prefix="simnmt-", ignore_cleanup_errors=True) as folder_of_its_own:
             return run_plan(plan, folder=Path(folder_of_its_own), jobs=jobs, progress=progress)
     scenario = plan.scenario
     units = [
@@ -61,7 +61,7 @@ def run_plan(plan: Plan, *, folder: Path | None = None, jobs: int = 1, progress:
     with closing(_finished(units, min(jobs, len(units)))) as finished:
         for done, (index, result) in enumerate(finished, start=1):
             results[index] = result
-            shutil.rmtree(folder / str(index))
+            shutil.rmtree(folder / str(index), ignore_errors=True)
             if progress is not None:
                 progress(done, len(units))
     return _result(plan, units, [results[index] for index in range(len(units))])

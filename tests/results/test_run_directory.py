@@ -255,6 +255,26 @@ class TestScratch:
                 (folder / "column").write_text("numbers")
             assert [path.name for path in tmp_path.rglob("*")] == ["there"]
 
+    def test_what_cannot_be_removed_yet_is_removed_when_python_ends(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As on a network file system, for as long as a result reads the files."""
+        remove, asked, later = run_directory.shutil.rmtree, [], []
+
+        def busy_at_first(folder: Path, **options: bool) -> None:
+            asked.append(folder)
+            if len(asked) > 1:
+                remove(folder, **options)
+
+        monkeypatch.setattr(run_directory.shutil, "rmtree", busy_at_first)
+        monkeypatch.setattr(run_directory.atexit, "register", lambda call, *given, **named: later.append((call, given, named)))
+        with scratch(tmp_path / "run") as folder:
+            (folder / "column").write_text("numbers")
+        assert folder.is_dir()
+        ((call, given, named),) = later
+        call(*given, **named)
+        assert list(tmp_path.iterdir()) == []
+
     def test_without_one_it_lies_in_the_system_s(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
         with scratch(None) as folder:
