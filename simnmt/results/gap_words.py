@@ -50,6 +50,8 @@ def gap_sentences(gaps: Sequence[Row], rows: Sequence[Row] = ()) -> list[str]:
 def _outcome(row: Row) -> str:
     if row["low_percent"] is None:
         return "faster" if row["change_percent"] < 0.0 else "slower" if row["change_percent"] > 0.0 else "the same"
+    if row["low_percent"] == row["high_percent"] == 0.0:
+        return "the same"
     if row["low_percent"] > 0.0 or row["high_percent"] < 0.0:
         return "faster" if row["change_percent"] < 0.0 else "slower"
     return "unclear"
@@ -57,6 +59,8 @@ def _outcome(row: Row) -> str:
 
 def _effect(row: Row) -> str:
     change, low, high = row["change_percent"], row["low_percent"], row["high_percent"]
+    if low is not None and _outcome(row) == "the same":
+        return "exactly as fast in every replication"
     if low is None:
         interval = "one replication: no interval"
     elif _outcome(row) == "unclear":

@@ -32,25 +32,34 @@ class Misroutes:
 
 def misroutes(truth: Truth, passage: Passage, most: int) -> Misroutes:
     """What a policy misrouted, and at most so many of these requests. `truth`: unless the passage has its own."""
+    lost = lost_s(truth, passage)
     truth = passage.truth or truth
-    requests = len(truth.src_len)
-    lost_s = np.empty(requests, np.float32)
-    for start in range(0, requests, BLOCK):
-        rows = slice(start, start + BLOCK)
-        lost_s[rows] = _lost_s(truth, rows, passage.target[rows])
-    misrouted = np.flatnonzero(lost_s > 0.0)
+    misrouted = np.flatnonzero(lost > 0.0)
     sampled = misrouted[np.unique(np.linspace(0, max(misrouted.size - 1, 0), min(most, misrouted.size)).astype(np.int64))]
     total_s = np.stack([truth.total_s(number, sampled) for number in range(len(truth.execution_s))])
     target = passage.target[sampled]
     return Misroutes(
         count=int(misrouted.size),
-        lost_s=float(lost_s.sum(dtype=np.float64)),
+        lost_s=float(lost.sum(dtype=np.float64)),
         request_lost_s=np.take_along_axis(total_s, target[None].astype(np.int64), 0)[0] - total_s.min(0),
         src_len=truth.src_len[sampled],
         tgt_len=truth.tgt_len[sampled],
         target=target,
         best_target=total_s.argmin(0).astype(np.int8),
     )
+
+
+def lost_s(truth: Truth, passage: Passage) -> NDArray[np.float32]:
+    """Execution and transfer of each request beyond those on the best device: 0 there, and wherever it takes as long.
+
+    Where it is above 0 the request was misrouted. `truth`: unless the passage has its own.
+    """
+    truth = passage.truth or truth
+    lost = np.empty(len(truth.src_len), np.float32)
+    for start in range(0, lost.size, BLOCK):
+        rows = slice(start, start + BLOCK)
+        lost[rows] = _lost_s(truth, rows, passage.target[rows])
+    return lost
 
 
 def _lost_s(truth: Truth, rows: slice, target: NDArray[np.int8]) -> NDArray[np.float64]:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.results.request_log import Log
-from simnmt.results.statistics import change_percent, latency_quantiles, over_replications
+from simnmt.results.statistics import Estimate, change_percent, latency_quantiles, over_replications
 
 Row = dict[str, Any]
 Column = NDArray[np.float64]
+Discipline = Literal["back_to_back", "open", "closed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,36 +38,39 @@ class Device:
     """Requests that each executes side by side."""
 
 
-def measure(log: Log, best_target: np.ndarray, devices: Sequence[Device], queues: bool) -> dict[str, float | None]:
+def measure(
+    log: Log, lost_s: NDArray[np.floating[Any]], devices: Sequence[Device], discipline: Discipline
+) -> dict[str, float | None]:
     """The numbers of one run.
 
-    `best_target`: where each request's execution plus transfer is truly least, queues left out. `queues`: False back to back,
-    where nothing ever waits. A load is the work that a device gets over the work that it could do until the last request
-    arrives; from 1 on its queue grows as long as the run lasts. The busiest load is that of the busiest box of its kind.
+    `lost_s`: what each request lost by going where it went, queues left out (`misroutes.lost_s`). A load is the work that a
+    device gets over the work that it could do: in an open loop until the last request arrives, so that from 1 on its queue
+    grows as long as the run lasts; in a closed one until the last is answered; back to back, where nothing waits, there is
+    none. The busiest load is that of the busiest box of its kind.
     """
     latency_s, arrival_s, target = log["latency_s"], log["arrival_s"], log["target"]
     execution_s = log["t_exe_s"]
-    until_s = float(arrival_s.max())
+    issued_s, makespan_s = float(arrival_s.max()), float((arrival_s + latency_s).max())
+    working_s = {"back_to_back": 0.0, "open": issued_s, "closed": makespan_s}[discipline]
     quantiles = latency_quantiles(latency_s)
     numbers: dict[str, float | None] = {
         "total_latency_s": float(latency_s.sum()),
         "mean_latency_s": float(latency_s.mean()),
         **quantiles,
         "offloaded_share": float((target != 0).mean()),
-        "misrouted_share": float((target != best_target).mean()),
+        "misrouted_share": float((lost_s > 0.0).mean()),
         **_parts(log, latency_s, quantiles),
         "mean_estimate_age_s": float(log["rtt_estimate_age_s"].mean()),
-        "offered_rps": len(latency_s) / until_s if queues and until_s > 0.0 else None,
+        "offered_rps": len(latency_s) / issued_s if discipline != "back_to_back" and issued_s > 0.0 else None,
     }
     for number, device in enumerate(devices):
         there = target == number
         numbers[f"{device.name}_share"] = float(there.mean())
         numbers[f"{device.name}_load"] = numbers[f"{device.name}_busiest_load"] = None
-        if queues and until_s > 0.0:
+        if working_s > 0.0:
             work_s = np.bincount(log["server"][there], execution_s[there], minlength=device.servers)
-            numbers[f"{device.name}_load"] = float(work_s.sum()) / (device.servers * device.workers * until_s)
-            numbers[f"{device.name}_busiest_load"] = float(work_s.max()) / (device.workers * until_s)
-    makespan_s = float((arrival_s + latency_s).max())
+            numbers[f"{device.name}_load"] = float(work_s.sum()) / (device.servers * device.workers * working_s)
+            numbers[f"{device.name}_busiest_load"] = float(work_s.max()) / (device.workers * working_s)
     return numbers | {"makespan_s": makespan_s, "throughput_rps": len(latency_s) / makespan_s}
 
 
@@ -138,10 +142,9 @@ def comparisons(runs: Mapping[RunKey, dict[str, float | None]], baselines: Itera
         for baseline in baselines:
             if baseline == policy:
                 continue
-            estimate = change_percent(
-                [known(ours["total_latency_s"]) for ours in replications],
-                [known(theirs["total_latency_s"]) for theirs in grouped[workload, network, baseline]],
-            )
+            ours = [known(numbers["total_latency_s"]) for numbers in replications]
+            theirs = [known(numbers["total_latency_s"]) for numbers in grouped[workload, network, baseline]]
+            estimate = change_percent(ours, theirs)
             table.append(
                 {
                     "workload": workload,
@@ -151,18 +154,20 @@ def comparisons(runs: Mapping[RunKey, dict[str, float | None]], baselines: Itera
                     "change_percent": estimate.mean,
                     "low_percent": estimate.low,
                     "high_percent": estimate.high,
-                    "verdict": _verdict(estimate.mean, estimate.low is None, estimate.excludes_zero),
+                    "verdict": _verdict(estimate, ours == theirs),
                 }
             )
     return table
 
 
-def _verdict(mean: float, one_replication: bool, excludes_zero: bool) -> str:
-    if one_replication:
+def _verdict(change: Estimate, same: bool) -> str:
+    if change.low is None:
         return "one replication"
-    if not excludes_zero:
+    if same:
+        return "same"
+    if not change.excludes_zero:
         return "not distinguishable"
-    return "faster" if mean < 0.0 else "slower"
+    return "faster" if change.mean < 0.0 else "slower"
 
 
 def _by_policy(

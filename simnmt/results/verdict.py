@@ -95,6 +95,8 @@ def _outcome(subject: str, baseline: str, pair: Row) -> str:
             return f"{subject} takes exactly as long as {better} [one replication: no interval]"
         beats = "beats" if change < 0.0 else "loses to"
         return f"{subject} {beats} {better} by {abs(change):.2f} % [one replication: no interval]"
+    if pair["verdict"] == "same":
+        return f"{subject} takes exactly as long as {better} in every replication"
     if pair["verdict"] == "not distinguishable":
         return f"{subject} and {better} cannot be told apart ({change:+.2f} % [{low:+.2f}, {high:+.2f}])"
     beats = "beats" if change < 0.0 else "loses to"
@@ -140,6 +142,8 @@ def _beside(pair: Row) -> str:
     }
     if pair.get("unstable"):
         return unstable[pair["unstable"]]
+    if pair["verdict"] == "same":
+        return "is exactly as fast in every replication"
     interval = "one replication" if low is None else f"{low:+.2f}, {high:+.2f}"
     outcome = "is faster" if change < 0.0 else "is slower" if change > 0.0 else "is exactly as fast"
     if pair["verdict"] == "not distinguishable":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import floor, log10
+
 
 def duration(seconds: float) -> str:
     """Three digits in the unit that a person would choose.
@@ -9,12 +11,27 @@ def duration(seconds: float) -> str:
     >>> duration(0.0682), duration(8.0), duration(5400.0)
     ('68.2 ms', '8 s', '1.5 h')
     """
+    shown_s = _rounded(seconds)
     for unit, length_s, below_s in (("ms", 1e-3, 1.0), ("s", 1.0, 120.0), ("min", 60.0, 7200.0)):
-        if seconds < below_s:
+        if shown_s < below_s:
             return f"{digits(seconds / length_s)} {unit}"
     return f"{digits(seconds / 3600.0)} h"
 
 
 def digits(value: float) -> str:
-    """Three digits, but never fewer than those before the point."""
-    return f"{value:,.0f}" if abs(value) >= 1000.0 else f"{value:.3g}"
+    """Three digits, but never fewer than those before the point.
+
+    >>> digits(999.6), digits(5e-5)
+    ('1,000', '0.00005')
+    """
+    shown = _rounded(value)
+    if abs(shown) >= 1000.0:
+        return f"{value:,.0f}"
+    decimals = 2 - floor(log10(abs(shown))) if shown else 0
+    text = f"{shown:.{decimals}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _rounded(value: float) -> float:
+    """To three digits."""
+    return float(f"{value:.3g}")

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from simnmt import streams
 from simnmt.network.configuration import Network
 from simnmt.policies.cnmt import PredictLength
+from simnmt.results.misroutes import lost_s
 from simnmt.results.request_log import Passage, RequestLog, Truth
 from simnmt.results.summary import Device, RunKey, measure
 from simnmt.scenario.build import Case
@@ -62,7 +63,7 @@ class UnitResult:
 def run_unit(unit: Unit) -> UnitResult:
     """Draw the requests of a unit and run them under every policy of the scenario. Raises `OSError` where no room is left."""
     if unit.folder is None:
-        with TemporaryDirectory(prefix="simnmt-") as folder:
+        with TemporaryDirectory(prefix="simnmt-", ignore_cleanup_errors=True) as folder:
             return run_unit(replace(unit, folder=Path(folder) / "unit"))
     unit.folder.mkdir()
     scenario, case, replication = unit.scenario, unit.case, unit.replication
@@ -70,17 +71,16 @@ def run_unit(unit: Unit) -> UnitResult:
     drawn = draw(scenario, case, unit.network, unit.links, learnt, replication, unit.folder)
     numbers: dict[RunKey, dict[str, float | None]] = {}
     passages: dict[str, Passage] = {}
-    best = drawn.truth.best_target
     for number, (name, configuration) in enumerate(scenario.policies.items()):
         how = deciding(scenario, case, learnt, drawn, configuration, replication)
         # Numbered, not named: a policy may be called what no file can.
-        measured, passage = _under_policy(unit, drawn, how, best, unit.folder / str(number))
+        measured, passage = _under_policy(unit, drawn, how, unit.folder / str(number))
         numbers[RunKey(case.name, unit.network, name, replication)] = measured
         if passage is not None:
             passages[name] = passage
     return UnitResult(
         numbers=numbers,
-        best_offloaded_share=float((best != 0).mean()),
+        best_offloaded_share=float((drawn.truth.best_target != 0).mean()),
         mean_transfer_s=float(drawn.truth.transfer_s[-1][:].mean()),
         learnt=learnt,
         gap_totals_s=_gap_totals_s(unit, learnt, drawn),
@@ -98,15 +98,14 @@ def _queues(case: Case) -> bool:
     return case.arrivals.discipline != "back_to_back"
 
 
-def _under_policy(
-    unit: Unit, drawn: Drawn, how: Deciding, best_target: NDArray[np.int8], folder: Path
-) -> tuple[dict[str, float | None], Passage | None]:
+def _under_policy(unit: Unit, drawn: Drawn, how: Deciding, folder: Path) -> tuple[dict[str, float | None], Passage | None]:
     """The numbers of one policy; and its passage, in files of a folder, as far as it is wanted: in replication 0."""
     passage = _passage(unit, drawn, how)
-    if passage.truth is not None:
-        best_target = passage.truth.best_target
-    found = devices(unit.scenario, unit.case.name)
-    numbers = measure(RequestLog(drawn.truth, passage), best_target, found, _queues(unit.case))
+    found, lost = devices(unit.scenario, unit.case.name), lost_s(drawn.truth, passage)
+    numbers = measure(RequestLog(drawn.truth, passage), lost, found, unit.case.arrivals.discipline)
+    if how.predicted_tgt_len is None:
+        # Who predicts nothing uses no estimate of the transfer time, so there is none to be old.
+        numbers["mean_estimate_age_s"] = None
     numbers["probes_sent"] = float(passage.probes)
     if unit.replication != 0:
         return numbers, None

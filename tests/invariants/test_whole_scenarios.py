@@ -133,7 +133,9 @@ def test_on_a_constant_network_the_estimate_is_right_but_for_the_payload(make_sc
     assert 0.0 < error_s.max() <= truth.max() - truth.min() + 1e-12
     assert log["rtt_estimate_age_s"][first + 1] == pytest.approx(0.0, abs=1e-9)
     assert (log["rtt_estimate_age_s"] >= 0.0).all()
-    assert rows_by_policy(result)["cnmt"]["mean_estimate_age_s"] < rows_by_policy(result)["edge"]["mean_estimate_age_s"]
+    age_s = {policy: row["mean_estimate_age_s"] for policy, row in rows_by_policy(result).items()}
+    assert age_s["cnmt"] > 0.0
+    assert (age_s["edge"], age_s["cloud"], age_s["oracle"]) == (None, None, None), "who estimates nothing has no estimate"
 
 
 def test_in_open_loop_requests_wait_and_the_rtt_is_that_of_their_arrival(make_scenario: MakeScenario) -> None:
@@ -177,7 +179,8 @@ def test_rows_say_what_the_requests_of_replication_0_say(make_scenario: MakeScen
         assert row["p95_latency_s"] == np.quantile(log["latency_s"], 0.95)
         assert row["offloaded_share"] == log["target"].mean()
         assert row["mean_queue_s"] == log["t_queue_s"].mean()
-        assert row["mean_estimate_age_s"] == log["rtt_estimate_age_s"].mean()
+        if row["policy"] in ("naive", "cnmt"):
+            assert row["mean_estimate_age_s"] == log["rtt_estimate_age_s"].mean()
         truth = [result.cells[0].logs[name] for name in ("edge", "cloud")]
         best = truth[0]["t_exe_s"] > truth[1]["t_exe_s"] + truth[1]["t_tx_s"]
         assert row["misrouted_share"] == pytest.approx((log["target"] != best).mean())

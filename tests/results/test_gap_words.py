@@ -51,7 +51,10 @@ def test_shares_of_sources_that_overlap_are_not_to_be_added_up() -> None:
 
 def test_without_a_gap_there_are_no_shares() -> None:
     said = gap_sentences(gaps(length_regression=(0.0, 0.0, 0.0), everything=(0.0, 0.0, 0.0)))
-    assert said[0].endswith("(+0.00 % [+0.00, +0.00]): there is no gap that could be told from chance.")
+    assert said[0].endswith("cnmt would be exactly as fast in every replication: its beliefs leave no gap to be explained.")
+    assert said[1].endswith("it would be exactly as fast in every replication.")
+    unclear = gap_sentences(gaps(length_regression=(-0.1, -0.3, 0.1), everything=(-0.1, -0.4, 0.2)))
+    assert unclear[0].endswith("(-0.10 % [-0.40, +0.20]): there is no gap that could be told from chance.")
     assert "of the gap" not in said[1]
     worse = gap_sentences(gaps(length_regression=(1.0, 0.5, 1.5), everything=(2.0, 1.0, 3.0)))
     assert worse[0].endswith("cnmt would be 2.00 % slower [1.00, 3.00]: its beliefs leave no gap to be explained.")

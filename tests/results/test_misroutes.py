@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from simnmt.results import misroutes as module
-from simnmt.results.misroutes import misroutes
+from simnmt.results.misroutes import lost_s, misroutes
 from simnmt.results.request_log import Passage, Truth
 
 
@@ -70,3 +70,12 @@ def test_a_passage_with_a_truth_of_its_own_is_judged_by_that() -> None:
     truth, passage = made_up(300)
     own = replace(truth, execution_s=truth.execution_s[::-1])
     assert misroutes(truth, replace(passage, truth=own, target=own.best_target), 100).count == 0
+
+
+def test_where_two_devices_tie_neither_is_a_misroute() -> None:
+    """As where all devices have one profile and nothing lies between them."""
+    truth, passage = made_up(300, targets=2)
+    tied = replace(truth, execution_s=(truth.execution_s[0],) * 2, transfer_s=(np.zeros(300), np.zeros(300)))
+    assert passage.target.any()
+    assert not lost_s(tied, passage).any()
+    assert misroutes(tied, passage, 100).count == 0

@@ -80,7 +80,7 @@ def test_logs_are_made_when_asked_for() -> None:
 
 
 def test_the_numbers_of_that_run() -> None:
-    numbers = measure(RequestLog(truth(), PASSAGE), np.array([0, 1, 0, 1]), DEVICES, queues=False)
+    numbers = measure(RequestLog(truth(), PASSAGE), np.array([0.0, 0.0, 7.5, 0.0]), DEVICES, "back_to_back")
     assert numbers == {
         "total_latency_s": 15.75,
         "mean_latency_s": 3.9375,
@@ -115,11 +115,21 @@ def test_the_numbers_of_that_run() -> None:
 
 def test_a_load_is_work_over_what_could_be_done_until_the_last_arrival() -> None:
     """One second at the gateway; in the cloud half a second on the one box, a whole one on the other, two workers each."""
-    numbers = measure(RequestLog(truth(), PASSAGE), PASSAGE.target, DEVICES, queues=True)
+    numbers = measure(RequestLog(truth(), PASSAGE), np.zeros(4), DEVICES, "open")
     assert numbers["gateway_load"] == numbers["gateway_busiest_load"] == pytest.approx(1 / 3)
     assert numbers["cloud_load"] == pytest.approx(1.5 / (2 * 2 * 3))
     assert numbers["cloud_busiest_load"] == pytest.approx(1.0 / (2 * 3))
     assert numbers["offered_rps"] == pytest.approx(4 / 3)
+
+
+def test_in_a_closed_loop_a_load_is_work_over_what_could_be_done_until_the_last_answer() -> None:
+    """Clients that all ask at once issue their last request long before the work is done."""
+    numbers = measure(RequestLog(truth(), PASSAGE), np.zeros(4), DEVICES, "closed")
+    assert numbers["gateway_load"] == pytest.approx(1 / 11.5)
+    assert numbers["cloud_busiest_load"] == pytest.approx(1.0 / (2 * 11.5))
+    at_once = measure(RequestLog(truth(), replace(PASSAGE, arrival_s=np.zeros(4))), np.zeros(4), DEVICES, "closed")
+    assert at_once["gateway_load"] == pytest.approx(1 / 9.5)
+    assert at_once["offered_rps"] is None
 
 
 def test_the_parts_of_the_slowest_add_up_to_their_latency() -> None:
@@ -129,7 +139,7 @@ def test_the_parts_of_the_slowest_add_up_to_their_latency() -> None:
         "rtt_estimate_age_s": np.zeros(1_000), **{part: draw.exponential(size=1_000) for part in PARTS.values()},
     }  # fmt: skip
     log["latency_s"] = sum(log[part] for part in PARTS.values())
-    numbers = measure(log, log["target"], DEVICES[:1], queues=True)
+    numbers = measure(log, np.zeros(1_000), DEVICES[:1], "open")
     for name, share in (("p95", 50), ("p99", 10)):
         slowest = np.sort(log["latency_s"])[-share:]
         assert sum(numbers[f"beyond_{name}_{part}_s"] for part in PARTS) == pytest.approx(slowest.mean())
@@ -192,7 +202,8 @@ def test_comparisons_are_paired_by_replication() -> None:
         ([90.0, 91.0, 89.0], "faster"),
         ([110.0, 111.0, 109.0], "slower"),
         ([90.0, 111.0, 101.0], "not distinguishable"),
-        ([100.0, 100.0, 100.0], "not distinguishable"),
+        ([100.0, 100.0, 100.0], "same"),
+        ([100.0, 100.0, 100.5], "not distinguishable"),
         ([90.0], "one replication"),
     ],
 )

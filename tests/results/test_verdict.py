@@ -92,6 +92,15 @@ def test_what_cannot_be_told_apart_is_said_to_be_so() -> None:
     assert [change, low, high] == [round(record[key], 2) for key in ("change_percent", "low_percent", "high_percent")]
 
 
+def test_what_is_the_same_in_every_replication_is_not_merely_indistinguishable() -> None:
+    totals = [100.0, 101.0, 99.0]
+    record, _ = judged(edge=[130.0] * 3, cloud=totals, cnmt=totals)
+    assert "cnmt takes exactly as long as the better single device (cloud) in every replication; with" in record["sentence"]
+    roles = Roles("cnmt", ["edge", "cloud"], None, {"queue": "cnmt"})
+    beside, _ = judged(roles=roles, edge=[130.0] * 3, cloud=[110.0] * 3, cnmt=totals, queue=totals)
+    assert beside["variants"] == "Beside cnmt: queue is exactly as fast in every replication."
+
+
 def test_one_replication_claims_no_interval() -> None:
     record, _ = judged(edge=[130.0], cloud=[100.0], cnmt=[90.0])
     assert "beats the better single device (cloud) by 10.00 % [one replication: no interval]" in record["sentence"]
