@@ -51,7 +51,7 @@ figures.execution = (fit, state) => {
     return [
       band(tgt, scaled(mean), scaled(sd), color),
       {
-        type: "scatter", mode: "lines", name: "believed plane", showlegend: number === numbers[numbers.length - 1], x: tgt, y: scaled(believed),
+        type: "scatter", mode: "lines", name: "believed plane", legendrank: 2000, showlegend: number === numbers[numbers.length - 1], x: tgt, y: scaled(believed),
         line: { color: colour("ink"), width: 1.2 }, hoverinfo: "skip",
       },
       {

@@ -50,7 +50,7 @@ figures.parts = (cell, state) => {
     layout: {
       barmode: "stack", bargap: 0.35, legend: { ...legend(), traceorder: "normal" }, annotations: shown.length ? [] : [nothing],
       xaxis: axis(`latency, ${unit}`, { range: [0, (narrow.matches ? 1.4 : 1.18) * most || 1], visible: shown.length > 0 }),
-      yaxis: axis("", { tickmode: "array", tickvals: at, ticktext: names, range: [shown.length - 0.5, -0.5], ticks: "", gridcolor: "rgba(0,0,0,0)" }),
+      yaxis: axis("", { visible: shown.length > 0, tickmode: "array", tickvals: at, ticktext: names, range: [shown.length - 0.5, -0.5], ticks: "", gridcolor: "rgba(0,0,0,0)" }),
     },
     reading: of[state.of] + leftOut(cell),
   };

@@ -22,9 +22,12 @@ const device = (cell, number) => {
   return { name: plain(cell.devices[number]), color: colour(`policy-${shade}`), symbol: SYMBOLS[number % SYMBOLS.length] };
 };
 const codes = (text) => Array.from(text, (character) => character.charCodeAt(0) - 48);
-const grouped = (value, digits) => Number(value.toPrecision(digits)).toLocaleString("en", { maximumSignificantDigits: digits }).replaceAll(",", "\u202f");
+// A formatter costs far more to make than to use, and every point has its words.
+const formats = Array.from({ length: 6 }, (_, digits) => new Intl.NumberFormat("en", { maximumSignificantDigits: Math.max(digits, 1) }));
+const grouped = (value, digits) => formats[digits].format(Number(value.toPrecision(digits))).replaceAll(",", "\u202f");
 const duration = (ms) => (ms < 1e3 ? `${grouped(ms, 4)} ms` : `${grouped(ms / 1e3, 4)} s`);
-const whole = (value) => Math.round(value).toLocaleString("en").replaceAll(",", "\u202f");
+const integers = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+const whole = (value) => integers.format(Math.round(value)).replaceAll(",", "\u202f");
 // plotly's own labels on a short logarithmic axis are loose digits, and on a long one they overlap.
 const logTicks = (values, labels = duration) => {
   const found = values.filter((value) => value > 0);

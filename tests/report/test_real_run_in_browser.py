@@ -72,7 +72,7 @@ def test_a_network_that_leaves_little_to_choose_is_marked(
 ) -> None:
     """From a cloud next door to one so far that C-NMT sends it nothing and its estimate never moves."""
     networks = {f"{ms} ms": {"rtt": {"constant_ms": ms}} for ms in RTTS_MS}
-    scenario = make_scenario(networks=networks, replications=3)
+    scenario = make_scenario(networks=networks)
     simnmt.run(scenario, out=tmp_path / "run")
     rows = summary_of(tmp_path / "run")["rows"]
     share = {row["network"]: row["offloaded_share"] for row in rows if row["policy"] == "oracle"}
