@@ -46,6 +46,6 @@ def refuse_replacing(out: str | os.PathLike[str] | None, *inputs: str | os.PathL
 
 def _same(one: str | os.PathLike[str], other: str | os.PathLike[str]) -> bool:
     try:
-        return os.path.samefile(one, other)
+        return Path(one).samefile(other)
     except (OSError, ValueError):
         return False

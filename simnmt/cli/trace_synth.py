@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from simnmt.network.traces.how_to_read import HowToRead
 
 _DRAWS = range(1, 21)
-_MOST_SAMPLES = 20_000_000
 _DECIMALS_MS = 6
 
 
@@ -49,10 +48,11 @@ def synth(
     as_json: Annotated[bool, typer.Option("--json", help="Print the judgement as JSON and nothing else.")] = False,
 ) -> None:
     """Draw a synthetic RTT series like a measured one, and say how like it is."""
-    from simnmt.network.rtt_csv import write_rtt_csv
+    from simnmt.network.rtt_csv import rtt_csv_text
     from simnmt.network.synthesis.fit import fit
     from simnmt.network.synthesis.judgement import judge
-    from simnmt.network.synthesis.process import draw, read_process, write_process
+    from simnmt.network.synthesis.process import check_duration, draw, process_text, read_process
+    from simnmt.network.text_files import write_texts
     from simnmt.network.traces.how_to_read import HowToRead, column_choices
 
     if (like is None) == (params is None):
@@ -65,20 +65,19 @@ def synth(
     seen = _rtt(like, how) if like else None
     process = fit(seen) if seen else read_process(params or "")
     duration_s = process.lap_s if hours is None else hours * 3600
-    if not 0 < duration_s <= _MOST_SAMPLES * process.step_s:
-        most = f"{_MOST_SAMPLES * process.step_s / 3600:,.0f} h, {_MOST_SAMPLES:,} samples {process.step_s:g} s apart"
-        raise InputError(f"--hours {hours:g}", remedy=f"give more than 0 and at most {most}")
+    check_duration(process, duration_s)
     judgement = judge(process, _DRAWS, seen, _rtt(unseen, how) if unseen else None)
-    said = []
+    said, texts = [], {}
     if params_out:
         said.append(f"{_verb(params_out)} {params_out}: the parameters of the process")
-        write_process(params_out, process)
+        texts[params_out] = process_text(process)
     if out:
         series = draw(process, duration_s, seed, out.stem)
         said.append(
             f"{_verb(out)} {out}: {len(series.rtt_s):,} samples, {series.duration_s / 3600:g} h, seed {seed}, none lost"
         )
-        write_rtt_csv(out, series, decimals=_DECIMALS_MS)
+        texts[out] = rtt_csv_text(series, decimals=_DECIMALS_MS)
+    write_texts(texts)
     if as_json:
         found = {"process": process.model_dump(exclude_none=True), "judgement": [_row(each) for each in judgement]}
         print(json.dumps(found, indent=1))
@@ -132,7 +131,6 @@ def _table(judgement: list[Judged]) -> str:
         ]
         for each in judgement
     ]
-    meaning = (
-        f"alike: quantiles within {QUANTILE_TOLERANCE:.0%} and lag-1 autocorrelation within {LAG_1_TOLERANCE:g}, all at once"
-    )
+    within = f"quantiles within {QUANTILE_TOLERANCE:.0%} and lag-1 autocorrelation within {LAG_1_TOLERANCE:g}"
+    meaning = f"alike: {within}, all at once, lost samples held at the value before"
     return f"\n{aligned(['', 'p50 ms', 'p95 ms', 'p99 ms', 'lag-1', 'alike'], rows, 1)}\n{meaning}; of draws the medians"

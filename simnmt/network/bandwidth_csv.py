@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.network.bandwidth_series import BandwidthSeries
-from simnmt.network.csv_rows import SECONDS_PER, Rows, read_samples, write_series
+from simnmt.network.csv_rows import SECONDS_PER, Rows, read_samples, series_text
 from simnmt.network.errors import TraceError
+from simnmt.network.text_files import write_texts
 
 RateUnit = Literal["mbps", "kbps", "bps"]
 
@@ -60,7 +61,14 @@ def write_bandwidth_csv(
     lost: NDArray[np.bool_] | None = None,
 ) -> None:
     """Write a series as `write_rtt_csv` does."""
-    write_series(path, "bandwidth", series, "time_s,mbps", series.rate_bps / 1e6, notes, lost)
+    write_texts({Path(path): bandwidth_csv_text(series, notes=notes, lost=lost)})
+
+
+def bandwidth_csv_text(
+    series: BandwidthSeries, *, notes: Mapping[str, str] | None = None, lost: NDArray[np.bool_] | None = None
+) -> str:
+    """What the file of a series holds, as `rtt_csv_text` has it."""
+    return series_text("bandwidth", series, "time_s,mbps", series.rate_bps / 1e6, notes, lost)
 
 
 def unit_of(column: str) -> str | None:

@@ -51,8 +51,3 @@ class BandwidthSeries:
     def at_one(self, time_s: float) -> float:
         """Bits per second at one finite time: what `at` says, on plain floats for a moving clock."""
         return self._steps.at_one(time_s)
-
-    @property
-    def mean_bps(self) -> float:
-        """Mean over time: each sample weighs as long as it holds."""
-        return self._steps.mean

@@ -5,10 +5,8 @@ The first row that is neither blank nor begins with `#` names the columns; comme
 
 from __future__ import annotations
 
-import codecs
 import csv
 import math
-import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -18,10 +16,11 @@ from typing import Literal, Protocol, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.files import written_whole
 from simnmt.names import nearest
 from simnmt.network.errors import TraceError
+from simnmt.network.foreign_text import listed, named, quoted
 from simnmt.network.rtt_series import Kind
+from simnmt.network.text_files import read_text
 
 VERSION = 1
 """Of the form in which series are written."""
@@ -29,6 +28,8 @@ VERSION = 1
 SECONDS_PER = {"s": 1.0, "ms": 1e-3}
 
 _MARK = re.compile(r"simnmt (?:rtt|bandwidth) series, version (\d+)")
+_COUNT = re.compile(r"\d{1,9}", re.ASCII)
+_LONGEST_NOTE = 20_000
 _NO_TIME = 1e20
 _MEND = "`simnmt trace import` mends the file"
 
@@ -84,24 +85,32 @@ class Rows:
         self._separator = max(",;\t", key=header.count)
         self.names = [cell.strip() for cell in self._cells(header)]
         self.kind: Kind = self._kind()
-        self.lost = int(self.notes["lost"]) if self.notes.get("lost", "").isdecimal() else 0
+        self.lost = self._lost()
 
     def _note(self, text: str) -> None:
         mark = _MARK.fullmatch(text)
         self.ours = self.ours or mark is not None
-        if mark and int(mark[1]) > VERSION:
-            what = f"version {mark[1]} of the series format is newer than this simnmt knows ({VERSION})"
+        if mark and not (_COUNT.fullmatch(mark[1]) and int(mark[1]) <= VERSION):
+            what = f"version {named(mark[1])} of the series format is newer than this simnmt knows ({VERSION})"
             raise TraceError(what, path=self.path, line=self._start, remedy="upgrade simnmt")
         key, colon, value = text.partition(":")
         if colon and key.strip().lower() not in self.notes:
             self.notes[key.strip().lower()] = value.strip()
+
+    def _lost(self) -> int:
+        said = self.notes.get("lost", "")
+        if _COUNT.fullmatch(said):
+            return int(said)
+        if said.isdecimal():
+            raise TraceError(f"lost: {named(said)} is no count of samples", path=self.path, remedy="correct the line # lost:")
+        return 0
 
     def _kind(self) -> Kind:
         said = self.notes.get("kind", "unstated")
         for kind in get_args(Kind):
             if said == kind:
                 return kind  # type: ignore[no-any-return]
-        what = f"kind {said!r} in the header is none of {', '.join(get_args(Kind))}"
+        what = f"kind {quoted(said)} in the header is none of {', '.join(get_args(Kind))}"
         raise TraceError(what, path=self.path, remedy="correct the line # kind:")
 
     def _cells(self, line: str) -> list[str]:
@@ -127,13 +136,13 @@ class Rows:
         """Where the column stands."""
         here = self.header_line
         if self.names.count(column) > 1:
-            raise self.wrong(f"two columns are named {column}", here, self.names.index(column), "rename one")
+            raise self.wrong(f"two columns are named {named(column)}", here, self.names.index(column), "rename one")
         if column in self.names:
             return self.names.index(column)
         self.refuse_numbers(column)
         near = nearest(column, self.names)
-        hint = f"did you mean {near}?" if near else "columns: " + ", ".join(self.names[:8])
-        raise self.wrong(f"no column {column}", here, 0, hint)
+        hint = f"did you mean {named(near)}?" if near else f"columns: {listed(self.names)}"
+        raise self.wrong(f"no column {named(column)}", here, 0, hint)
 
     def __iter__(self) -> Iterator[tuple[int, list[str]]]:
         """Line number and cells of every row that is not blank."""
@@ -149,7 +158,7 @@ class Rows:
                 continue
             yield line, cells
 
-    def number(self, line: int, cells: list[str], index: int) -> float:
+    def number(self, line: int, cells: list[str], index: int, remedy: str = "write numbers with a decimal point") -> float:
         """The cell as a number, NaN and infinities included."""
         cell = cells[index]
         try:
@@ -158,8 +167,8 @@ class Rows:
                 return float(cell)
         except ValueError:
             pass
-        what = f"{self.names[index]} is {cell.strip()!r}, not a number"
-        raise self.wrong(what, line, index, "write numbers with a decimal point")
+        what = f"{named(self.names[index])} is {quoted(cell.strip())}, not a number"
+        raise self.wrong(what, line, index, remedy)
 
     def wrong(self, what: str, line: int, index: int, remedy: str) -> TraceError:
         """The complaint about cell `index` of that line."""
@@ -181,7 +190,7 @@ def read_samples(rows: Rows, time_column: str, value_column: str, *, means: str,
     lost = rows.lost
     for line, cells in rows:
         time = rows.number(line, cells, time_at)
-        said = cells[time_at].strip()
+        said = named(cells[time_at])
         if not abs(time) < _NO_TIME:
             raise rows.wrong(f"{time_column} is {said}", line, time_at, "give every row a finite time")
         if time == before:
@@ -197,7 +206,7 @@ def read_samples(rows: Rows, time_column: str, value_column: str, *, means: str,
                 continue
             value = values[-1]
         elif not 0.0 < value < math.inf:
-            what = f"{value_column} is {cells[value_at].strip()}, but {means} is positive and finite"
+            what = f"{value_column} is {named(cells[value_at])}, but {means} is positive and finite"
             raise rows.wrong(what, line, value_at, "leave the cell empty where a sample was lost")
         times.append(time)
         values.append(value)
@@ -207,48 +216,26 @@ def read_samples(rows: Rows, time_column: str, value_column: str, *, means: str,
     return Samples(times, values, lost)
 
 
-def write_series(
-    path: str | os.PathLike[str],
+def series_text(
     what: Literal["rtt", "bandwidth"],
     series: Series,
     columns: str,
     value: NDArray[np.float64],
     notes: Mapping[str, str] | None,
     lost: NDArray[np.bool_] | None,
-) -> None:
-    """Write a series whole or not at all; `value` is what stands in its second column, in that column's unit.
+) -> str:
+    """A series as it stands in a file; `value` is what stands in its second column, in that column's unit.
 
-    `lost` marks samples whose cells stay empty. Raises `TraceError` where the file cannot be written.
+    `lost` marks samples whose cells stay empty.
     """
     marked = np.zeros(len(value), dtype=bool) if lost is None else lost
     unmarked = series.lost - int(marked.sum())
     said = {"kind": series.kind, "source": series.source, "lost": str(unmarked), **(notes or {})}
     header = [f"# simnmt {what} series, version {VERSION}"]
-    header += [f"# {key}: {' '.join(text.split())}" for key, text in said.items()]
+    header += [f"# {key}: {named(text, _LONGEST_NOTE)}" for key, text in said.items()]
     rows = zip(series.time_s.tolist(), value.tolist(), marked.tolist(), strict=True)
     lines = [f"{time_s!r}," if was_lost else f"{time_s!r},{number!r}" for time_s, number, was_lost in rows]
-    try:
-        with written_whole(path) as partial:
-            partial.write_text("\n".join([*header, columns, *lines]) + "\n", encoding="utf-8", newline="\n")
-    except OSError as error:
-        raise TraceError(f"cannot be written: {error.strerror}", path=path, remedy="choose another folder") from None
-
-
-def read_text(path: Path) -> str:
-    """The text of a file; raises `TraceError` where it cannot be read or is neither UTF-8 nor marked as UTF-16."""
-    try:
-        raw = path.read_bytes()
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else "no such name can exist"
-        raise TraceError(f"cannot be read: {why}", path=path, remedy="check the path") from None
-    try:
-        # What a Windows shell redirects into a file.
-        return raw.decode("utf-16" if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        column = error.start - raw.rfind(b"\n", 0, error.start)
-        what = f"byte 0x{raw[error.start]:02x} is not UTF-8 text"
-        raise TraceError(what, path=path, line=line, column=column, remedy="save the file as UTF-8 CSV") from None
+    return "\n".join([*header, columns, *lines]) + "\n"
 
 
 def _is_number(cell: str) -> bool:

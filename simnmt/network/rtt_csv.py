@@ -14,9 +14,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.network.csv_rows import SECONDS_PER, Rows, read_samples, write_series
+from simnmt.network.csv_rows import SECONDS_PER, Rows, read_samples, series_text
 from simnmt.network.errors import TraceError
 from simnmt.network.rtt_series import RttSeries
+from simnmt.network.text_files import write_texts
 
 PLAUSIBLE_MEDIAN_S = 10.0
 """A median RTT above this is a wrong unit, not a network."""
@@ -61,13 +62,23 @@ def write_rtt_csv(
     decimals: int | None = None,
     lost: NDArray[np.bool_] | None = None,
 ) -> None:
-    """Write a series whole or not at all; `notes` become `# key: value` lines, `decimals` round milliseconds.
+    """Write a series, as `rtt_csv_text` has it, whole or not at all; raises `TraceError` where the file cannot be written."""
+    write_texts({Path(path): rtt_csv_text(series, notes=notes, decimals=decimals, lost=lost)})
+
+
+def rtt_csv_text(
+    series: RttSeries,
+    *,
+    notes: Mapping[str, str] | None = None,
+    decimals: int | None = None,
+    lost: NDArray[np.bool_] | None = None,
+) -> str:
+    """What the file of a series holds; `notes` become `# key: value` lines, `decimals` round milliseconds.
 
     `lost`, shape (samples,), marks samples that were lost: their cells stay empty, and a reader holds and counts them.
-    Raises `TraceError` where the file cannot be written.
     """
     rtt_ms = series.rtt_s * 1e3 if decimals is None else np.round(series.rtt_s * 1e3, decimals)
-    write_series(path, "rtt", series, "time_s,rtt_ms", rtt_ms, notes, lost)
+    return series_text("rtt", series, "time_s,rtt_ms", rtt_ms, notes, lost)
 
 
 def _check_unit(rtt_s: NDArray[np.float64], column: str, unit: str, path: str | os.PathLike[str]) -> None:

@@ -87,9 +87,9 @@ def test_an_unseen_series_is_judged_by_instead_of_halves(measured: Path, simnmt:
         (["--like", "log.csv", "--out", "log.csv"], "log.csv would replace what is read"),
         (["--params", "p.json", "--judge", "log.csv", "--out", "hard.csv"], "hard.csv would replace what is read"),
         (["--like", "log.csv", "--out", "x", "--params-out", "./x"], "name the same file"),
-        (["--like", "log.csv", "--hours", "0"], "--hours 0"),
-        (["--like", "log.csv", "--hours", "nan"], "--hours nan"),
-        (["--like", "log.csv", "--hours", "1e9"], "--hours 1e+09"),
+        (["--like", "log.csv", "--hours", "0"], "cannot draw 0 h"),
+        (["--like", "log.csv", "--hours", "nan"], "cannot draw nan h"),
+        (["--like", "log.csv", "--hours", "1e9"], "cannot draw 1e+09 h"),
         (["--like", "log.csv", "--out", "no/where.csv"], "no/where.csv: cannot be written"),
         (["--like", "short.csv"], "has 3 samples"),
     ],
@@ -102,3 +102,20 @@ def test_wrong_input_is_one_line(measured: Path, simnmt: Simnmt, arguments: list
     assert done.status == 2
     assert said in done.err and done.err.count("\n") == 1
     assert measured.read_bytes() == before
+
+
+def test_both_files_are_written_or_neither(measured: Path, simnmt: Simnmt) -> None:
+    Path("taken").mkdir()
+    for arguments in (["--out", "taken", "--params-out", "p.json"], ["--out", "s.csv", "--params-out", "taken"]):
+        done = simnmt("trace", "synth", "--like", str(measured), *arguments)
+        assert (done.status, done.out) == (2, "")
+        assert "taken: cannot be written: Is a directory" in done.err
+    assert not Path("p.json").exists() and not Path("s.csv").exists()
+
+
+def test_a_log_longer_than_can_be_drawn_is_one_line(measured: Path, simnmt: Simnmt, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("simnmt.network.synthesis.level_shifts.MOST_SAMPLES", 2_000)
+    for hours in ([], ["--hours", "1"]):
+        done = simnmt("trace", "synth", "--like", str(measured), *hours)
+        assert (done.status, done.err.count("\n")) == (2, 1)
+        assert "has 3,000 samples" in done.err and "at most 2,000" in done.err

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from simnmt.network.errors import TraceError
 from simnmt.network.synthesis.daily_swing import DailySwing
@@ -145,12 +146,12 @@ def test_parameters_survive_their_file_to_the_last_bit(tmp_path: Path) -> None:
     ("part", "wrong", "said"),
     [
         ('"schema_version": 1', '"schema_version": 2', "schema_version: Input should be 1"),
-        ('"step_s": 60.0', '"step_s": 0.0', "step_s: Input should be greater than 0"),
+        ('"step_s": 60.0', '"step_s": 0.0', "step_s: Input should be greater than or equal to 0.000001"),
         ('"step_s": 60.0', '"steps_s": 60.0', "step_s: Field required"),
         ('"persistence": 0.9', '"persistence": 1.0', "persistence: Input should be less than 1"),
         ("4500", "4500.5", "levels.samples.0"),
         ("4500", "9", "levels: every level must be visited, and have a sample for each visit"),
-        ("0.08", "-0.08", "levels: levels_s must be positive"),
+        ("0.08", "-0.08", "levels.levels_s.1: Input should be greater than 0"),
         ("[[0,1,10],[1,0,10]]", "[[0,1,10],[1,0,9]]", "levels: shifts must leave each level as often as they enter it"),
         ("[[0,1,10],[1,0,10]]", "[]", "levels: every level must be visited"),
         ("[[0,1,10],[1,0,10]]", "[[0,1,10],[1,2,10]]", "levels: shifts must name levels"),
@@ -180,3 +181,25 @@ def test_a_file_that_holds_something_else_is_refused(tmp_path: Path, text: str) 
         read_process(tmp_path / "p.json")
     with pytest.raises(TraceError, match="cannot be read"):
         read_process(tmp_path / "none.json")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"step_s": 1e7},
+        {"levels": {"levels_s": (1e308, 0.08), "samples": (4_500, 1_500), "shifts": ((0, 1, 10), (1, 0, 10))}},
+        {"levels": {"levels_s": (0.05, 0.08), "samples": (10**12, 1_500), "shifts": ((0, 1, 10), (1, 0, 10))}},
+        {"levels": {"levels_s": (0.05, 0.08), "samples": (4_500, 1_500), "shifts": ((0, 1, 10**12), (1, 0, 10**12))}},
+        {"residuals": (QuantileLaw(shares=(0.0,), values_s=(0.0,)), {"shares": (0.0,), "values_s": (1e308,)})},
+        {"daily": {"hours_s": (1e308,) * 24}},
+    ],
+    ids=["step", "level", "samples", "shifts", "law", "daily"],
+)
+def test_parameters_of_no_network_are_refused_at_once(other: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        known(**other)
+
+
+def test_no_more_is_drawn_than_memory_holds() -> None:
+    with pytest.raises(TraceError, match=r"at most .* 20,000,000 samples"):
+        draw(plain(), 1e12, 1)

@@ -12,7 +12,7 @@ from simnmt.network.errors import TraceError
 from simnmt.network.rtt_series import RttSeries
 from simnmt.network.synthesis.daily_swing import DAY_S, fit_daily_swing
 from simnmt.network.synthesis.excursions import Excursions
-from simnmt.network.synthesis.fit import SHARES, fit
+from simnmt.network.synthesis.fit import fit
 from simnmt.network.synthesis.judgement import compare, figures, halves
 from simnmt.network.synthesis.level_shifts import LevelShifts
 from simnmt.network.synthesis.process import RttProcess, draw
@@ -190,7 +190,3 @@ def test_draws_from_a_fit_to_real_series_hold() -> None:
         assert process.parameters <= 0.12 * len(rtt_s)
         held.append(compare(figures(draw(process, process.lap_s, 1).rtt_s), figures(rtt_s)).holds)
     assert np.mean(held) >= 0.7
-
-
-def test_the_shares_of_a_law_include_what_a_fit_is_judged_by() -> None:
-    assert {0.5, 0.95, 0.99} <= set(SHARES)

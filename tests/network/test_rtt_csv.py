@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import re
 import time
 from pathlib import Path
@@ -190,3 +191,49 @@ def test_twelve_thousand_rows_are_read_in_a_blink(file: Path) -> None:
         assert len(read_rtt_csv(file).rtt_s) == 12_000
         took.append(time.process_time() - began)
     assert min(took) < 0.2  # 0.012 on an idle machine
+
+
+@pytest.mark.parametrize(
+    ("note", "said"),
+    [
+        ("lost: " + "9" * 5000, "is no count of samples"),
+        ("simnmt rtt series, version " + "9" * 5000, "is newer than this simnmt knows"),
+        ("kind: " + "real\x1b" * 5000, "in the header is none of"),
+    ],
+    ids=["lost", "version", "kind"],
+)
+def test_a_note_that_nobody_would_write_is_one_short_line(tmp_path: Path, note: str, said: str) -> None:
+    (tmp_path / "a.csv").write_text(f"# {note}\ntime_s,rtt_ms\n0,50\n")
+    with pytest.raises(TraceError, match=said) as caught:
+        read_rtt_csv(tmp_path / "a.csv")
+    assert len(str(caught.value)) < 300 + len(str(tmp_path)) and str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (gzip.compress(b"time_s,rtt_ms\n0,50\n"), "is packed.*unpack it"),
+        (b"PK\x03\x04" + bytes(20), "is packed.*unpack it"),
+        (b"time_s,rtt_ms\n" + b"0,50\n" * 100, "more than 400 bytes"),
+    ],
+    ids=["gzip", "zip", "too large"],
+)
+def test_what_is_no_text_of_a_sensible_size_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, said: str
+) -> None:
+    monkeypatch.setattr("simnmt.network.text_files.MOST_BYTES", 400)
+    (tmp_path / "a.csv").write_bytes(content)
+    with pytest.raises(TraceError, match=said):
+        read_rtt_csv(tmp_path / "a.csv")
+
+
+@pytest.mark.skipif(not Path("/dev/zero").is_char_device(), reason="no such device here")
+def test_a_device_is_refused_unread() -> None:
+    with pytest.raises(TraceError, match="/dev/zero: is a device"):
+        read_rtt_csv("/dev/zero")
+
+
+def test_lines_may_end_as_on_an_old_mac(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b"# kind: measured\rtime_s,rtt_ms\r0,50\r1,60\r")
+    series = read_rtt_csv(tmp_path / "a.csv")
+    assert (series.kind, series.rtt_s.tolist()) == ("measured", [0.05, 0.06])

@@ -6,7 +6,7 @@ import numpy as np
 from pydantic import Field
 
 from simnmt.configuration import Configuration
-from simnmt.network.synthesis.quantile_law import Floats
+from simnmt.network.synthesis.quantile_law import Floats, Seconds
 
 DAY_S = 86_400.0
 _HOURS = 24
@@ -21,7 +21,7 @@ _MATTERS = 0.01
 class DailySwing(Configuration):
     """An addition to the RTT by the hour of the day, linear between the middles of the hours."""
 
-    hours_s: tuple[float, ...] = Field(min_length=_HOURS, max_length=_HOURS)
+    hours_s: tuple[Seconds, ...] = Field(min_length=_HOURS, max_length=_HOURS)
     """Seconds added in each hour after the time of day at which the fitted series, and so a drawn one, begins."""
 
     def at(self, time_s: Floats) -> Floats:

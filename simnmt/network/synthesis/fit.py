@@ -9,6 +9,7 @@ from scipy.stats import rankdata
 
 from simnmt.network.errors import TraceError
 from simnmt.network.rtt_series import RttSeries
+from simnmt.network.synthesis import level_shifts
 from simnmt.network.synthesis.daily_swing import fit_daily_swing
 from simnmt.network.synthesis.excursions import far_from_level, fit_excursions
 from simnmt.network.synthesis.level_shifts import count_shifts, noise_of, segment
@@ -35,6 +36,9 @@ def fit(series: RttSeries) -> RttProcess:
     if len(series.rtt_s) < MIN_FIT_SAMPLES:
         what = f"RTT series {series.name} has {len(series.rtt_s)} samples"
         raise TraceError(what, remedy=f"a process needs at least {MIN_FIT_SAMPLES} to be fitted to")
+    if len(series.rtt_s) > level_shifts.MOST_SAMPLES:
+        what = f"RTT series {series.name} has {len(series.rtt_s):,} samples"
+        raise TraceError(what, remedy=f"a process can be fitted to at most {level_shifts.MOST_SAMPLES:,}; cut it")
     daily = fit_daily_swing(series.time_s, series.rtt_s)
     rtt_s = series.rtt_s - daily.at(series.time_s) if daily else series.rtt_s
     levels_s, level = segment(rtt_s)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from simnmt.configuration import Configuration
-from simnmt.network.synthesis.quantile_law import Floats
+from simnmt.network.synthesis.quantile_law import Floats, Seconds
 
 Ints = NDArray[np.int64]
+
+MOST_SAMPLES = 20_000_000
+"""Of a lap, and of what is drawn at once: more would not fit into memory."""
 
 # Of the segmentation, in units of the noise between neighbouring samples. A stay costs at most _FAR a sample, so a lone
 # outlier never pays for the two shifts of _SHIFT it would need; three samples that agree do.
@@ -23,9 +27,9 @@ _START_SHARES = (*np.linspace(0.01, 0.97, 17).tolist(), 0.98, 0.985, 0.99, 0.993
 class LevelShifts(Configuration):
     """How long a lap stays in each level, and how often it goes from one to another; a lap ends in the level it began in."""
 
-    levels_s: tuple[float, ...]
+    levels_s: tuple[Annotated[Seconds, Field(gt=0)], ...]
     """RTT of each level, seconds: the median of what it covers."""
-    samples: tuple[int, ...]
+    samples: tuple[Annotated[int, Field(ge=1)], ...]
     """Samples of a lap in each level."""
     shifts: tuple[tuple[int, int, int], ...]
     """(from, to, count): the level left, the level entered, and how many times a lap does so."""
@@ -35,8 +39,10 @@ class LevelShifts(Configuration):
         levels = len(self.levels_s)
         if not levels or levels != len(self.samples):
             raise ValueError("needs as many samples as levels_s, and at least one")
-        if min(self.levels_s) <= 0:
-            raise ValueError("levels_s must be positive")
+        if self.lap_samples > MOST_SAMPLES:
+            raise ValueError(f"a lap has {self.lap_samples:,} samples, and at most {MOST_SAMPLES:,} can be drawn")
+        if sum(count for *_, count in self.shifts) > self.lap_samples:
+            raise ValueError("a lap has a sample for each shift")
         if any(not (0 <= left < levels and 0 <= right < levels and count > 0) for left, right, count in self.shifts):
             raise ValueError("shifts must name levels by their position from 0, and happen at least once")
         visits = np.bincount(self._episodes(None), minlength=levels)

@@ -21,13 +21,14 @@ from scipy.signal import lfilter
 from scipy.special import ndtr
 
 from simnmt.configuration import Configuration
-from simnmt.files import written_whole
 from simnmt.network.errors import TraceError
+from simnmt.network.foreign_text import named
 from simnmt.network.rtt_series import RttSeries
 from simnmt.network.synthesis.daily_swing import DailySwing
 from simnmt.network.synthesis.excursions import Excursions, draw_excursions
-from simnmt.network.synthesis.level_shifts import LevelShifts
+from simnmt.network.synthesis.level_shifts import MOST_SAMPLES, LevelShifts
 from simnmt.network.synthesis.quantile_law import Floats, QuantileLaw
+from simnmt.network.text_files import read_text, write_texts
 from simnmt.streams import stream
 
 SCHEMA_VERSION: Literal[1] = 1
@@ -44,7 +45,7 @@ class RttProcess(Configuration):
     """Form of the file."""
     source: str = ""
     """The series it was fitted to."""
-    step_s: float = Field(gt=0)
+    step_s: float = Field(ge=1e-6, le=1e6)
     """Time between samples."""
     levels: LevelShifts
     residuals: tuple[QuantileLaw, ...]
@@ -92,8 +93,10 @@ class RttProcess(Configuration):
 def draw(process: RttProcess, duration_s: float, seed: int, name: str = "synthetic") -> RttSeries:
     """Draw a series of kind "synthetic" with a sample each `step_s`, none of them lost.
 
-    The same seed draws the same series, and a longer one begins with the shorter.
+    The same seed draws the same series, and a longer one begins with the shorter. Raises `TraceError` for more than
+    `MOST_SAMPLES`.
     """
+    check_duration(process, duration_s)
     count = max(1, round(duration_s / process.step_s))
     time_s: Floats = np.arange(count, dtype=np.float64) * float(process.step_s)
     laps, first = [], None
@@ -117,15 +120,20 @@ def draw(process: RttProcess, duration_s: float, seed: int, name: str = "synthet
     return RttSeries(name, "synthetic", source, time_s, np.maximum(rtt_s, _FLOOR_S))
 
 
+def check_duration(process: RttProcess, duration_s: float) -> None:
+    """Raise `TraceError` for a length that cannot be drawn."""
+    if not 0 < duration_s <= MOST_SAMPLES * process.step_s:
+        most = f"{MOST_SAMPLES * process.step_s / 3600:,.0f} h, {MOST_SAMPLES:,} samples {process.step_s:g} s apart"
+        raise TraceError(f"cannot draw {duration_s / 3600:g} h", remedy=f"give more than 0 and at most {most}")
+
+
 def read_process(path: str | os.PathLike[str]) -> RttProcess:
     """Read a process that `write_process` wrote; raises `TraceError` naming the key where the file holds anything else."""
     try:
-        return RttProcess.model_validate_json(Path(path).read_bytes())
-    except OSError as error:
-        raise TraceError(f"cannot be read: {error.strerror}", path=path, remedy="check the path") from None
+        return RttProcess.model_validate_json(read_text(Path(path)))
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
-        key = ".".join(str(part) for part in first["loc"])
+        key = named(".".join(str(part) for part in first["loc"]))
         said = first["msg"].removeprefix("Value error, ")
         remedy = "give a file that `simnmt trace synth --params-out` wrote"
         raise TraceError(f"{key}: {said}" if key else said, path=path, remedy=remedy) from None
@@ -133,11 +141,12 @@ def read_process(path: str | os.PathLike[str]) -> RttProcess:
 
 def write_process(path: str | os.PathLike[str], process: RttProcess) -> None:
     """Write the parameters as JSON, whole or not at all; raises `TraceError` where the file cannot be written."""
-    try:
-        with written_whole(path) as partial:
-            partial.write_text(process.model_dump_json(exclude_none=True, indent=1) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise TraceError(f"cannot be written: {error.strerror}", path=path, remedy="choose another folder") from None
+    write_texts({Path(path): process_text(process)})
+
+
+def process_text(process: RttProcess) -> str:
+    """What the file of a process holds."""
+    return process.model_dump_json(exclude_none=True, indent=1) + "\n"
 
 
 def _score(process: RttProcess, count: int, random: np.random.Generator) -> Floats:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import model_validator
+from pydantic import Field, model_validator
 from scipy.special import ndtr, ndtri
 
 from simnmt.configuration import Configuration
 
 Floats = NDArray[np.float64]
+
+Seconds = Annotated[float, Field(ge=-3600, le=3600)]
+"""An RTT, or what is added to one: no network is slower than an hour."""
 
 _GRID = 300
 
@@ -21,7 +25,7 @@ class QuantileLaw(Configuration):
 
     shares: tuple[float, ...]
     """Increasing from 0 to 1; one share alone stands for a law of one value."""
-    values_s: tuple[float, ...]
+    values_s: tuple[Seconds, ...]
     """The quantile at each share, seconds; never decreasing."""
 
     @model_validator(mode="after")

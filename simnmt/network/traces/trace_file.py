@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from simnmt.network.csv_rows import read_text
+from simnmt.network.text_files import read_text
 from simnmt.network.traces.how_to_read import HowToRead
 from simnmt.network.traces.measured_csv import read_measured_csv
 from simnmt.network.traces.ping_text import is_ping_text, read_ping_text

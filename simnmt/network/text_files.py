@@ -1,0 +1,72 @@
+"""Text files of this room: read up to a bound, written together or not at all."""
+
+from __future__ import annotations
+
+import codecs
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from simnmt.files import written_whole
+from simnmt.network.errors import TraceError
+
+MOST_BYTES = 1 << 30
+"""Of a file: more is no log of a network, and would not fit into memory once read."""
+
+_PACKED = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "zip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
+_BYTE_ORDER_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
+def read_text(path: Path) -> str:
+    """The text of a file, its lines ended by newlines.
+
+    Raises `TraceError` where it cannot be read, is a device, is packed, has more than `MOST_BYTES`, or is neither UTF-8 nor
+    marked as UTF-16.
+    """
+    try:
+        raw = _bytes(path)
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "no such name can exist"
+        raise TraceError(f"cannot be read: {why}", path=path, remedy="check the path") from None
+    for mark, packer in _PACKED.items():
+        if raw.startswith(mark):
+            raise TraceError(f"is packed by {packer}", path=path, remedy="unpack it")
+    try:
+        # UTF-16 is what a Windows shell redirects into a file.
+        text = raw.decode("utf-16" if raw.startswith(_BYTE_ORDER_MARKS) else "utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        column = error.start - raw.rfind(b"\n", 0, error.start)
+        what = f"byte 0x{raw[error.start]:02x} is not UTF-8 text"
+        raise TraceError(what, path=path, line=line, column=column, remedy="save the file as UTF-8 CSV") from None
+    return text if "\n" in text else text.replace("\r", "\n")
+
+
+def write_texts(texts: Mapping[Path, str]) -> None:
+    """Write several files, all of them or none. Raises `TraceError` naming the one that cannot be written."""
+    with ExitStack() as stack:
+        for path, text in texts.items():
+            partial = stack.enter_context(_written_whole(path))
+            partial.write_text(text, encoding="utf-8", newline="\n")
+
+
+@contextmanager
+def _written_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
+    try:
+        with written_whole(path) as partial:
+            yield partial
+    except OSError as error:
+        raise TraceError(f"cannot be written: {error.strerror}", path=path, remedy="choose another folder") from None
+
+
+def _bytes(path: Path) -> bytes:
+    with path.open("rb") as file:
+        about = os.fstat(file.fileno())
+        if stat.S_ISCHR(about.st_mode) or stat.S_ISBLK(about.st_mode):
+            raise TraceError("is a device", path=path, remedy="give a file")
+        raw = b"" if about.st_size > MOST_BYTES else file.read(MOST_BYTES + 1)
+        if about.st_size > MOST_BYTES or len(raw) > MOST_BYTES:
+            raise TraceError(f"has more than {MOST_BYTES:,} bytes", path=path, remedy="cut it into several files")
+    return raw
