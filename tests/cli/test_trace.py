@@ -130,3 +130,21 @@ def test_a_series_that_a_scenario_refuses_names_the_command_that_mends_it(folder
     assert "1 sample stood behind a later one, by 2 s at most: sorted by time" in done.out
     assert "1 sample repeated the time of another: the first that arrived was kept" in done.out
     assert simnmt("run", "small.yaml", "--set", "networks.office.rtt=mended.csv", "--out", "run").status == 0
+
+
+def test_of_several_series_all_are_written_or_none(folder: Path, simnmt: Callable[..., Any]) -> None:
+    (folder / "log.csv").write_text(CELL)
+    (folder / "drive.uplink.csv").mkdir()
+    done = simnmt("trace", "import", "log.csv", "--out", "drive.csv")
+    assert done.status == 2
+    assert done.err.startswith("simnmt: drive.uplink.csv: cannot be written: Is a directory")
+    assert [path.name for path in folder.glob("*drive*")] == ["drive.uplink.csv"]
+    assert not list(folder.glob(".simnmt*"))
+
+
+@pytest.mark.parametrize("out", ["/", "", "."])
+def test_several_series_need_a_name_to_go_by(folder: Path, simnmt: Callable[..., Any], out: str) -> None:
+    (folder / "log.csv").write_text(CELL)
+    done = simnmt("trace", "import", "log.csv", "--out", out)
+    assert (done.status, done.err.count("\n")) == (2, 1)
+    assert "names no file" in done.err

@@ -9,11 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simnmt.network.errors import TraceError
+from simnmt.network.rtt_csv import read_notes
 from simnmt.network.traces.how_to_read import HowToRead, column_choices
 from simnmt.network.traces.readings import Trace
 from simnmt.network.traces.summary import summarised
 from simnmt.network.traces.time_cells import date_s
 from simnmt.network.traces.trace_file import read_trace
+from simnmt.network.traces.writing import write_traces
 
 CELL = """\
 epoch_s,dl_kbps,ul_kbps,mode,ping_avg_ms,ping_min_ms,ping_loss_pct
@@ -121,7 +123,7 @@ HEAD = "time_s,rtt_ms\n"
     [
         ("a,b\n0,1\n", ":1:1: no column is called like a time: a, b (name it by --column time=NAME)"),
         ("time_s,b\n0,1\n", ":1:1: no column is called like an RTT or a bandwidth: time_s, b (name it by --column rtt=NAME)"),
-        ("time_s,rtt_ms,rtt_s\n0,1,1\n", ":1:8: rtt_ms and rtt_s could each be the RTT (choose by --column rtt=rtt_ms)"),
+        ("time_s,rtt_ms,rtt_s\n0,1,1\n", ":1:8: rtt_ms, rtt_s could each be the RTT (choose by --column rtt=rtt_ms)"),
         ("time_s,speed\n0,1\n", ":1:1: no column is called like an RTT or a bandwidth"),
         ("time_s,throughput\n0,1\n", ":1:8: column throughput names no unit (say it by --column downlink=throughput:mbps)"),
         ("time_s,ping_mbps\n0,1\n", ":1:8: column ping_mbps is in mbps, which is no unit of the RTT"),
@@ -137,7 +139,7 @@ HEAD = "time_s,rtt_ms\n"
         ("t,rtt_ms\n5,50\n2024-01-01 00:00,50\n", ":3:1: t is '2024-01-01 00:00', but the rows before give numbers"),
         (HEAD + "0,50,1\n", ":2:1: 3 cells, but the first row names 2 columns"),
         (HEAD, ": RTT: no samples"),
-        (HEAD + "0,\n1,-1\n", ": RTT: no sample of 2 arrived: column rtt_ms, read in ms; negative values, so lost: 1"),
+        (HEAD + "0,\n1,-1\n", ": RTT: no sample of 2 arrived: negative values, so lost: 1"),
         (HEAD + "0,80000\n", ": the median RTT would be 80 s; these look like microseconds read as milliseconds"),
         ("time_s,rtt_s\n0,80\n", ": the median RTT would be 80 s; these look like milliseconds read as seconds"),
         ("time_s,mbps\n0,8e7\n", ": the median bandwidth would be 8e+04 Gbit/s; these look like a smaller unit read as mbps"),
@@ -204,3 +206,41 @@ def test_any_text_is_read_or_refused_in_one_line(tmp_path_factory: pytest.TempPa
     else:
         assert all((trace.value > 0).all() for trace in traces)
         json.dumps([summarised(trace).as_json() for trace in traces], allow_nan=False)
+
+
+def test_the_unit_of_times_is_said_where_it_was_guessed(file: Path) -> None:
+    (guessed,) = read(file, "timestamp,rtt_ms\n1500000000000,50\n1500000002000,60\n")
+    assert "column timestamp, read in ms, as it names no unit" in guessed.said
+    for told in ("epoch_ms,rtt_ms\n1500000000000,50\n", "timestamp,rtt_ms\n2019-12-16T13:40:04Z,50\n"):
+        assert not any("as it names no unit" in said for said in read(file, told)[0].said)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("time_s,uplink\n0,5\n", r"\(say it by --column uplink=uplink:mbps\)"),
+        ("date,rtt_ms\n16/12/2019 13:40:04,50\n", r":2:1: date is '16/12/2019 13:40:04'.*dates with the year first"),
+        ("when\x1b" * 5000 + ",b\n0,1\n", "no column is called like a time"),
+        ("time_s,rtt_ms\n0,\x1b" + "9x" * 5000 + "\n", "not a number"),
+        (
+            "time_s," + ",".join("rtt" + " " * place + "_ms" for place in range(900)) + "\n0" + ",5" * 900 + "\n",
+            "could each be",
+        ),
+    ],
+    ids=["uplink", "date", "names", "cell", "many"],
+)
+def test_a_complaint_says_what_helps_and_no_more(file: Path, text: str, said: str) -> None:
+    with pytest.raises(TraceError, match=said) as caught:
+        read(file, text)
+    assert str(caught.value).isprintable() and len(caught.value.what) + len(caught.value.remedy or "") < 1000
+
+
+def test_only_what_was_mended_is_written_as_mended(file: Path) -> None:
+    def notes(text: str) -> dict[str, str]:
+        write_traces(read(file, text), file.with_name("out.csv"))
+        return read_notes(file.with_name("out.csv"))
+
+    assert "mended" not in notes("time_s,rtt_ms\n0,50\n1,60\n")
+    guessed = notes("time_s,rtt\n0,50\n1,60\n")
+    assert "mended" not in guessed and guessed["taken for granted"] == "column rtt, read in ms, as it names no unit"
+    assert notes("time_s,rtt_ms\n1,50\n0,60\n")["mended"].startswith("1 sample stood behind a later one")

@@ -116,3 +116,33 @@ def test_a_run_without_any_reply_is_refused(file: Path) -> None:
 def test_a_number_that_no_ping_prints_is_refused(file: Path) -> None:
     with pytest.raises(TraceError, match=r"ping\.txt:12: request 4000000000 follows request 5"):
         read(file, LINUX + "64 bytes from 192.0.2.9: icmp_seq=4000000000 ttl=57 time=1 ms\n")
+
+
+REPLY = "64 bytes from 192.0.2.9: icmp_seq={} ttl=57 time=1 ms\n"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [REPLY.format("9" * 5000), f"[{'9' * 400}] {REPLY.format(6)}", f"Request timeout for icmp_seq {'9' * 5000}\n"],
+    ids=["sequence", "stamp", "lost"],
+)
+def test_a_number_longer_than_any_is_one_short_line(file: Path, line: str) -> None:
+    with pytest.raises(TraceError, match=r"ping\.txt:12: ") as caught:
+        read(file, LINUX + line)
+    assert len(caught.value.what) < 200
+
+
+def test_what_windows_says_of_a_request_that_failed_is_a_loss(file: Path) -> None:
+    failed = "Reply from 10.0.0.1: TTL expired in transit.\nGeneral failure.\nPING: transmit failed. General failure.\n"
+    trace = read(file, WINDOWS.replace("Request timed out.\n", failed))
+    assert trace.lost.tolist() == [False, False, True, True, True, True, False]
+
+
+def test_a_reply_of_less_than_a_millisecond_is_taken_for_one_and_said(file: Path) -> None:
+    assert "replies in less than 1 ms, taken for 1 ms: 1" in read(file, WINDOWS).said
+    assert not any("less than" in said for said in read(file, LINUX).said)
+
+
+def test_a_destination_that_no_terminal_should_see_is_printable(file: Path) -> None:
+    trace = read(file, LINUX.replace("PING goal.example", "PING \x1b[31m" + "x" * 5000))
+    assert trace.source.isprintable() and len(trace.source) < 200

@@ -72,7 +72,7 @@ def test_one_sample_works_and_is_said() -> None:
 
 def test_no_sample_is_refused_with_what_is_known() -> None:
     with pytest.raises(TraceError, match=r"RTT: no sample of 2 arrived: it rained"):
-        mended(readings([(0, None), (1, None)], said=("it rained",)))
+        mended(readings([(0, None), (1, None)], mended=("it rained",)))
     with pytest.raises(TraceError, match="downlink: no samples"):
         mended(readings([], quantity="downlink"))
 
@@ -121,7 +121,7 @@ def test_several_series_take_a_word_into_their_names(tmp_path: Path) -> None:
     assert [path.name for path in targets(traces[:1], tmp_path / "x")] == ["x"]
     notes = read_notes(write_traces(traces, tmp_path / "x.csv")[0])
     assert (notes["began"], notes["made"]) == ("2023-11-14 22:13:20+00:00", "simnmt trace import")
-    assert "one sample alone" in notes["mended"]
+    assert "one sample alone" in notes["taken for granted"]
 
 
 def test_a_kind_may_be_said_where_the_log_does_not(tmp_path: Path) -> None:
@@ -132,3 +132,19 @@ def test_a_kind_may_be_said_where_the_log_does_not(tmp_path: Path) -> None:
     assert [trace.kind for trace in of_kind([trace_of("rtt")], "synthetic")] == ["measured"], "the log said so itself"
     with pytest.raises(TraceError, match=r"--kind real: no such kind \(one of measured"):
         of_kind([trace_of("rtt")], "real")
+
+
+def test_tenths_of_a_unix_clock_stay_tenths() -> None:
+    """A Unix time is known to a quarter of a microsecond only, and differences of such would show it."""
+    clock = [1_700_000_603.0 + tenth / 10 for tenth in range(30)]
+    rtt = mended(readings([(time, 0.05) for time in clock[11:]]))
+    downlink = mended(readings([(time, 1e6 + time) for time in clock], quantity="downlink"))
+    for trace in together([rtt, downlink]):
+        assert trace.time_s.tolist() == [tenth / 10 for tenth in range(19)]
+        assert trace.value[0] in (0.05, 1e6 + clock[11])
+
+
+@pytest.mark.parametrize("quantity", ["downlink", "uplink"])
+def test_the_remedy_for_a_wrong_unit_names_the_way_that_is_meant(quantity) -> None:
+    with pytest.raises(TraceError, match=f"--column {quantity}=NAME:UNIT"):
+        mended(readings([(0, 1e14), (1, 1e14)], quantity=quantity))

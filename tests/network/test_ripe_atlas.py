@@ -12,9 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simnmt.network.errors import TraceError
+from simnmt.network.rtt_csv import read_rtt_csv
 from simnmt.network.traces.how_to_read import HowToRead
 from simnmt.network.traces.readings import Trace
+from simnmt.network.traces.ripe_atlas_round import kind_of
 from simnmt.network.traces.trace_file import read_trace
+from simnmt.network.traces.writing import write_traces
 
 IDENTITY = {"msm_id": 5001, "prb_id": 77, "timestamp": 1_400_000_000}
 NEW_IDENTITY = {**IDENTITY, "af": 4, "dst_addr": "192.0.2.9", "dst_name": "goal.example", "from": "198.51.100.4"}
@@ -142,7 +145,8 @@ LOST: dict[str, tuple[dict[str, Any], str | None]] = {
 
 @pytest.mark.parametrize(("result", "why"), LOST.values(), ids=LOST)
 def test_a_lost_round_is_held_and_its_reason_counted(file: Path, result: dict[str, Any], why: str | None) -> None:
-    before, after = (PINGS["4460"] | {"timestamp": 1_400_000_000 + shift} for shift in (-240, 240))
+    whole = ping(4460) if kind_of(result) == "ping" else ROUTES["5080"]
+    before, after = (whole | {"timestamp": 1_400_000_000 + shift} for shift in (-240, 240))
     trace = read(file, before, result, after)
     assert trace.value.tolist() == [0.018] * 3
     assert (trace.lost.tolist(), trace.time_s.tolist()) == ([False, True, False], [0.0, 240.0, 480.0])
@@ -267,3 +271,54 @@ def test_any_change_of_a_result_is_read_or_refused_in_one_line(
         assert "\n" not in str(error)
     else:
         assert (trace.value > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("named", "goal"),
+    [
+        ("\ud800x", "to ?x;"),
+        ("\x1b[31mred", "to ?[31mred;"),
+        (["goal.example"], "to 192.0.2.9;"),
+        ("g" * 5000, "to " + "g" * 79 + "…;"),
+    ],
+    ids=["surrogate", "escape", "list", "long"],
+)
+def test_a_destination_is_named_in_short_printable_text(file: Path, named: Any, goal: str) -> None:
+    trace = read(file, ping(5080, dst_name=named))
+    assert goal in trace.source
+    write_traces([trace], file.with_suffix(".csv"))
+    assert read_rtt_csv(file.with_suffix(".csv")).source == trace.source
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        ping(5080, type="\x1b" * 5000),
+        ping(5080, timestamp=["\ud800"] * 5000),
+        ping(5080, [{"error": "\x1b\ud800" * 5000}]),
+        route(5080, {"hop": 1, "error": "\x1b\ud800" * 5000}),
+    ],
+    ids=["type", "timestamp", "reply", "hop"],
+)
+def test_a_complaint_repeats_no_text_that_is_long_or_not_printable(file: Path, result: dict[str, Any]) -> None:
+    with pytest.raises(TraceError) as caught:
+        read(file, result)
+    assert caught.value.what.isprintable() and len(caught.value.what) < 300
+
+
+def test_pings_and_traceroutes_do_not_mix(file: Path) -> None:
+    with pytest.raises(TraceError, match=r"results of 2 kinds: ping \(2\), traceroute \(1\)"):
+        read(file, ping(5080), route(5080, NEAR, goal()) | {"timestamp": 1_400_000_240}, ping(5080, timestamp=1_400_000_480))
+
+
+def test_an_error_of_a_hop_that_says_not_whose_is_counted(file: Path) -> None:
+    trace = read(file, route(5080, {"hop": 1, "result": [{"error": UNREACHABLE}, *STARS[:2]]}, goal()))
+    assert f"errors ({UNREACHABLE}): 1" in trace.said
+    assert trace.value.tolist() == [0.018]
+
+
+def test_rounds_of_a_clock_that_nobody_set_are_kept_and_said(file: Path) -> None:
+    rounds = [ping(5080, lts=lts, timestamp=1_400_000_000 + 240 * place) for place, lts in enumerate((20, -1, 90_000, 300))]
+    trace = read(file, *rounds)
+    assert len(trace.value) == 4 and not trace.lost.any()
+    assert "rounds of a probe whose clock was not known to be right (lts): 2" in trace.said

@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.network.csv_rows import Rows
+from simnmt.network.foreign_text import listed, named, quoted
 from simnmt.network.traces import column_names
 from simnmt.network.traces.how_to_read import RATES, HowToRead
-from simnmt.network.traces.readings import NOUN, Quantity, Readings
+from simnmt.network.traces.readings import NOUN, ROLE, Quantity, Readings
 from simnmt.network.traces.time_cells import date_s, unit_of_epoch
 
 _MISSING = {"", "-", "--", "nan", "na", "n/a", "null", "none", "*", "timeout", "lost", "inf", "-inf"}
@@ -53,7 +54,8 @@ def read_measured_csv(path: Path, text: str, how: HowToRead) -> list[Readings]:
     `TraceError` where no column, or more than one, could be meant.
     """
     rows = Rows(path, text)
-    time_of = _time_reader(rows, rows.index(_time_column(rows, how)), how)
+    granted: list[str] = []
+    time_of = _time_reader(rows, rows.index(_time_column(rows, how)), how, granted)
     columns = _value_columns(rows, how)
     loss = column_names.find(rows.names, column_names.LOSS)
     loss_at = rows.index(loss[0]) if loss else None
@@ -71,38 +73,55 @@ def read_measured_csv(path: Path, text: str, how: HowToRead) -> list[Readings]:
                 value = math.nan
             column.times_s.append(time_s)
             column.values.append(value)
-    source = rows.notes.get("source") or f"file {path.name}"
+    source = named(rows.notes.get("source"), 2_000) or f"file {named(path.name)}"
     down = next((column for column in columns if column.quantity == "downlink"), None)
     found = []
     for column in columns:
         values = column.si
-        said = [f"column {column.name}, read in {column.unit}" + ", as it names no unit" * column.unit_guessed] * (
-            not rows.ours
-        )
-        said += [f"{sign} values, so lost: {count:,}" for sign, count in column.oddities.items()]
+        guessed = [_guess(column.name, column.unit)] if column.unit_guessed else []
+        said = [f"{sign} values, so lost: {count:,}" for sign, count in column.oddities.items()]
         if column.quantity == "rtt":
-            said += _like_a_lan(column, values)
+            guessed += _like_a_lan(column, values)
         else:
-            said += _pauses(values, how.idle_below_bps)
-            said += _acknowledgements(column, values, down)
+            if how.idle_below_bps > 0.0:
+                idle = values < how.idle_below_bps
+                values = np.where(idle, math.nan, values)
+                said.append(f"values below {how.idle_below_bps / 1e3:g} kbit/s, so pauses and lost: {int(idle.sum()):,}")
+            else:
+                guessed += _pauses(values)
+            guessed += _acknowledgements(column, values, down)
         times = np.array(column.times_s)
-        found.append(Readings(column.quantity, times, values, rows.kind, source, tuple(said), rows.lost, column.unit))
+        found.append(
+            Readings(
+                quantity=column.quantity,
+                time_s=times,
+                value=values,
+                kind=rows.kind,
+                source=source,
+                mended=tuple(said),
+                granted=(*granted, *guessed),
+                lost_before=rows.lost,
+                unit=column.unit,
+            )
+        )
     return found
+
+
+def _guess(column: str, unit: str) -> str:
+    return f"column {named(column)}, read in {unit}, as it names no unit"
 
 
 def _like_a_lan(column: _Column, rtt_s: NDArray[np.float64]) -> list[str]:
     known = rtt_s[~np.isnan(rtt_s)]
     if not (column.unit_guessed and known.size and np.median(known) < _LIKE_A_LAN_S):
         return []
-    return [f"that is as fast as a cable across the room: if the file means seconds, say so by --column rtt={column.name}:s"]
+    return [
+        f"that is as fast as a cable across the room: if the file means seconds, say so by --column rtt={named(column.name)}:s"
+    ]
 
 
-def _pauses(rate_bps: NDArray[np.float64], below_bps: float) -> list[str]:
+def _pauses(rate_bps: NDArray[np.float64]) -> list[str]:
     """A log of throughput shows what was asked of the network, which may be less than it had to give."""
-    if below_bps > 0.0:
-        idle = rate_bps < below_bps
-        rate_bps[idle] = math.nan
-        return [f"values below {below_bps / 1e3:g} kbit/s, so pauses and lost: {int(idle.sum()):,}"]
     known = rate_bps[~np.isnan(rate_bps)]
     slow = float(np.mean(known < _IDLE_OF_P90 * np.quantile(known, 0.9))) if known.size else 0.0
     if slow <= _IDLE_SHARE:
@@ -126,18 +145,17 @@ def _time_column(rows: Rows, how: HowToRead) -> str:
 
 
 def _value_columns(rows: Rows, how: HowToRead) -> list[_Column]:
-    named: list[tuple[Quantity, str]] = [(role, name) for role in _ROLES if (name := how.column(role).name) is not None]
+    told: list[tuple[Quantity, str]] = [(role, name) for role in _ROLES if (name := how.column(role).name) is not None]
     columns = []
-    for quantity, name in named or _guessed(rows, how):
+    for quantity, name in told or _guessed(rows, how):
         at = rows.index(name)
         unit = _unit(rows, quantity, name, how)
         guessed = unit is None
         if unit is None:
             unit = "ms" if quantity == "rtt" else "kbps"
             if quantity != "rtt" and not name.lower().endswith("bitrate"):  # those of G-NetTrack, always in kbit/s
-                raise rows.wrong(
-                    f"column {name} names no unit", rows.header_line, at, f"say it by --column downlink={name}:mbps"
-                )
+                remedy = f"say it by --column {ROLE[quantity]}={named(name)}:mbps"
+                raise rows.wrong(f"column {named(name)} names no unit", rows.header_line, at, remedy)
         columns.append(_Column(quantity, name, at, unit, guessed))
     return columns
 
@@ -162,9 +180,9 @@ def _guessed(rows: Rows, how: HowToRead) -> list[tuple[Quantity, str]]:
 
 def _unit(rows: Rows, quantity: Quantity, name: str, how: HowToRead) -> str | None:
     said = column_names.split_unit(name)[1]
-    unit = how.column("downlink" if quantity == "bandwidth" else quantity).unit or said
+    unit = how.column(ROLE[quantity]).unit or said
     if unit is not None and (unit in RATES) is (quantity == "rtt"):
-        what = f"column {name} is in {unit}, which is no unit of the {NOUN[quantity]}"
+        what = f"column {named(name)} is in {unit}, which is no unit of the {NOUN[quantity]}"
         raise rows.wrong(what, rows.header_line, rows.index(name), "choose another column")
     return unit
 
@@ -174,16 +192,17 @@ def _only(rows: Rows, what: str, found: Sequence[str], role: str) -> str:
         return found[0]
     rows.refuse_numbers()
     if found:
-        text = f"{' and '.join(found)} could each be {what}"
-        raise rows.wrong(text, rows.header_line, rows.index(found[0]), f"choose by --column {role}={found[0]}")
-    text = f"no column is called like {what}: " + ", ".join(rows.names[:8])
+        text = f"{listed(found)} could each be {what}"
+        raise rows.wrong(text, rows.header_line, rows.index(found[0]), f"choose by --column {role}={named(found[0])}")
+    text = f"no column is called like {what}: {listed(rows.names)}"
     raise rows.wrong(text, rows.header_line, 0, f"name it by --column {role}=NAME")
 
 
-def _time_reader(rows: Rows, time_at: int, how: HowToRead) -> Callable[[int, list[str]], float]:
+def _time_reader(rows: Rows, time_at: int, how: HowToRead, granted: list[str]) -> Callable[[int, list[str]], float]:
+    """What reads a row's time; a unit that it has to guess it adds to `granted`."""
     unit = how.column("time").unit or column_names.split_unit(rows.names[time_at])[1]
     if unit in RATES:
-        what = f"column {rows.names[time_at]} is in {unit}, which is no unit of a time"
+        what = f"column {named(rows.names[time_at])} is in {unit}, which is no unit of a time"
         raise rows.wrong(what, rows.header_line, time_at, "choose another column")
     per_unit = None if unit is None else _PER_UNIT[unit]
     form: Literal["dates", "numbers"] | None = None
@@ -193,16 +212,18 @@ def _time_reader(rows: Rows, time_at: int, how: HowToRead) -> Callable[[int, lis
         time_s = date_s(cells[time_at])
         here: Literal["dates", "numbers"] = "numbers" if math.isnan(time_s) else "dates"
         if here == "numbers":
-            time = rows.number(line, cells, time_at)
+            time = rows.number(line, cells, time_at, "write numbers, or dates with the year first")
             if per_unit is None and math.isfinite(time):
-                per_unit = _PER_UNIT[unit_of_epoch(time)]
+                guessed = unit_of_epoch(time)
+                granted.append(_guess(rows.names[time_at], guessed))
+                per_unit = _PER_UNIT[guessed]
             time_s = time * (per_unit or 1.0)
         form = form or here
         if form != here:
-            what = f"{rows.names[time_at]} is {cells[time_at].strip()!r}, but the rows before give {form}"
+            what = f"{named(rows.names[time_at])} is {quoted(cells[time_at].strip())}, but the rows before give {form}"
             raise rows.wrong(what, line, time_at, "write all times in one form")
         if not abs(time_s) < _NO_TIME_S:
-            what = f"{rows.names[time_at]} is {cells[time_at].strip()}, which is no time"
+            what = f"{named(rows.names[time_at])} is {named(cells[time_at])}, which is no time"
             raise rows.wrong(what, line, time_at, "give every row a time, and its unit by --column time=NAME:UNIT")
         return time_s
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from simnmt.network.errors import TraceError
+from simnmt.network.foreign_text import named
 from simnmt.network.traces.how_to_read import HowToRead
 from simnmt.network.traces.readings import Readings
 
@@ -15,11 +16,16 @@ _STAMP = re.compile(r"^\[(\d+(?:\.\d+)?)\]\s*")
 _RTT = re.compile(r"\btime\s*([=<])\s*(\d+(?:\.\d+)?)\s*ms\b", re.IGNORECASE)
 _SEQUENCE = re.compile(r"\b(?:icmp_)?seq[= ](\d+)\b", re.IGNORECASE)
 _REPLY = re.compile(r"\bbytes from\b|^Reply from\b.*\btime", re.IGNORECASE)
-_LOST = re.compile(r"^Request timed out|^Request timeout for|no answer yet|\bunreachable\b|^General failure", re.IGNORECASE)
+_LOST = re.compile(
+    r"^Request timed out|^Request timeout for|no answer yet|\bunreachable\b|\bGeneral failure|\bTTL expired in transit",
+    re.IGNORECASE,
+)
 _GOAL = re.compile(r"^(?:PING|Pinging) (\S+)", re.IGNORECASE)
 _WRAP = 1 << 16
 _MOST_LOST = 1_000_000
 """Requests in a row: more is a number misread."""
+_MOST_DIGITS = 12
+"""Of a number: no ping prints more before the point."""
 
 
 def is_ping_text(text: str) -> bool:
@@ -35,10 +41,11 @@ def read_ping_text(path: Path, text: str, how: HowToRead) -> list[Readings]:
     reply stands in the text.
     """
     said: list[str] = []
+    granted: list[str] = []
     rtts_ms: dict[int, float] = {}
     stamps: dict[int, float] = {}
     goal = None
-    last, offset, anew, duplicates = -1, 0, False, 0
+    last, offset, anew, duplicates, below = -1, 0, False, 0, 0
     for at, text_line in enumerate(text.split("\n"), 1):
         stamp = _STAMP.match(text_line.strip())
         line = _STAMP.sub("", text_line.strip())
@@ -52,6 +59,10 @@ def read_ping_text(path: Path, text: str, how: HowToRead) -> list[Readings]:
             duplicates += 1
             continue
         numbered = _SEQUENCE.search(line)
+        for number in (numbered, stamp):
+            if number and len(number[1].partition(".")[0]) > _MOST_DIGITS:
+                what = f"{named(number[1], 40)} is no number that ping prints"
+                raise TraceError(what, path=path, line=at, remedy="give what ping printed, unchanged")
         if numbered and anew:  # another run of ping in the same file goes on where the one before ended
             offset, anew = last + 1 - int(numbered[1]), False
         sequence = last + 1 if numbered is None else int(numbered[1]) + offset
@@ -66,10 +77,13 @@ def read_ping_text(path: Path, text: str, how: HowToRead) -> list[Readings]:
         last = max(last, sequence)
         if rtt is not None:
             rtts_ms[sequence] = float(rtt[2])
+            below += rtt[1] == "<"
             if stamp:
                 stamps[sequence] = float(stamp[1])
     if not rtts_ms:
         raise TraceError("ping had no reply", path=path, remedy="give a run in which at least one request was answered")
+    if below:
+        granted.append(f"replies in less than 1 ms, taken for 1 ms: {below:,}")
     if duplicates:
         said.append(f"duplicate replies left out: {duplicates:,}")
     sequences = np.arange(min(rtts_ms), last + 1)
@@ -81,11 +95,11 @@ def read_ping_text(path: Path, text: str, how: HowToRead) -> list[Readings]:
         time_s += np.maximum(sequences - known[-1], 0) * step_s
     else:
         time_s = (sequences - sequences[0]) * how.interval_s
-        said.append(f"no times in the file, which ping -D prints: a request each {how.interval_s:g} s taken for granted")
+        granted.append(f"no times in the file, which ping -D prints: a request each {how.interval_s:g} s taken for granted")
     value = np.array([rtts_ms.get(number, np.nan) for number in sequences.tolist()]) / 1e3
     zero = value == 0.0
     if zero.any():
         said.append(f"replies within 0 ms left out: {int(zero.sum()):,}")
         value[zero] = np.nan
-    source = f"ping to {goal}" if goal else f"ping, file {path.name}"
-    return [Readings("rtt", time_s, value, "measured", source, tuple(said))]
+    source = f"ping to {named(goal)}" if goal else f"ping, file {named(path.name)}"
+    return [Readings("rtt", time_s, value, "measured", source, tuple(said), tuple(granted))]

@@ -16,6 +16,7 @@ from simnmt.network.errors import TraceError
 from simnmt.network.rtt_csv import PLAUSIBLE_MEDIAN_S
 from simnmt.network.rtt_series import Kind, RttSeries
 from simnmt.network.step_function import StepFunction
+from simnmt.network.traces.how_to_read import Role
 
 Column = NDArray[np.float64]
 Quantity = Literal["rtt", "downlink", "uplink", "bandwidth"]
@@ -23,6 +24,9 @@ Quantity = Literal["rtt", "downlink", "uplink", "bandwidth"]
 
 NOUN: dict[Quantity, str] = {"rtt": "RTT", "downlink": "downlink", "uplink": "uplink", "bandwidth": "bandwidth"}
 """What a complaint calls it."""
+
+ROLE: dict[Quantity, Role] = {"rtt": "rtt", "downlink": "downlink", "uplink": "uplink", "bandwidth": "downlink"}
+"""What a user calls its column; a bandwidth of no said way goes by the downlink's name."""
 
 POSSIBLE: dict[Quantity, tuple[float, float]] = {
     "rtt": (1e-9, 3600.0),
@@ -45,8 +49,10 @@ class Readings:
     kind: Kind
     source: str
     """Where they came from, in words."""
-    said: tuple[str, ...] = ()
-    """What the reader took for granted or left out, a sentence each."""
+    mended: tuple[str, ...] = ()
+    """What the reader left out or changed, a sentence each."""
+    granted: tuple[str, ...] = ()
+    """What it took for granted, or suspects."""
     lost_before: int = 0
     """Lost samples that are marked nowhere any more."""
     unit: str = "ms"
@@ -70,7 +76,15 @@ class Trace:
     """Time 0 on the tool's own clock, often Unix time."""
     kind: Kind
     source: str
-    said: tuple[str, ...]
+    mended: tuple[str, ...]
+    """What was left out or changed, a sentence each."""
+    granted: tuple[str, ...]
+    """What was taken for granted, or is suspected."""
+
+    @property
+    def said(self) -> tuple[str, ...]:
+        """All that there is to say of how it was read."""
+        return (*self.granted, *self.mended)
 
     @property
     def lost_samples(self) -> int:
@@ -94,19 +108,19 @@ class Trace:
 def mended(readings: Readings, path: Path | None = None) -> Trace:
     """Sort by time, keep one sample per time, drop what was lost before the first that arrived, hold what was lost later.
 
-    Each is counted in `said`; times are rounded to microseconds. Raises `TraceError` where no sample arrived, or the median
+    Each is counted in `mended`; times are rounded to microseconds. Raises `TraceError` where no sample arrived, or the median
     betrays a wrong unit.
     """
     noun, samples = NOUN[readings.quantity], len(readings.value)
     least, most = POSSIBLE[readings.quantity]
-    said = [*readings.said]
+    said, granted = [*readings.mended], [*readings.granted]
     if not np.isnan(readings.value).all():
         _check_unit(readings, path)
         impossible = int(((readings.value < least) | (readings.value > most)).sum())
         said += [f"values that no network has, so lost: {impossible:,}"] * (impossible > 0)
     missing = ~((readings.value >= least) & (readings.value <= most))
     if missing.all():
-        why = f": {'; '.join(said)}" if said else ""
+        why = f": {'; '.join([*granted, *said])}" if said or granted else ""
         what = f"{noun}: no sample of {samples:,} arrived{why}" if samples else f"{noun}: no samples"
         raise TraceError(what, path=path, remedy="give at least one that arrived")
     said += _backward(readings.time_s)
@@ -123,7 +137,7 @@ def mended(readings: Readings, path: Path | None = None) -> Trace:
     lost = missing[kept]
     held = np.maximum.accumulate(np.where(lost, 0, np.arange(len(kept))))
     if len(kept) == 1:
-        said.append("one sample alone: the same value at all times")
+        granted.append("one sample alone: the same value at all times")
     return Trace(
         quantity=readings.quantity,
         time_s=np.round(since_s[kept] - since_s[kept[0]], 6),
@@ -133,19 +147,21 @@ def mended(readings: Readings, path: Path | None = None) -> Trace:
         began_s=float(readings.time_s[kept[0]]),
         kind=readings.kind,
         source=readings.source,
-        said=tuple(said),
+        mended=tuple(said),
+        granted=tuple(granted),
     )
 
 
 def together(traces: Sequence[Trace]) -> list[Trace]:
     """Traces of one clock, begun at one moment: the first at which each has a value, which it then holds at time 0."""
     begin_s = max(trace.began_s for trace in traces)
-    return [_begun_at(trace, begin_s - trace.began_s) for trace in traces]
+    # Microseconds, as the times themselves: a float holds a Unix time to a quarter of one.
+    return [_begun_at(trace, round(begin_s - trace.began_s, 6)) for trace in traces]
 
 
 def _begun_at(trace: Trace, begin_s: float) -> Trace:
     first = int(np.searchsorted(trace.time_s, begin_s, side="right")) - 1
-    time_s = trace.time_s[first:] - begin_s
+    time_s = np.round(trace.time_s[first:] - begin_s, 6)
     time_s[0] = 0.0
     lost = trace.lost[first:].copy()
     before = trace.lost_before + int(trace.lost[:first].sum()) + int(lost[0])
@@ -178,7 +194,7 @@ def _check_unit(readings: Readings, path: Path | None) -> None:
         what = (
             f"the median bandwidth would be {median / 1e9:.4g} Gbit/s; these look like a smaller unit read as {readings.unit}"
         )
-        raise TraceError(what, path=path, remedy="say which unit it is by --column downlink=NAME:UNIT")
+        raise TraceError(what, path=path, remedy=f"say which unit it is by --column {ROLE[readings.quantity]}=NAME:UNIT")
 
 
 def _counted(count: int) -> str:

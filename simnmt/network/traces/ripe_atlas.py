@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from simnmt.network.errors import TraceError
+from simnmt.network.foreign_text import named, quoted
 from simnmt.network.traces.how_to_read import HowToRead, Reply
 from simnmt.network.traces.readings import Readings
 from simnmt.network.traces.ripe_atlas_round import UnknownFormError, kind_of, number, round_ms
@@ -21,6 +22,8 @@ _WORTH: dict[Reply, str] = {
     "first": "the first of each round's replies",
 }
 _LISTED = 8
+_IN_STEP_S = 3600.0
+"""A probe that was in step with its controller within an hour is off by far less than a round."""
 _NO_UNIX_TIME_S = 1e11
 
 
@@ -31,26 +34,32 @@ def read_ripe_atlas(path: Path, text: str, how: HowToRead) -> list[Readings]:
     """
     results = _chosen(_results(path, text), how, path)
     oddities: Counter[str] = Counter()
-    times, rtts_ms = [], []
+    kinds: Counter[str] = Counter()
+    times, rtts_ms, adrift = [], [], 0
     for place, result in results:
         time_s = number(result.get("timestamp"))
         try:
-            kind = kind_of(result)
+            kinds[kind_of(result)] += 1
             rtts_ms.append(round_ms(result, how.reply, oddities))
         except UnknownFormError as error:
             raise place.wrong(str(error), error.remedy) from None
         if not 0.0 < time_s < _NO_UNIX_TIME_S:
-            raise place.wrong(f"has the timestamp {result.get('timestamp')!r}, which is no Unix time")
+            raise place.wrong(f"has the timestamp {quoted(result.get('timestamp'))}, which is no Unix time")
         times.append(time_s)
+        adrift += "lts" in result and not 0.0 <= number(result["lts"]) <= _IN_STEP_S
+    if len(kinds) > 1:
+        what = f"results of {len(kinds)} kinds: {_listed(kinds)}"
+        raise TraceError(what, path=path, remedy="keep those of one kind in the file")
+    granted = [f"rounds of a probe whose clock was not known to be right (lts): {adrift:,}"] if adrift else []
     said = [f"{what}: {count:,}" for what, count in oddities.items()]
     addresses = Counter(address for _, result in results if (address := _destination(result)))
     if len(addresses) > 1:
-        said.append(f"{len(addresses)} destination addresses: {_listed(addresses)}")
+        granted.append(f"{len(addresses)} destination addresses: {_listed(addresses)}")
     first = results[0][1]
-    goal = first.get("dst_name") or first.get("name") or next(iter(addresses), "an unnamed destination")
-    source = f"RIPE Atlas probe {_id(first, 'probe')}, measurement {_id(first, 'measurement')}, {kind} to {goal}"
+    goal = named(first.get("dst_name")) or named(first.get("name")) or named(next(iter(addresses), "an unnamed destination"))
+    source = f"RIPE Atlas probe {_id(first, 'probe')}, measurement {_id(first, 'measurement')}, {next(iter(kinds))} to {goal}"
     source += f"; {_WORTH[how.reply]}"
-    return [Readings("rtt", np.array(times), np.array(rtts_ms) / 1e3, "measured", source, tuple(said))]
+    return [Readings("rtt", np.array(times), np.array(rtts_ms) / 1e3, "measured", source, tuple(said), tuple(granted))]
 
 
 class _Place:
@@ -126,7 +135,8 @@ def _chosen(
 
 
 def _id(result: Mapping[str, Any], noun: str) -> str:
-    return str(result.get("prb_id" if noun == "probe" else "msm_id", "unnamed"))
+    identity = result.get("prb_id" if noun == "probe" else "msm_id", "unnamed")
+    return named(identity) if isinstance(identity, str) else quoted(identity)
 
 
 def _listed(held: Counter[str]) -> str:
@@ -137,4 +147,4 @@ def _listed(held: Counter[str]) -> str:
 
 def _destination(result: Mapping[str, Any]) -> str | None:
     address = result.get("dst_addr", result.get("addr"))
-    return address if isinstance(address, str) and address else None
+    return named(address) or None

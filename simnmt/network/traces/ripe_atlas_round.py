@@ -1,8 +1,8 @@
 """One result of a RIPE Atlas ping or traceroute of any firmware, as the one RTT that it is worth.
 
 The forms are those of RIPE NCC's description of measurement results (atlas.ripe.net/docs/apis/measurement-result-format),
-versions 1 to 5000: firmware 0 and 1 give a ping's summary alone, in texts or numbers, and a traceroute as the text of the
-command; later ones give every reply.
+of firmware 0 to 5080: 0 and 1 give a ping's summary alone, in texts or numbers, and a traceroute as the text of the command;
+later ones give every reply.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
+from simnmt.network.foreign_text import named, quoted
 from simnmt.network.traces.how_to_read import Reply
 
 Result = Mapping[str, Any]
@@ -37,7 +38,7 @@ def kind_of(result: Result) -> str:
     if said in _KINDS:
         return str(said)
     if said is not None:
-        raise UnknownFormError(f"is of type {said!r}", "give results of ping or traceroute")
+        raise UnknownFormError(f"is of type {quoted(said)}", "give results of ping or traceroute")
     # Firmware 1 does not say.
     if isinstance(result.get("result"), str) or "paris_id" in result:
         return "traceroute"
@@ -52,8 +53,6 @@ def round_ms(result: Result, reply: Reply, oddities: Counter[str]) -> float:
     Of a traceroute, replies of the last hop at which the destination itself answered count. Raises `UnknownFormError`.
     """
     counted = _ping_ms(result, reply, oddities) if kind_of(result) == "ping" else _traceroute_ms(result, oddities)
-    if isinstance(counted, float):
-        return counted
     if not counted:
         return math.nan
     return {"min": min(counted), "mean": sum(counted) / len(counted), "first": counted[0]}[reply]
@@ -69,7 +68,7 @@ def number(said: Any) -> float:
         return math.nan
 
 
-def _ping_ms(result: Result, reply: Reply, oddities: Counter[str]) -> float | list[float]:
+def _ping_ms(result: Result, reply: Reply, oddities: Counter[str]) -> list[float]:
     replies = result.get("result")
     if isinstance(replies, list) and replies:
         return _counted(replies, oddities)
@@ -77,15 +76,15 @@ def _ping_ms(result: Result, reply: Reply, oddities: Counter[str]) -> float | li
         raise UnknownFormError("has a `result` that is no list of replies")
     if "error" in result:
         oddities[_error(result)] += 1
-        return math.nan
+        return []
     if reply == "first" and number(result.get("rcvd")) > 0:
         raise UnknownFormError("gives no single replies, as firmware 0 and 1 do not", "take --reply min or mean")
     summary_ms = number(result.get("min" if reply == "min" else "avg"))
     if summary_ms > 0.0:
-        return summary_ms if math.isfinite(summary_ms) else math.nan
+        return [summary_ms] if math.isfinite(summary_ms) else []
     if summary_ms < 0.0:
         oddities["rounds with a negative RTT, so lost"] += 1
-    return math.nan
+    return []
 
 
 def _traceroute_ms(result: Result, oddities: Counter[str]) -> list[float]:
@@ -106,6 +105,9 @@ def _traceroute_ms(result: Result, oddities: Counter[str]) -> list[float]:
         replies = hop.get("result")
         if not isinstance(replies, list):
             continue
+        for part in replies:
+            if isinstance(part, Mapping) and "error" in part and "from" not in part:
+                oddities[_error(part)] += 1
         theirs = [part for part in replies if isinstance(part, Mapping) and _address(part.get("from")) == destination]
         if destination is not None and theirs:
             found = _counted(theirs, oddities) or found
@@ -135,8 +137,7 @@ def _counted(replies: Iterable[Any], oddities: Counter[str]) -> list[float]:
 
 
 def _error(part: Mapping[str, Any]) -> str:
-    text = " ".join(str(part["error"]).split())
-    return f"errors ({text[:80]})"
+    return f"errors ({named(part['error']) or quoted(part['error'])})"
 
 
 _HEAD = re.compile(r"traceroute to \S+ \(([^)\s]+)\)")

@@ -9,18 +9,24 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import cast, get_args
 
-from simnmt.network.bandwidth_csv import write_bandwidth_csv
+from simnmt.network.bandwidth_csv import bandwidth_csv_text
 from simnmt.network.errors import TraceError
-from simnmt.network.rtt_csv import write_rtt_csv
+from simnmt.network.rtt_csv import rtt_csv_text
 from simnmt.network.rtt_series import Kind
+from simnmt.network.text_files import write_texts
 from simnmt.network.traces.readings import Trace
 
 _OLDEST_S, _NEWEST_S = 0.5e9, 4e9
 
 
 def targets(traces: Sequence[Trace], out: str | os.PathLike[str]) -> list[Path]:
-    """Where each trace goes: `out` itself for a single one, else `out` with the quantity before its suffix."""
+    """Where each trace goes: `out` itself for a single one, else `out` with the quantity before its suffix.
+
+    Raises `TraceError` where `out` names no file.
+    """
     path = Path(out)
+    if not path.name:
+        raise TraceError(f"--out {os.fspath(out)!r} names no file", remedy="give the name of a CSV file")
     if len(traces) == 1:
         return [path]
     return [path.with_name(f"{path.stem}.{trace.quantity}{path.suffix or '.csv'}") for trace in traces]
@@ -37,16 +43,19 @@ def of_kind(traces: Sequence[Trace], kind: str) -> list[Trace]:
 
 
 def write_traces(traces: Sequence[Trace], out: str | os.PathLike[str]) -> list[Path]:
-    """Write each trace as a series to its target; lost samples stay marked. Raises `TraceError` where that fails."""
+    """Write each trace as a series to its target, all or none; lost samples stay marked. Raises `TraceError`."""
     paths = targets(traces, out)
+    texts: dict[Path, str] = {}
     for trace, path in zip(traces, paths, strict=True):
         notes = {"made": "simnmt trace import"}
         notes |= {"began": began} if (began := _began(trace.began_s)) else {}
-        notes |= {"mended": "; ".join(trace.said)} if trace.said else {}
+        notes |= {"taken for granted": "; ".join(trace.granted)} if trace.granted else {}
+        notes |= {"mended": "; ".join(trace.mended)} if trace.mended else {}
         if trace.quantity == "rtt":
-            write_rtt_csv(path, trace.rtt_series(path.stem), notes=notes, decimals=6, lost=trace.lost)
+            texts[path] = rtt_csv_text(trace.rtt_series(path.stem), notes=notes, decimals=6, lost=trace.lost)
         else:
-            write_bandwidth_csv(path, trace.bandwidth_series(path.stem), notes=notes, lost=trace.lost)
+            texts[path] = bandwidth_csv_text(trace.bandwidth_series(path.stem), notes=notes, lost=trace.lost)
+    write_texts(texts)
     return paths
 
 
