@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from simnmt.workload.errors import hint
+from simnmt.workload.json_object import json_kind, json_object
 from simnmt.workload.text_lines import TextLines
 
 WRAPPER = "translation"
 """The key under which Hugging Face's data sets keep a row's texts by language."""
 
 _SHOWN_KEYS = 12
-_ONE_A_LINE = "write one JSON object a line"
 
 
 def json_pairs(lines: TextLines, src_key: str, tgt_key: str) -> Iterator[tuple[str, str]]:
@@ -37,7 +36,7 @@ def json_pairs(lines: TextLines, src_key: str, tgt_key: str) -> Iterator[tuple[s
             _refuse_keys(lines, row, src_key if src_key not in row else tgt_key)
         if not (isinstance(src, str) and isinstance(tgt, str)):
             key, value = (tgt_key, tgt) if isinstance(src, str) else (src_key, src)
-            raise lines.fault(f"{key} is {_kind(value)}, not a text", remedy="name two keys whose values are texts")
+            raise lines.fault(f"{key} is {json_kind(value)}, not a text", remedy="name two keys whose values are texts")
         # JSON can spell half a character, which no text holds; only an escape can, so few lines need the look.
         if "\\u" in line and _has_surrogate(src + tgt):
             raise lines.fault("an escape that is half a character (\\ud800 to \\udfff)", remedy="write the file again as UTF-8")
@@ -63,20 +62,7 @@ def refuse_as_columns(lines: TextLines, line: str) -> NoReturn:
 
 
 def _row(lines: TextLines, line: str) -> dict[str, Any]:
-    try:
-        row = json.loads(line)
-    except json.JSONDecodeError as error:
-        whole = lines.read == 1 and line.strip() in ("[", "{")
-        remedy = "it looks like one JSON text over many lines: write it with jq -c" if whole else _ONE_A_LINE
-        raise lines.fault(f"no JSON: {error.msg}", column=error.colno, remedy=remedy) from None
-    except ValueError:  # a number of thousands of digits
-        raise lines.fault("no JSON that can be read: a number too long", remedy=_ONE_A_LINE) from None
-    except RecursionError:
-        raise lines.fault("nested too deeply to be a row", remedy=_ONE_A_LINE) from None
-    if not isinstance(row, dict):
-        remedy = "write each row on a line of its own, e.g. with jq -c '.[]'" if isinstance(row, list) else _ONE_A_LINE
-        raise lines.fault(f"{_kind(row)}, not an object with two texts", remedy=remedy)
-    return row
+    return json_object(line, lines.fault, first=lines.read == 1, wanted="an object with two texts")
 
 
 def _refuse_keys(lines: TextLines, row: Mapping[str, Any], missing: str) -> NoReturn:
@@ -91,16 +77,6 @@ def _refuse_keys(lines: TextLines, row: Mapping[str, Any], missing: str) -> NoRe
 def _listed(keys: Sequence[str]) -> str:
     shown = [repr(key if len(key) <= 40 else key[:37] + "...") for key in keys[:_SHOWN_KEYS]]
     return ", ".join(shown) + (", ..." if len(keys) > _SHOWN_KEYS else "")
-
-
-def _kind(value: object) -> str:
-    """What a JSON value is, in words."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true or false"
-    kinds: dict[type, str] = {dict: "an object", list: "a list", str: "a text"}
-    return kinds.get(type(value), "a number")
 
 
 def _has_surrogate(text: str) -> bool:

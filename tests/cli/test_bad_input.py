@@ -209,7 +209,7 @@ def test_a_scenario(folder: Path, refused: Callable[..., None], old: str, new: s
         (
             "news.de",
             b"\x1f\x8b\x08\x00broken",
-            "{lengths}{here}/news.de: broken gzip data after this line:... (fetch or compress it again)",
+            "{lengths}{here}/news.de: broken gzip data:... (fetch or compress it again)",
         ),
         ("cloud.json", b"{", "{here}/cloud.json:1:2: no JSON: Expecting property name enclosed in double quotes..."),
         ("cloud.json", b"[]", "{cloud}{here}/cloud.json: a profile is a JSON object..."),

@@ -128,11 +128,16 @@ def test_a_prefix_is_a_prefix_for_any_sizes(name: str, one: int, two: int, seed:
         assert np.array_equal(drawn.size_ranks(short, seed, replication, "a"), ranks[:short])
 
 
-def test_a_million_times_take_a_fraction_of_a_second_and_few_columns(process: ArrivalProcess) -> None:
+def test_a_million_times_take_less_than_a_loop_over_them_and_few_columns(process: ArrivalProcess) -> None:
     """Ten times as many must fit a run of 10,000,000 requests: no Python loop over requests, no more than three columns."""
     began = time.process_time()
     process.times(1_000_000, 1, 0, "a")
-    assert time.process_time() - began < 1.0  # 0.01 to 0.07 on an idle machine
+    took_s = time.process_time() - began
+    generator = np.random.default_rng(1)
+    began = time.process_time()
+    for _ in range(1_000_000):
+        generator.standard_exponential()
+    assert took_s < time.process_time() - began
     tracemalloc.start()
     process.times(1_000_000, 1, 0, "a")
     peak = tracemalloc.get_traced_memory()[1]
@@ -164,7 +169,7 @@ def test_back_to_back_leaves_the_pace_to_the_world() -> None:
     drawn = load_arrivals(BackToBack(), FOLDER)
     assert (drawn.discipline, drawn.mean_rate_rps, drawn.size_ranks(5, 1, 0, "a")) == ("back_to_back", None, None)
     for ask in (drawn.times, drawn.think_times):
-        with pytest.raises(TypeError, match="back to back"):
+        with pytest.raises(TypeError, match="back_to_back arrivals"):
             ask(5, 1, 0, "a")
 
 

@@ -112,7 +112,9 @@ def test_a_law_without_a_variance_says_so() -> None:
     config = {"kind": "renewal", "distribution": "pareto", "parameters": {"b": 1.5}, "rate_rps": 2}
     process = load_arrivals(arrivals.validate_python(config), Path())
     assert (
-        process.account == "assumed arrivals with independent gaps, pareto (b = 1.5), without a finite variance; 2 requests/s"
+        process.account
+        == "assumed arrivals with independent gaps, pareto (b = 1.5), of infinite variance, so that a run's rate "
+        "may stray; 2 requests/s"
     )
 
 
@@ -136,6 +138,22 @@ def test_a_law_without_a_variance_says_so() -> None:
         ({"distribution": "halfcauchy"}, r"halfcauchy has no finite mean above 0 \(choose parameters"),
         ({"distribution": "pareto", "parameters": {"b": 1}}, r"pareto with b = 1 has no finite mean"),
         ({"distribution": "kappa3", "parameters": {"a": 0.5}}, r"kappa3 with a = 0.5 has no finite mean"),
+        (
+            {"distribution": "pareto", "parameters": {"b": 1.01}},
+            r"pareto with b = 1.01 has an infinite or immense variance, and 8\d % of its",
+        ),
+        (
+            {"distribution": "lomax", "parameters": {"c": 1.02}},
+            r"lomax with c = 1.02 has an infinite or immense variance, and \d\d % of its",
+        ),
+        (
+            {"distribution": "gamma", "parameters": {"a": 1e-6}},
+            r"gamma with a = 1e-06 has coefficient of variation 1e\+03, above",
+        ),
+        (
+            {"distribution": "weibull_min", "parameters": {"c": 0.01}},
+            r"weibull_min with c = 0.01 has an infinite or immense variance, and 100 %",
+        ),
         ({"distribution": "rel_breitwigner", "parameters": {"rho": 36.0}}, r"rel_breitwigner takes milliseconds a draw"),
         ({"distribution": "kstwo", "parameters": {"n": 10}}, r"kstwo takes milliseconds a draw"),
         ({"distribution": "gamma", "parameters": {"a": float("inf")}}, "finite number"),
@@ -160,11 +178,16 @@ def test_a_law_is_measured_in_one_way(measure: dict[str, float]) -> None:
 
 
 def test_every_law_that_is_taken_is_drawn_fast() -> None:
-    """One that inverted its distribution by root-finding would take a minute for a hundred thousand requests."""
+    """One that inverted its distribution by root-finding would take thousands of times as long as a loop of the quickest."""
+    generator = np.random.default_rng(1)
+    began = time.process_time()
+    for _ in range(65_536):
+        generator.standard_exponential()
+    loop_s = time.process_time() - began
     for name in LAWS:
         began = time.process_time()
         gaps(name, LAWS[name], 65_536, rate_rps=1.0)
-        assert time.process_time() - began < 1.0, name  # 0.001 to 0.04 on an idle machine
+        assert time.process_time() - began < 30 * loop_s, name  # 0.04 to 2 on an idle machine
 
 
 # --- clients ---
@@ -184,7 +207,7 @@ def test_think_times_have_their_mean_and_law() -> None:
         None,
     )
     assert "50 clients, think time gamma (a = 2), mean 3 s" in process.account
-    with pytest.raises(TypeError, match="closed loop"):
+    with pytest.raises(TypeError, match="closed arrivals: the answers"):
         process.times(5, 1, 0, "a")
 
 

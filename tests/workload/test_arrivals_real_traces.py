@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from pydantic import TypeAdapter
 from scipy import stats
 
 from simnmt.workload.arrivals import ArrivalProcess, Arrivals, load_arrivals
-from simnmt.workload.arrivals.trace_file import read_trace
+from simnmt.workload.arrivals.recording import read_recording
 
 REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "arrivals"
 pytestmark = pytest.mark.skipif(not REAL.is_dir(), reason="the real traces are not there")
@@ -24,7 +23,7 @@ def load(**config: Any) -> ArrivalProcess:
 
 
 def test_azure_conversations() -> None:
-    trace = read_trace(REAL / "azure_llm_conv_2023.csv")
+    trace = read_recording(REAL / "azure_llm_conv_2023.csv")
     assert (trace.form, len(trace.time_s), trace.step_s, trace.size_tokens.max()) == ("azure", 19_366, 0.0, 14_050)
     process = load(kind="recorded", file="azure_llm_conv_2023.csv", lengths="rank")
     assert np.array_equal(process.times(19_366, 1, 0, "a"), trace.time_s)
@@ -34,7 +33,7 @@ def test_azure_conversations() -> None:
 
 
 def test_mooncake_conversations_are_spread_over_their_three_seconds() -> None:
-    trace = read_trace(REAL / "mooncake_conversation.csv")
+    trace = read_recording(REAL / "mooncake_conversation.csv")
     assert (len(trace.time_s), trace.step_s, round(trace.duration_s)) == (12_031, 3.0, 3_540)
     arrival_s = load(kind="recorded", file="mooncake_conversation.csv").times(12_031, 1, 0, "a")
     assert np.all(np.abs(arrival_s - trace.time_s - 1.5) <= 1.51)
@@ -42,9 +41,7 @@ def test_mooncake_conversations_are_spread_over_their_three_seconds() -> None:
 
 
 def test_nasa_s_three_days_keep_their_outage() -> None:
-    began = time.process_time()
     process = load(kind="recorded", file="nasa_http_3days_persecond.csv")
-    assert time.process_time() - began < 1.5  # 0.35 on an idle machine
     arrival_s = process.times(307_145, 1, 0, "a")
     counts = np.loadtxt(REAL / "nasa_http_3days_persecond.csv", delimiter=",", skiprows=1)
     assert counts[:, 1].sum() == 307_145

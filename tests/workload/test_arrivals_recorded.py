@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 from scipy import stats
 
 from simnmt.workload.arrivals import ArrivalProcess, Arrivals, ArrivalsError, load_arrivals
-from simnmt.workload.arrivals.trace_file import granularity_s, read_trace
+from simnmt.workload.arrivals.recording import granularity_s, read_recording
 from simnmt.workload.length_table import LengthTable
 
 arrivals: TypeAdapter[Any] = TypeAdapter(Arrivals)
@@ -52,7 +52,7 @@ def trace(tmp_path: Path) -> Any:
 
 def test_azure_date_times_keep_their_tenths_of_a_microsecond(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(AZURE.encode())
-    read = read_trace(tmp_path / "a.csv")
+    read = read_recording(tmp_path / "a.csv")
     assert (read.form, read.step_s, read.kind, read.source) == ("azure", 0.0, "unstated", "file a.csv")
     assert read.time_s == pytest.approx([0, 1e-7, 2.314579], abs=1e-10)
     assert read.size_tokens.tolist() == [374, 396, 7]
@@ -69,21 +69,21 @@ def test_azure_date_times_keep_their_tenths_of_a_microsecond(tmp_path: Path) -> 
 )
 def test_date_times_may_name_their_zone(tmp_path: Path, row: str) -> None:
     (tmp_path / "a.csv").write_text(f'TIMESTAMP,ContextTokens,GeneratedTokens\n2024-05-09 23:59:58Z,1,1\n"{row}",1,1\n')
-    assert read_trace(tmp_path / "a.csv").time_s == pytest.approx([0, 2.00993], abs=1e-9)
+    assert read_recording(tmp_path / "a.csv").time_s == pytest.approx([0, 2.00993], abs=1e-9)
 
 
 def test_a_table_of_seconds_and_tokens(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(
         "# source: a service, CC0\n# kind: synthetic\n\nt_s,in_tokens,out_tokens\n0,374,44\n4.5,7,9\n\n"
     )
-    read = read_trace(tmp_path / "a.csv")
+    read = read_recording(tmp_path / "a.csv")
     assert (read.form, read.kind, read.source) == ("azure", "synthetic", "a service, CC0")
     assert (read.time_s.tolist(), read.size_tokens.tolist(), read.duration_s) == ([0, 4.5], [374, 7], 9.0)
 
 
 def test_mooncake_lines_come_on_a_grid_that_strays(tmp_path: Path) -> None:
     (tmp_path / "m.jsonl").write_text(MOONCAKE)
-    read = read_trace(tmp_path / "m.jsonl")
+    read = read_recording(tmp_path / "m.jsonl")
     assert (read.form, read.step_s, read.duration_s) == ("mooncake", 3.0, 15.0)
     assert read.time_s.tolist() == [0, 0, 3, 5.999, 5.999, 12]
     assert read.size_tokens.tolist() == [6758, 7322, 7236, 12, 12, 900]
@@ -92,20 +92,20 @@ def test_mooncake_lines_come_on_a_grid_that_strays(tmp_path: Path) -> None:
 def test_counts_last_from_one_window_to_the_end_of_the_last(tmp_path: Path) -> None:
     """Windows left out had none, windows written out with a zero too, and both count for the time they took."""
     (tmp_path / "c.csv").write_text("t_s,requests\n100,0\n101,2\n103,1\n107,0\n")
-    read = read_trace(tmp_path / "c.csv")
+    read = read_recording(tmp_path / "c.csv")
     assert (read.form, read.step_s, read.duration_s, read.size_tokens) == ("counts", 1.0, 8.0, None)
     assert read.time_s.tolist() == [1, 1, 3]
 
 
 def test_plain_times_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("city;arrival_s\nBern;10\nBiel;10.5\nBern;13\n")
-    read = read_trace(tmp_path / "t.csv")
+    read = read_recording(tmp_path / "t.csv")
     assert (read.form, read.time_s.tolist(), read.size_tokens, read.duration_s) == ("times", [0, 0.5, 3], None, 4.5)
 
 
 def test_the_form_may_be_stated(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("t_s,in_tokens,requests\n0,3,5\n1,4,6\n")
-    assert {form: len(read_trace(tmp_path / "a.csv", form).time_s) for form in ("auto", "counts", "azure", "times")} == {
+    assert {form: len(read_recording(tmp_path / "a.csv", form).time_s) for form in ("auto", "counts", "azure", "times")} == {
         "auto": 11,
         "counts": 11,
         "azure": 2,
@@ -117,7 +117,7 @@ def test_the_form_may_be_stated(tmp_path: Path) -> None:
 def test_a_packed_file_reads_the_same(tmp_path: Path, content: str) -> None:
     (tmp_path / "trace").write_text(content)
     (tmp_path / "packed").write_bytes(gzip.compress(content.encode()))
-    plain, packed = read_trace(tmp_path / "trace"), read_trace(tmp_path / "packed")
+    plain, packed = read_recording(tmp_path / "trace"), read_recording(tmp_path / "packed")
     assert np.array_equal(plain.time_s, packed.time_s) and (plain.form, plain.step_s) == (packed.form, packed.step_s)
 
 
@@ -135,6 +135,12 @@ def test_a_packed_file_reads_the_same(tmp_path: Path, content: str) -> None:
 )
 def test_a_grid_is_told_by_shared_times(time_s: list[float], step_s: float) -> None:
     assert granularity_s(np.array(time_s)) == step_s
+
+
+def test_counts_on_a_grid_that_strays_by_rounding_are_on_it(tmp_path: Path) -> None:
+    (tmp_path / "c.csv").write_text("t_s,requests\n0,1\n0.333,2\n0.667,1\n1.667,3\n")
+    read = read_recording(tmp_path / "c.csv")
+    assert (read.step_s, read.duration_s) == (pytest.approx(1 / 3, rel=2e-3), pytest.approx(2, rel=1e-3))
 
 
 # --- played again ---
@@ -329,11 +335,11 @@ BAD = {
     "no such day": ("TIMESTAMP\n2023-02-28 01:02:03\n2023-02-30 01:02:03\n", r"trace:3:1: there is no day 2023-02-30 \("),
     "no such hour": (
         "TIMESTAMP\n2023-02-28 01:02:03\n2023-02-28 25:02:03\n",
-        r"trace:3:1: TIMESTAMP is '2023-02-28 25:02:03', after",
+        r"trace:3:1: TIMESTAMP is '2023-02-28 25:02:03', among date",
     ),
     "seconds among date-times": (
         "timestamp\n2023-02-28 01:02:03\n17\n",
-        r"trace:3:1: timestamp is '17', after rows with date-times",
+        r"trace:3:1: timestamp is '17', among date-times",
     ),
     "date-times among seconds": (
         "timestamp\n17\n2023-02-28 01:02:03\n",
@@ -346,11 +352,35 @@ BAD = {
     "counts of nothing": ("t_s,requests\n0,0\n1,0\n", r"trace: fewer than two windows or requests \("),
     "too many at once": ("t_s,requests\n0,1\n1,1e300\n", r"trace:3: more than 50,000,000 requests \(give a part"),
     "rates": ("t_s,rate_rps\n0,5\n600,6\n", r"trace:1:5: rates, not requests \(use \{kind: varying, series"),
+    "milliseconds since 1970": ("t_s\n1700000000123\n1700000000456\n", r"trace:2:1: t_s is '1700000000123' \(give seconds, th"),
+    "times beyond all time": ("t_s\n0\n1e300\n", r"trace:3:1: t_s is '1e300' \(give seconds: no epoch has so many\)"),
+    "JSON times beyond all time": (
+        '{"timestamp": 0, "input_length": 3}\n{"timestamp": 1e299, "input_length": 3}\n',
+        r"trace:2: timestamp is '1e\+299' \(give milliseconds: no epoch has so many\)",
+    ),
+    "a window begun early": (
+        "t_s,requests\n0,5\n60,5\n119,5\n180,5\n",
+        r"trace:4: this window begins 59 s after the one before, no multiple of the least distance, 60 s \(begin all",
+    ),
+    "a window begun late": (
+        "t_s,requests\n0,5\n60,5\n60.7,5\n",
+        r"trace:3: this window begins 60 s after the one before, no m",
+    ),
+    "a number of thousands of digits": (
+        '{"timestamp": ' + "7" * 5000 + "}\n",
+        r"trace:1: no JSON that can be read: a number too long \(",
+    ),
+    "a zone that is none": (
+        "TIMESTAMP\n2023-02-28 01:02:03+99:99\n2023-02-28 01:02:04Z\n",
+        r"trace:2:1: TIMESTAMP is '2023-02-28 01:02:03\+99:99', among date-times \(",
+    ),
+    "a kind that is none": ("# kind: real\nt_s\n0\n1\n", r"trace:1: kind 'real' is none \(write # kind: measured or synthetic"),
+    "UTF-16": ("t_s\n0\n1\n".encode("utf-16"), r"trace:1:1: UTF-16 text, not UTF-8 \(save the file as UTF-8"),
     "broken JSON": (
         '{"timestamp": 0, "input_length": 3}\n{"timestamp": 3\n',
-        r"trace:2:16: not JSON: .*\(write \{\"timestamp\"",
+        r"trace:2:16: no JSON: .*\(write \{\"timestamp\"",
     ),
-    "a JSON list": ('{"timestamp": 0, "input_length": 3}\n[3]\n', r"trace:2:1: not a JSON object \("),
+    "a JSON list": ('{"timestamp": 0, "input_length": 3}\n[3]\n', r"trace:2: a list, not an object \(write each row"),
     "no timestamp": ('{"input_length": 3}\n', r"trace:1: no timestamp \(give a number"),
     "no length": ('{"timestamp": 3}\n', r"trace:1: no input_length \("),
     "a text for a time": ('{"timestamp": "3", "input_length": 3}\n', r"trace:1: timestamp is '\"3\"' \("),
@@ -360,11 +390,11 @@ BAD = {
         '{"timestamp": 3, "input_length": 3}\n{"timestamp": 2, "input_length": 3}\n',
         r"trace:2: timestamp is earlier",
     ),
-    "deep brackets": ("{" + '"a":[' * 100_000, r"trace:1:? not JSON: |trace:1:\d+: not JSON: "),
-    "bytes that are no text": (b"\xff\xfe\x00\x01\n\x00\n", r"trace:1:1: no column t_s \("),
-    "a line without end": (b"t_s\n0\n" + b"7" * (1 << 20), r"trace:3: a line of 1,048,576 bytes or more \("),
+    "deep brackets": ("{" + '"a":[' * 100_000, r"trace:1: nested too deeply \(|trace:1:\d+: no JSON: "),
+    "bytes that are no text": (b"\xff\x00\x01\n\x00\n", r"trace:1:1: no column t_s \("),
+    "a line without end": (b"t_s\n0\n" + b"7" * (1 + (1 << 20)), r"trace:3: a line of more than 1,048,576 bytes \("),
     "cut off gzip": (gzip.compress(b"t_s\n" + b"3\n" * 100_000)[:60], r"trace:\d+: broken gzip data after this line: "),
-    "gzip in name alone": (b"\x1f\x8bnot at all", r"trace: broken gzip data after this line: "),
+    "gzip in name alone": (b"\x1f\x8bnot at all", r"trace: broken gzip data: "),
 }
 
 
@@ -380,7 +410,7 @@ def test_a_form_that_the_file_has_not(trace: Any) -> None:
     for form, message in {
         "azure": r"trace:1:1: no column in_tokens \(columns: t_s\)",
         "counts": r"trace:1:1: no column requests \(columns: t_s\)",
-        "mooncake": r"trace:1:1: not JSON: ",
+        "mooncake": r"trace:1:1: no JSON: ",
     }.items():
         with pytest.raises(ArrivalsError, match=message):
             trace("t_s\n0\n1\n", form=form)
@@ -390,7 +420,7 @@ def test_a_packed_line_without_end_is_not_unpacked_whole(trace: Any) -> None:
     """200 MB of one line in 200 kB of gzip are refused after the first of them."""
     bomb = gzip.compress(b"t_s\n" + b"0" * 200_000_000, compresslevel=1)
     tracemalloc.start()
-    with pytest.raises(ArrivalsError, match=r"trace:2: a line of 1,048,576 bytes or more"):
+    with pytest.raises(ArrivalsError, match=r"trace:2: a line of more than 1,048,576 bytes"):
         trace(bomb)
     assert tracemalloc.get_traced_memory()[1] < 20_000_000
     tracemalloc.stop()

@@ -222,13 +222,20 @@ def test_replications_begin_elsewhere_on_a_series_but_not_on_a_day(tmp_path: Pat
         ("t_s,rate_rps\n0,1\n", r"r\.csv: fewer than two rows \("),
         ("t_s,rate_rps\n0,0\n9,0\n", r"r\.csv: rate_rps is nowhere above 0 \("),
         ("t_s,rate_rps\n0,\n9,\n", r"r\.csv: rate_rps is nowhere above 0 \("),
+        ("t_s,rate_rps\n0,1\n9,1e308\n", r"r\.csv:3:3: rate_rps is '1e308' \(give requests per second, at most 1e9\)"),
+        ("t_s,rate_rps\n0,1\n1e300,1\n", r"r\.csv:3:1: t_s is '1e300' \(give seconds: no epoch has so many\)"),
+        ("t_s,rate_rps\n1700000000000,1\n1700000060000,1\n", r"r\.csv:2:1: t_s is '1700000000000' \(give seconds, th"),
+        ("t_s,rate_rps\n0,1\n1e-320,1\n", r"r\.csv:3:1: t_s 9.99989e-321 is less than a microsecond after the row before"),
+        ("t_s,rate_rps\n0,1e-300\n9,0\n", r"r\.csv: rate_rps is 1e-300 at most, a request in more than 30 years"),
+        ("# kind: guessed\nt_s,rate_rps\n0,1\n9,1\n", r"r\.csv:1: kind 'guessed' is none \(write # kind: measured or synth"),
+        ("t_s,rate_rps\n0,1\n9,1\n".encode("utf-16"), r"r\.csv:1:1: UTF-16 text, not UTF-8 \(save the file as UTF-8"),
         ("", r"r\.csv: no rows \(give column names"),
         ("# only a note\n", r"r\.csv:1: no rows \("),
     ],
 )
 @pytest.mark.parametrize("zeros", ["quiet", "hold"])
-def test_a_bad_series_is_named_with_its_place(tmp_path: Path, zeros: str, content: str, message: str) -> None:
-    (tmp_path / "r.csv").write_text(content)
+def test_a_bad_series_is_named_with_its_place(tmp_path: Path, zeros: str, content: str | bytes, message: str) -> None:
+    (tmp_path / "r.csv").write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(ArrivalsError, match=message):
         varying(tmp_path, series={"csv": "r.csv", "zeros": zeros})
 

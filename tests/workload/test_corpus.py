@@ -77,7 +77,7 @@ def test_a_pipe_is_a_file_too(pack: Callable[[bytes], bytes]) -> None:
 def test_a_byte_order_mark_is_no_character_and_shifts_no_column(tmp_path: Path) -> None:
     table, _ = read(written(tmp_path, "a.tsv", b"\xef\xbb\xbfab\tcd\n"), src_unit="char", tgt_unit="char")
     assert rows(table) == [(2, 2, 1)]
-    with pytest.raises(CorpusError, match=r"bad\.tsv:1:4: byte 0xff is not UTF-8"):
+    with pytest.raises(CorpusError, match=r"bad\.tsv:1:1: byte 0xff is not UTF-8"):
         read(written(tmp_path, "bad.tsv", b"\xef\xbb\xbf\xff\tcd\n"))
 
 
@@ -235,8 +235,10 @@ def test_an_unknown_unit_or_filter_is_told_before_reading(tmp_path: Path) -> Non
         read(missing, missing, filter="all")
 
 
-@pytest.mark.parametrize(("name", "lines", "limit_s"), [("cnmt", 100_000, 4.0), ("paracrawl", 20_000, 6.0)])
-def test_a_hundred_thousand_lines_take_seconds_at_most(tmp_path: Path, name: str, lines: int, limit_s: float) -> None:
+@pytest.mark.parametrize(("name", "lines", "times_as_long"), [("cnmt", 100_000, 20), ("paracrawl", 20_000, 200)])
+def test_lines_take_a_few_times_as_long_as_parting_them_into_words(
+    tmp_path: Path, name: str, lines: int, times_as_long: float
+) -> None:
     lengths = np.random.default_rng(1).integers(3, 60, lines)
     source, target = (
         written(tmp_path, file, b"".join(word * int(n) + b"\n" for n in lengths))
@@ -245,4 +247,9 @@ def test_a_hundred_thousand_lines_take_seconds_at_most(tmp_path: Path, name: str
     began = time.process_time()
     table, _ = read(source, target, filter=name)
     assert table.pairs == lines
-    assert time.process_time() - began < limit_s  # 0.2 and 0.6 on an idle machine
+    took_s = time.process_time() - began
+    began = time.process_time()
+    for path in (source, target):
+        for line in path.read_text().split("\n"):
+            line.split()
+    assert took_s < times_as_long * (time.process_time() - began)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from simnmt.workload.arrivals.process import ArrivalsConfiguration, Discipline, Times
+from simnmt.workload.arrivals.process import ArrivalsConfiguration, Discipline, Undrawn
 
 
 class BackToBack(ArrivalsConfiguration):
@@ -20,22 +20,10 @@ class BackToBack(ArrivalsConfiguration):
 
 
 @dataclass(frozen=True, slots=True)
-class BackToBackProcess:
+class BackToBackProcess(Undrawn):
     """The world sets the pace; nothing is drawn."""
 
     discipline: Discipline = "back_to_back"
     clients: int = 1
     mean_rate_rps: float | None = None
     account: str = "requests are issued back to back, each when the one before it is answered, so that nothing waits"
-
-    def times(self, size: int, seed: int, replication: int, stream_name: str) -> Times:
-        """Nobody knows before the run: raises `TypeError`."""
-        raise TypeError("back to back, the world sets the pace")
-
-    def think_times(self, size: int, seed: int, replication: int, stream_name: str) -> Times:
-        """Nobody thinks: raises `TypeError`."""
-        raise TypeError("back to back, nobody thinks")
-
-    def size_ranks(self, size: int, seed: int, replication: int, stream_name: str) -> Times | None:
-        """None: the corpus draws the lengths alone."""
-        return None

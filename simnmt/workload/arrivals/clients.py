@@ -11,7 +11,7 @@ from pydantic import Discriminator, Field, Tag
 
 from simnmt.configuration import Configuration
 from simnmt.workload.arrivals.law import DistributionName, Law, Parameters, law_of
-from simnmt.workload.arrivals.process import ArrivalsConfiguration, Discipline, Times
+from simnmt.workload.arrivals.process import ArrivalsConfiguration, Discipline, Times, Undrawn
 
 
 class ConstantThinkTime(Configuration):
@@ -63,7 +63,7 @@ class Clients(ArrivalsConfiguration):
 
 
 @dataclass(frozen=True, slots=True)
-class ClientsProcess:
+class ClientsProcess(Undrawn):
     """A closed loop of so many clients; each begins by thinking."""
 
     clients: int
@@ -85,16 +85,8 @@ class ClientsProcess:
         many = f"{self.clients:,} client{'s' * (self.clients != 1)}"
         return f"an assumed closed loop: {many}, think time {how}; no request is issued before its client has the last answer"
 
-    def times(self, size: int, seed: int, replication: int, stream_name: str) -> Times:
-        """Nobody knows before the run: raises `TypeError`."""
-        raise TypeError("in a closed loop the answers set the pace")
-
     def think_times(self, size: int, seed: int, replication: int, stream_name: str) -> Times:
         """Seconds that pass before request i is issued, once its client has its last answer, shape (size,)."""
         if isinstance(self.think, Law):
             return self.think.draw(size, seed, replication, stream_name)
         return np.full(size, self.think)
-
-    def size_ranks(self, size: int, seed: int, replication: int, stream_name: str) -> Times | None:
-        """None: the corpus draws the lengths alone."""
-        return None

@@ -20,6 +20,13 @@ _SLOW = frozenset({"ksone", "kstwo"})
 """Laws of a test statistic that take milliseconds a draw, though they invert their distribution themselves."""
 
 
+MAX_CV = 100.0
+"""With more, a million draws still miss the mean by a tenth."""
+_MOST_UNSEEN = 0.5
+"""Of the mean of a law without a variance, beyond the greatest of a million draws; a Pareto law reaches it at b = 1.05."""
+_LIGHTER = "choose parameters with a lighter tail"
+
+
 @dataclass(frozen=True, slots=True)
 class Law:
     """A distribution of durations, its location at 0."""
@@ -94,8 +101,14 @@ def _fitting(parameters: dict[str, float], info: ValidationInfo) -> dict[str, fl
         raise _refused(f"{law} can be negative, a duration cannot", "e.g. gamma, lognorm, weibull_min, truncnorm from 0 on")
     if not _is_fast(name):
         raise _refused(f"{name} takes milliseconds a draw", "e.g. gamma, lognorm, weibull_min, pareto")
-    if not 0 < _moments(name, shapes)[0] < math.inf:
-        raise _refused(f"{law} has no finite mean above 0", "choose parameters with a lighter tail")
+    mean, cv = _moments(name, shapes)
+    if not 0 < mean < math.inf:
+        raise _refused(f"{law} has no finite mean above 0", _LIGHTER)
+    if MAX_CV < cv < math.inf:
+        raise _refused(f"{law} has coefficient of variation {cv:.1g}, above {MAX_CV:g}", _LIGHTER)
+    if math.isinf(cv) and (unseen := 1 - _seen_share(name, shapes, mean)) > _MOST_UNSEEN:
+        rare = f"{100 * unseen:.0f} % of its mean comes of draws rarer than one in a million"
+        raise _refused(f"{law} has an infinite or immense variance, and {rare}", _LIGHTER)
     return parameters
 
 
@@ -150,3 +163,14 @@ def _moments(name: str, shapes: tuple[float, ...]) -> tuple[float, float]:
         warnings.simplefilter("ignore")
         mean, deviation = float(law.mean(*shapes)), float(law.std(*shapes))
     return mean, math.inf if math.isnan(deviation) else deviation / mean if mean else math.nan
+
+
+def _seen_share(name: str, shapes: tuple[float, ...], mean: float) -> float:
+    """Share of the mean that lies in draws less rare than one in a million."""
+    # Over the logarithm of the rarity q, in which q times the quantile is smooth.
+    edge = np.linspace(math.log(1e-6), 0.0, 401)
+    rarity = np.exp((edge[1:] + edge[:-1]) / 2)
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        quantile = _scipy(name).isf(rarity, *shapes)
+    return float((quantile * rarity).sum() * (edge[1] - edge[0]) / mean)

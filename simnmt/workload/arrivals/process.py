@@ -51,21 +51,33 @@ class ArrivalProcess(Protocol):
         """
 
 
-class OpenProcess:
+class Undrawn:
+    """What a process does not draw; each overrides what it does."""
+
+    __slots__ = ()
+
+    discipline: Discipline
+
+    def times(self, size: int, seed: int, replication: int, stream_name: str) -> Times:
+        """Nobody knows before the run: raises `TypeError`."""
+        raise TypeError(f"{self.discipline} arrivals: the answers set the pace")
+
+    def think_times(self, size: int, seed: int, replication: int, stream_name: str) -> Times:
+        """Nobody thinks: raises `TypeError`."""
+        raise TypeError(f"{self.discipline} arrivals: nobody thinks")
+
+    def size_ranks(self, size: int, seed: int, replication: int, stream_name: str) -> Times | None:
+        """None: the corpus draws the lengths alone."""
+        return None
+
+
+class OpenProcess(Undrawn):
     """What all processes have in common that set the pace themselves, whatever the answers; they add `times`."""
 
     __slots__ = ()
 
     discipline: Discipline = "open"
     clients = 0
-
-    def think_times(self, size: int, seed: int, replication: int, stream_name: str) -> Times:
-        """Nobody thinks: raises `TypeError`."""
-        raise TypeError("an open process has arrival times, no think times")
-
-    def size_ranks(self, size: int, seed: int, replication: int, stream_name: str) -> Times | None:
-        """None: the corpus draws the lengths alone."""
-        return None
 
 
 class ArrivalsConfiguration(Configuration):

@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 from simnmt import streams
 from simnmt.workload.arrivals.errors import ArrivalsError
 from simnmt.workload.arrivals.process import ArrivalsConfiguration, OpenProcess, Times
-from simnmt.workload.arrivals.trace_file import SIZE_COLUMNS, Form, Trace, read_trace
+from simnmt.workload.arrivals.recording import SIZE_COLUMNS, Form, Recording, read_recording
 
 
 class Recorded(ArrivalsConfiguration):
@@ -42,21 +42,21 @@ class Recorded(ArrivalsConfiguration):
 
     def process(self, base: Path) -> RecordedProcess:
         """The process, its trace read. Raises `ArrivalsError`."""
-        trace = read_trace(base / self.file, self.form)
-        if self.lengths == "rank" and trace.size_tokens is None:
-            what = f"lengths: rank needs the tokens of each request, the trace ({trace.form}) has none"
+        recording = read_recording(base / self.file, self.form)
+        if self.lengths == "rank" and recording.size_tokens is None:
+            what = f"lengths: rank needs the tokens of each request, the trace ({recording.form}) has none"
             remedy = f"give a column {SIZE_COLUMNS[0]}, or lengths: independent"
             raise ArrivalsError(what, path=base / self.file, remedy=remedy)
         speed = self.speed or 1.0
         if self.rate_rps is not None:
-            speed = self.rate_rps / (len(trace.time_s) / trace.duration_s)
-        step_s = trace.step_s if self.spread_s is None else self.spread_s
+            speed = self.rate_rps / (len(recording.time_s) / recording.duration_s)
+        step_s = recording.step_s if self.spread_s is None else self.spread_s
         return RecordedProcess(
-            trace.time_s / speed,
-            None if step_s == 0 else _widths(trace, step_s) / speed,
-            trace.duration_s / speed,
-            _ranks(trace.size_tokens) if self.lengths == "rank" and trace.size_tokens is not None else None,
-            _said(trace, speed, step_s, self.lengths),
+            recording.time_s / speed,
+            None if step_s == 0 else _widths(recording, step_s) / speed,
+            recording.duration_s / speed,
+            _ranks(recording.size_tokens) if self.lengths == "rank" and recording.size_tokens is not None else None,
+            _said(recording, speed, step_s, self.lengths),
         )
 
     def input_paths(self, base: Path) -> list[Path]:
@@ -153,10 +153,10 @@ class RecordedProcess(OpenProcess):
         return within
 
 
-def _widths(trace: Trace, step_s: float) -> Times:
+def _widths(recording: Recording, step_s: float) -> Times:
     """Each request's width: a step, at most to the next time of the trace."""
-    time_s, of_request = np.unique(trace.time_s, return_inverse=True)
-    to_next = np.diff(time_s, append=trace.duration_s)
+    time_s, of_request = np.unique(recording.time_s, return_inverse=True)
+    to_next = np.diff(time_s, append=recording.duration_s)
     widths: Times = np.minimum(to_next, step_s)[of_request]
     return widths
 
@@ -167,12 +167,12 @@ def _ranks(size_tokens: Times) -> tuple[Times, Times]:
     return below[of_request] / len(size_tokens), count[of_request] / len(size_tokens)
 
 
-def _said(trace: Trace, speed: float, step_s: float, lengths: str) -> str:
-    requests = len(trace.time_s)
+def _said(recording: Recording, speed: float, step_s: float, lengths: str) -> str:
+    requests = len(recording.time_s)
     said = [
-        f"arrivals of a recorded trace ({trace.kind}), {trace.source}: {requests:,} requests in {trace.duration_s:,.0f} s, "
-        f"{requests / trace.duration_s * speed:.4g} requests/s",
-        _burstiness(trace),
+        f"arrivals of a recorded trace ({recording.kind}), {recording.source}: {requests:,} requests in "
+        f"{recording.duration_s:,.0f} s, {requests / recording.duration_s * speed:.4g} requests/s",
+        _burstiness(recording),
     ]
     if speed != 1:
         said.append(f"played {speed:.4g} times as fast")
@@ -182,12 +182,12 @@ def _said(trace: Trace, speed: float, step_s: float, lengths: str) -> str:
     return "; ".join([*said, ranked, "after its end it begins anew, and each further replication starts elsewhere on it"])
 
 
-def _burstiness(trace: Trace) -> str:
-    if trace.step_s:
-        count = np.unique(trace.time_s, return_counts=True)[1]
-        windows = trace.duration_s / trace.step_s
-        mean = len(trace.time_s) / windows
+def _burstiness(recording: Recording) -> str:
+    if recording.step_s:
+        count = np.unique(recording.time_s, return_counts=True)[1]
+        windows = recording.duration_s / recording.step_s
+        mean = len(recording.time_s) / windows
         variance = float(count @ count) / windows - mean**2
-        return f"variance over mean of the counts per {trace.step_s:g} s {variance / mean:.3g}, where Poisson has 1"
-    gap_s = np.diff(trace.time_s)
+        return f"variance over mean of the counts per {recording.step_s:g} s {variance / mean:.3g}, where Poisson has 1"
+    gap_s = np.diff(recording.time_s)
     return f"coefficient of variation of the gaps {gap_s.std() / gap_s.mean():.3g}"

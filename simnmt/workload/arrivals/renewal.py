@@ -55,7 +55,11 @@ class RenewalProcess(OpenProcess):
     @property
     def account(self) -> str:
         """One sentence for a reader."""
-        spread = f"coefficient of variation {self.gap.cv:.3g}" if math.isfinite(self.gap.cv) else "without a finite variance"
+        spread = (
+            f"coefficient of variation {self.gap.cv:.3g}"
+            if math.isfinite(self.gap.cv)
+            else "of infinite variance, so that a run's rate may stray"
+        )
         return f"assumed arrivals with independent gaps, {self.gap}, {spread}; {self.mean_rate_rps:.4g} requests/s"
 
     def times(self, size: int, seed: int, replication: int, stream_name: str) -> Times:

@@ -11,14 +11,14 @@ from simnmt.workload.arrivals.trace_rows import TraceTable, shown
 Clock = Callable[[list[bytes]], float]
 """The cells of the table's current row -> seconds."""
 
-_MOMENT = re.compile(rb"(\d{4}-\d\d-\d\d)[ T]([01]\d|2[0-3]):([0-5]\d):([0-5]\d(?:\.\d*)?)(?:Z|([+-])(\d\d):?(\d\d))?")
+_MOMENT = re.compile(rb"(\d{4}-\d\d-\d\d)[ T]([01]\d|2[0-3]):([0-5]\d):([0-5]\d(?:\.\d*)?)(?:Z|([+-])(0\d|1[0-4]):?([0-5]\d))?")
 
 
 def clock(table: TraceTable, time_at: int, first: list[bytes]) -> Clock:
     """The clock of the column `time_at`, known by the first row. It raises `ArrivalsError` for what it cannot tell."""
     if _MOMENT.match(first[time_at].strip(b' "')):
         return _calendar(table, time_at)
-    return lambda cells: table.number(time_at)
+    return lambda cells: table.seconds(time_at)
 
 
 def _calendar(table: TraceTable, time_at: int) -> Clock:
@@ -30,8 +30,8 @@ def _calendar(table: TraceTable, time_at: int) -> Clock:
         nonlocal eve
         match = _MOMENT.fullmatch(cells[time_at].strip(b' "'))
         if match is None:
-            what = f"{table.names[time_at]} is {shown(cells[time_at])}, after rows with date-times"
-            raise table.wrong(what, time_at, "give all times as 2023-11-16 18:15:46.68")
+            what = f"{table.names[time_at]} is {shown(cells[time_at])}, among date-times"
+            raise table.wrong(what, time_at, "give all times as 2023-11-16 18:15:46.68, a zone as +02:00")
         day, hour, minute, second, sign, zone_hour, zone_minute = match.groups()
         if day not in days:
             try:

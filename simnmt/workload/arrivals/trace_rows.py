@@ -1,66 +1,34 @@
-"""Rows of a text file of any length, plain or gzip, handed out one after another with their place known."""
+"""Rows of a CSV file of arrivals, handed out one after another with their place known."""
 
 from __future__ import annotations
 
-import gzip
-import io
 import os
-import zlib
 from collections.abc import Iterator
-from pathlib import Path
-from typing import BinaryIO, cast
 
 from simnmt.names import nearest
 from simnmt.workload.arrivals.errors import ArrivalsError
+from simnmt.workload.byte_lines import ByteLines
 
-MAX_LINE_BYTES = 1 << 20
-"""A longer line is none of a trace; so a file without line ends cannot fill the memory."""
-_GZIP_MAGIC = b"\x1f\x8b"
+KINDS = ("measured", "synthetic", "unstated")
+"""What a file may say of itself, after `# kind:`."""
+MAX_TIME_S = 1e11
+"""Seconds since 1970 reach it in the year 5138; milliseconds did in 1973."""
 _MAX_SHOWN = 40
 
 
-class TraceLines:
-    """Iterates once over a file's lines as bytes, without their line ends; `line` tells which one came last.
+TraceLines = ByteLines[ArrivalsError]
 
-    Gzip is known by its first bytes, whatever the file's name. A byte order mark at the start is dropped. Raises
-    `ArrivalsError` for a file that cannot be read and for a line longer than `MAX_LINE_BYTES`.
-    """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
-        self.line = 0
-        """From 1; 0 before the first."""
-
-    def __iter__(self) -> Iterator[bytes]:
-        try:
-            with self.path.open("rb") as file:
-                # Peeked at, not read and rewound: a pipe is a file too.
-                packed = file.peek(2).startswith(_GZIP_MAGIC)
-                readable = cast(BinaryIO, io.BufferedReader(gzip.GzipFile(fileobj=file)) if packed else file)
-                for raw in iter(lambda: readable.readline(MAX_LINE_BYTES), b""):
-                    self.line += 1
-                    if len(raw) == MAX_LINE_BYTES:
-                        raise self.fault(f"a line of {MAX_LINE_BYTES:,} bytes or more", remedy="give a text file, a row a line")
-                    yield (raw.removeprefix(b"\xef\xbb\xbf") if self.line == 1 else raw).rstrip(b"\r\n")
-        except FileNotFoundError:
-            raise ArrivalsError("no such file", path=self.path, remedy="check the path") from None
-        except (gzip.BadGzipFile, zlib.error, EOFError) as error:
-            reason = str(error).rstrip(".")
-            raise self.fault(f"broken gzip data after this line: {reason}", remedy="fetch or compress it again") from None
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or str(error)
-            raise ArrivalsError(f"cannot be read: {reason}", path=self.path, remedy="give a file that you may read") from None
-
-    def fault(self, what: str, *, remedy: str, column: int | None = None) -> ArrivalsError:
-        """An error at the current line."""
-        return ArrivalsError(what, path=self.path, line=self.line or None, column=column, remedy=remedy)
+def trace_lines(path: str | os.PathLike[str]) -> TraceLines:
+    """The lines of a file of arrivals."""
+    return ByteLines(path, ArrivalsError, "one row")
 
 
 class TraceTable:
     """A CSV file whose first row names its columns; commas, semicolons or tabs separate the cells.
 
     It may open with `#` lines, of which `# kind: ...` and `# source: ...` are kept in `notes`. Raises `ArrivalsError` for a
-    file without such a row, and for a row of another width.
+    file without such a row, for a row of another width, and for a kind that is none of `KINDS`.
     """
 
     def __init__(self, lines: TraceLines, rows: Iterator[bytes], first: bytes) -> None:
@@ -77,12 +45,18 @@ class TraceTable:
         while text.startswith(b"#") or not text.strip():
             key, colon, value = text.lstrip(b"# ").decode("utf-8", "replace").partition(":")
             if colon:
-                self.notes.setdefault(key.strip().lower(), " ".join(value.split()))
+                self._note(key.strip().lower(), " ".join(value.split()))
             following = next(self._rows, None)
             if following is None:
                 raise self.lines.fault("no rows", remedy="give column names, and one row below them for each time")
             text = following
         return text
+
+    def _note(self, key: str, value: str) -> None:
+        if key == "kind" and (value := value.lower()) not in KINDS:
+            what = f"kind {shown(value.encode())} is none"
+            raise self.lines.fault(what, remedy="write # kind: measured or synthetic, or leave it out")
+        self.notes.setdefault(key, value)
 
     def index(self, *wanted: str) -> int | None:
         """Where the column of one of these names stands, whatever its case; None where there is none."""
@@ -132,6 +106,13 @@ class TraceTable:
             return number
         raise self.wrong(f"{self.names[index]} is {shown(cell)}", index, "give a number, 0 or above, with a decimal point")
 
+    def seconds(self, index: int) -> float:
+        """The same, as a time."""
+        time_s = self.number(index)
+        if time_s > MAX_TIME_S:
+            raise self.wrong(f"{self.names[index]} is {shown(self._cells[index])}", index, other_unit(time_s, "seconds"))
+        return time_s
+
     def wrong(self, what: str, index: int, remedy: str) -> ArrivalsError:
         """The complaint about cell `index` of the current row."""
         column = 1 + sum(len(cell) + 1 for cell in self._cells[:index])
@@ -142,6 +123,14 @@ def shown(cell: bytes) -> str:
     """A cell for a message, shortened."""
     text = ascii(cell.strip().decode("utf-8", "replace"))
     return text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 4] + "...'"
+
+
+def other_unit(time: float, unit: str) -> str:
+    """The remedy for a time that is too great for its unit."""
+    for end, looks_like in ((1e14, "milliseconds"), (1e17, "microseconds"), (1e20, "nanoseconds")):
+        if time < end:
+            return f"give {unit}, these look like {looks_like}"
+    return f"give {unit}: no epoch has so many"
 
 
 def _is_number(text: str) -> bool:

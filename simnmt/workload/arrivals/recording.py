@@ -16,7 +16,8 @@ import numpy as np
 from simnmt.workload.arrivals.errors import ArrivalsError
 from simnmt.workload.arrivals.process import Times
 from simnmt.workload.arrivals.trace_clock import clock
-from simnmt.workload.arrivals.trace_rows import TraceLines, TraceTable, shown
+from simnmt.workload.arrivals.trace_rows import MAX_TIME_S, TraceLines, TraceTable, other_unit, shown, trace_lines
+from simnmt.workload.json_object import json_object
 
 Form = Literal["auto", "azure", "mooncake", "counts", "times"]
 
@@ -32,10 +33,13 @@ _SHARED = 0.05
 """Share of the requests that must come at the very time of another before times are taken as rounded to a grid."""
 _GRID_SLACK = 0.01
 """How far two times may lie from a whole number of steps, in steps: Mooncake's stray by a thousandth."""
+_ROUNDING = 0.002
+"""How far off a window's width may be for rounded times, in widths: thirds of a second in milliseconds are by a thousandth."""
+_JSON_REMEDY = 'write {"timestamp": 0, "input_length": 12} on each line'
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Trace:
+class Recording:
     """One request a row, in the order of their times."""
 
     form: str
@@ -53,16 +57,17 @@ class Trace:
     """After which the trace begins anew: a step after the last time, or the mean gap where there is no grid."""
 
 
-def read_trace(path: str | os.PathLike[str], form: Form = "auto") -> Trace:
+def read_recording(path: str | os.PathLike[str], form: Form = "auto") -> Recording:
     """Read a trace; `auto` tells its form by the first line.
 
     `azure`: CSV with the time and the input tokens of each request. `mooncake`: JSONL with `timestamp` (ms) and
     `input_length`. `counts`: CSV with the number of `requests` in the window that begins at each time; a window is as long
-    as two rows are apart at least, and those without a row had none. `times`: CSV with the time of each request.
+    as two rows are apart at least, all others being multiples of that, and those without a row had none. `times`: CSV with
+    the time of each request.
 
     Raises `ArrivalsError`, with line and column, for times that run backwards and for whatever else is none of these.
     """
-    lines = TraceLines(path)
+    lines = trace_lines(path)
     rows = iter(lines)
     first = next(rows, b"")
     if form == "mooncake" or (form == "auto" and first.lstrip().startswith(b"{")):
@@ -84,11 +89,15 @@ def granularity_s(time_s: Times) -> float:
     apart = apart[apart > 0]
     if not len(apart) or (len(time_s) - 1 - len(apart)) / len(time_s) < _SHARED:
         return 0.0
-    # The least distance alone would stray with the two times it is of.
-    steps = np.round(apart / np.median(apart[apart < 1.5 * apart.min()]))
+    steps = np.round(apart / _least(apart))
     step = float(apart.sum() / steps.sum())
     strays = np.abs(apart / step - steps).max() > _GRID_SLACK
     return 0.0 if strays else float(f"{step:.4g}")
+
+
+def _least(apart: Times) -> float:
+    """The least distance; the median of those like it, since one alone would stray with the two times it is of."""
+    return float(np.median(apart[apart < 1.5 * apart.min()]))
 
 
 def _told(table: TraceTable) -> Literal["azure", "counts", "times"]:
@@ -102,7 +111,7 @@ def _told(table: TraceTable) -> Literal["azure", "counts", "times"]:
     return "times"
 
 
-def _of_requests(form: str, lines: TraceLines, notes: dict[str, str], times: array[float], sizes: array[float]) -> Trace:
+def _of_requests(form: str, lines: TraceLines, notes: dict[str, str], times: array[float], sizes: array[float]) -> Recording:
     if len(times) < 2 or times[-1] == times[0]:
         remedy = "give two requests or more"
         raise ArrivalsError("no two requests at different times", path=lines.path, remedy=remedy)
@@ -111,12 +120,12 @@ def _of_requests(form: str, lines: TraceLines, notes: dict[str, str], times: arr
     last_s = float(time_s[-1])
     duration_s = last_s + (step_s or last_s / (len(times) - 1))
     size_tokens = np.frombuffer(sizes) if len(sizes) else None
-    return Trace(form, *_told_of(lines, notes), time_s, size_tokens, step_s, duration_s)
+    return Recording(form, *_told_of(lines, notes), time_s, size_tokens, step_s, duration_s)
 
 
-def _of_counts(lines: TraceLines, table: TraceTable) -> Trace:
+def _of_counts(lines: TraceLines, table: TraceTable) -> Recording:
     time_at, count_at = table.require(*TIME_COLUMNS), table.require(*COUNT_COLUMNS)
-    times, counts = array("d"), array("q")
+    times, counts, rows = array("d"), array("q"), array("q")
     total = 0
     for time_s, cells in _ascending(table, time_at):
         if times and time_s == times[-1]:
@@ -128,13 +137,28 @@ def _of_counts(lines: TraceLines, table: TraceTable) -> Trace:
         _check_number(lines, total)
         times.append(time_s)
         counts.append(int(count))
+        rows.append(lines.line)
     if len(times) < 2 or total < 2:
         remedy = "give a row for each window, or use kind poisson"
         raise ArrivalsError("fewer than two windows or requests", path=lines.path, remedy=remedy)
     begin_s = np.frombuffer(times) - times[0]
-    window_s = float(np.diff(begin_s).min())
+    window_s = _window_s(lines, begin_s, rows)
     request_s = np.repeat(begin_s, np.frombuffer(counts, dtype=np.int64))
-    return Trace("counts", *_told_of(lines, table.notes), request_s, None, window_s, float(begin_s[-1]) + window_s)
+    return Recording("counts", *_told_of(lines, table.notes), request_s, None, window_s, float(begin_s[-1]) + window_s)
+
+
+def _window_s(lines: TraceLines, begin_s: Times, rows: array[int]) -> float:
+    """The width of a window: the least distance of two; all others must be multiples of it."""
+    apart = np.diff(begin_s)
+    least = _least(apart)
+    steps = np.round(apart / least)
+    strays = np.abs(apart / least - steps) > _GRID_SLACK + _ROUNDING * steps
+    if strays.any():
+        row = int(np.argmax(strays)) + 1
+        what = f"this window begins {apart[row - 1]:g} s after the one before, no multiple of the least distance, {least:g} s"
+        remedy = "begin all windows on one grid"
+        raise ArrivalsError(what, path=lines.path, line=rows[row], remedy=remedy)
+    return float(apart.sum() / steps.sum())
 
 
 def _told_of(lines: TraceLines, notes: dict[str, str]) -> tuple[str, str]:
@@ -177,8 +201,11 @@ def _json_columns(lines: TraceLines, rows: Iterator[bytes]) -> tuple[array[float
     for text in rows:
         if not text.strip():
             continue
-        row = _json_object(lines, text)
-        time_s = _json_number(lines, row, "timestamp") / 1e3
+        row = json_object(text, lines.fault, first=lines.line == 1, remedy=_JSON_REMEDY)
+        time_ms = _json_number(lines, row, "timestamp")
+        time_s = time_ms / 1e3
+        if time_s > MAX_TIME_S:
+            raise lines.fault(f"timestamp is {shown(repr(time_ms).encode())}", remedy=other_unit(time_ms, "milliseconds"))
         if time_s < before:
             raise lines.fault("timestamp is earlier than in the row before", remedy="sort the rows by time")
         before = time_s
@@ -186,19 +213,6 @@ def _json_columns(lines: TraceLines, rows: Iterator[bytes]) -> tuple[array[float
         sizes.append(_json_number(lines, row, "input_length"))
         _check_number(lines, len(times))
     return times, sizes
-
-
-def _json_object(lines: TraceLines, text: bytes) -> dict[str, object]:
-    remedy = 'write {"timestamp": 0, "input_length": 12} on each line'
-    try:
-        row = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise lines.fault(f"not JSON: {error.msg}", column=error.colno, remedy=remedy) from None
-    except (ValueError, RecursionError) as error:  # no UTF-8, a number of thousands of digits, thousands of brackets
-        raise lines.fault(f"not JSON: {error}", remedy=remedy) from None
-    if not isinstance(row, dict):
-        raise lines.fault("not a JSON object", column=1, remedy=remedy)
-    return row
 
 
 def _json_number(lines: TraceLines, row: dict[str, object], key: str) -> float:
