@@ -71,7 +71,7 @@ class Times:
     started: float
     """Since the epoch."""
     replay_s: float
-    """All requests under all policies, on all processes together; reading and writing left out."""
+    """All requests under all policies, in the gap analysis too, on all processes together; reading and writing left out."""
 
 
 def write(result: RunResult, source: Source, out: Path, inputs: dict[str, str], times: Times) -> None:
@@ -112,7 +112,7 @@ def _directory(name: str, out: str | os.PathLike[str] | None, under: str | os.Pa
 def _manifest(result: RunResult, times: Times, inputs: dict[str, str], outputs: dict[str, str]) -> dict[str, Any]:
     """What was run, on what, and when: the only file of a run directory that differs between repeats."""
     libraries = ("numpy", "pandas", "plotly", "pyarrow", "pydantic", "scipy", "simpy")
-    replayed = sum(row["requests"] * row["replications"] for row in result.rows)
+    replayed = result.rows[0]["requests"] * sum(row["replications"] for row in (*result.rows, *result.gaps))
     return {
         "simnmt": __version__,
         "argv": sys.argv[1:],

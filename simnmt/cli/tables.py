@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from simnmt.results.gap_words import gap_sentences
+from simnmt.results.gap_words import gap_sentences, is_gap
 from simnmt.results.result import RunResult
 from simnmt.results.stability import worst
 
@@ -38,6 +38,8 @@ def run_tables(result: RunResult) -> str:
     one = result.rows[0]
     repeats = "one replication" if one["replications"] == 1 else f"means of {one['replications']} replications"
     lines = [f"{result.name}: {one['requests']:,} requests each, {repeats}", "", aligned(header, rows, 3), ""]
+    if baselines and one["replications"] > 1:
+        lines += ["vs: change of the total time, the geometric mean of the replications' ratios"]
     if any(row["verdict"] == "not distinguishable" for row in result.comparisons):
         lines += ["~ not distinguishable: the 95 % interval of the paired difference contains 0"]
     if any(row.get("unstable") for row in result.rows):
@@ -75,13 +77,14 @@ def _gaps(result: RunResult) -> list[str]:
     for place in dict.fromkeys((row["workload"], row["network"]) for row in result.gaps):
         here = [row for row in result.gaps if (row["workload"], row["network"]) == place]
         beside = [row for row in result.rows if (row["workload"], row["network"]) == place]
+        shared = is_gap(here)
         rows = [
             [
                 row["removed"],
                 f"{row['total_latency_s']:,.1f}",
                 f"{row['change_percent']:+.2f}",
                 "-" if row["low_percent"] is None else f"[{row['low_percent']:+.2f}, {row['high_percent']:+.2f}]",
-                "-" if row["share_of_gap_percent"] is None else f"{row['share_of_gap_percent']:.0f}",
+                f"{row['share_of_gap_percent']:.0f}" if shared and row["share_of_gap_percent"] is not None else "-",
             ]
             for row in here
         ]

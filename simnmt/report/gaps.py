@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simnmt.report.typography import DASH, is_number, number, signed
+from simnmt.results.gap_words import is_gap
 from simnmt.results.summary import Row
 
 
 def gap_lines(gaps: Sequence[Row]) -> list[dict[str, str]]:
-    """One line per source of loss: total, change with its interval, share of the gap."""
+    """One line per source of loss: total, change with its interval, share of the gap where there is one beyond chance."""
+    shared = is_gap(gaps)
     return [
         {
             "policy": row["policy"],
@@ -18,7 +20,7 @@ def gap_lines(gaps: Sequence[Row]) -> list[dict[str, str]]:
             "change": signed(row["change_percent"]),
             "interval": _interval(row),
             "outcome": _outcome(row),
-            "share": number(row["share_of_gap_percent"], 0) if is_number(row["share_of_gap_percent"]) else DASH,
+            "share": number(row["share_of_gap_percent"], 0) if shared and is_number(row["share_of_gap_percent"]) else DASH,
         }
         for row in gaps
     ]
@@ -35,4 +37,6 @@ def _outcome(row: Row) -> str:
     low, high = row["low_percent"], row["high_percent"]
     if not is_number(low) or not is_number(high):
         return "one replication"
+    if low == high == 0.0:
+        return "same"
     return "faster" if high < 0.0 else "slower" if low > 0.0 else "not distinguishable"

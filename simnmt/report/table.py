@@ -82,7 +82,7 @@ class Figure:
     """Only where the header cannot say it for the whole column."""
     interval: str = ""
     verdict: str = ""
-    """For a change: faster, slower, not distinguishable or one replication. For a load: overloaded. For a mean: unstable."""
+    """For a change: its verdict, such as faster. For a load: overloaded. For a mean: unstable."""
     remark: str = ""
     """What else must be known of the number."""
 

@@ -47,6 +47,11 @@ def gap_sentences(gaps: Sequence[Row], rows: Sequence[Row] = ()) -> list[str]:
     return said
 
 
+def is_gap(gaps: Sequence[Row]) -> bool:
+    """Whether the truth of all that a policy must guess would make it faster beyond chance, so that there is a gap to share."""
+    return any(row["removed"] == "everything" and _outcome(row) == "faster" for row in gaps)
+
+
 def _outcome(row: Row) -> str:
     if row["low_percent"] is None:
         return "faster" if row["change_percent"] < 0.0 else "slower" if row["change_percent"] > 0.0 else "the same"

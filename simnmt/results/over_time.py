@@ -40,7 +40,7 @@ def over_time(log: Log, devices: Sequence[Device], spans: int) -> OverTime:
     """The backlog and the utilisation of one run's devices, in the order of the targets' numbers.
 
     Four fifths of the spans divide the time until the last request is issued evenly, the others the time in which what is left
-    is worked off; that has none where it lasts no longer than one of the spans before it.
+    is worked off; that has none where it lasts no longer than one of the spans before it. At least 2 spans.
     """
     last_s = max((float(part["arrival_s"].max()) for part in parts(log)), default=0.0)
     end_s = max((float((part["arrival_s"] + part["latency_s"]).max()) for part in parts(log)), default=0.0)
@@ -61,7 +61,12 @@ def over_time(log: Log, devices: Sequence[Device], spans: int) -> OverTime:
 
 
 def edges(last_s: float, end_s: float, spans: int) -> Column:
-    """Where at most so many spans begin and end, from the first moment of a run to its last; see `over_time`."""
+    """Where at most so many spans begin and end, from the first moment of a run to its last; see `over_time`.
+
+    At least 2 spans, one for each part of the time; raises `ValueError` for fewer.
+    """
+    if spans < 2:
+        raise ValueError(f"{spans} spans: at least 2 are needed")
     if end_s <= 0.0:
         return np.array([0.0, 1.0])
     body = spans * 4 // 5

@@ -31,16 +31,17 @@ def truths_told(queues: bool) -> dict[str, Truths]:
 
 
 def gap_rows(workload: str, network: str, policy: str, totals_s: Mapping[str, list[float]]) -> Iterator[Row]:
-    """One row per variant: total latency, and which share of the way to `everything` told that goes, with 95 % intervals.
+    """One row per variant: total latency, its paired change with its 95 % interval, and that change as a share of the gap.
 
-    `totals_s`: by variant, the total latency of every replication. A share may be negative, or more than all, where one wrong
-    belief makes up for another; it is None where there is no gap, which queues may do: the truth is greedy there.
+    `totals_s`: by variant, the total latency of every replication. The gap is the change of `everything`; each change is the
+    geometric mean of the replications' ratios. A share may be negative, or more than all, where one wrong belief makes up for
+    another; it is None where there is no gap, which queues may do: the truth is greedy there.
     """
-    as_it_is, at_best = totals_s["nothing"], totals_s["everything"]
+    as_it_is = totals_s["nothing"]
+    of_all = change_percent(totals_s["everything"], as_it_is).mean
     for removed, totals in totals_s.items():
         total = over_replications(totals)
         change = change_percent(totals, as_it_is)
-        gap_s = sum(as_it_is) - sum(at_best)
         yield {
             "workload": workload,
             "network": network,
@@ -51,5 +52,5 @@ def gap_rows(workload: str, network: str, policy: str, totals_s: Mapping[str, li
             "change_percent": change.mean,
             "low_percent": change.low,
             "high_percent": change.high,
-            "share_of_gap_percent": 100.0 * (sum(as_it_is) - sum(totals)) / gap_s if gap_s > 0.0 else None,
+            "share_of_gap_percent": 100.0 * (change.mean / of_all) + 0.0 if of_all < 0.0 else None,
         }

@@ -55,6 +55,24 @@ def test_what_is_stable_has_no_marks() -> None:
     assert text.endswith("\n\nw on n: so it is.")
 
 
+def test_what_a_change_is_a_mean_of_is_said_where_there_are_several_replications() -> None:
+    said = "vs: change of the total time, the geometric mean of the replications' ratios"
+    assert said in printed([row("edge"), row("cnmt")]).splitlines()
+    assert said not in printed([row("edge", replications=1), row("cnmt", replications=1)])
+
+
+def test_no_share_is_printed_of_a_gap_that_no_words_find() -> None:
+    change = {"workload": "w", "network": "n", "policy": "cnmt", "total_latency_s": 99.0, "replications": 2}
+    gaps = [
+        {**change, "removed": removed, "change_percent": percent, "low_percent": percent - 9, "high_percent": percent + 9,
+         "share_of_gap_percent": share}
+        for removed, percent, share in (("nothing", 0.0, 0.0), ("stale transfer time", -2.0, 50.0), ("everything", -4.0, 100.0))
+    ]  # fmt: skip
+    text = printed([row("cnmt")], gaps=gaps)
+    assert "there is no gap that could be told from chance" in text
+    assert next(line for line in text.splitlines() if line.startswith("stale transfer time")).split()[-1] == "-"
+
+
 def test_variants_loads_and_gaps_follow_the_verdicts() -> None:
     change = {"workload": "w", "network": "n", "policy": "cnmt", "total_latency_s": 99.0, "replications": 2}
     gaps = [

@@ -143,3 +143,7 @@ def test_our_own_script_and_style_cannot_end_their_elements() -> None:
     assert {path.name for path in folder.glob("page*.js")} == {*_SCRIPTS}
     assert not any(re.search("</script|<!--", path.read_text(encoding="utf-8")) for path in scripts)
     assert "<" not in (folder / "page.css").read_text(encoding="utf-8")
+
+
+def test_the_page_says_what_a_change_is_a_mean_of(page: str) -> None:
+    assert "shorter total time than the baseline's.\nA change is the geometric mean of the replications' ratios." in page
