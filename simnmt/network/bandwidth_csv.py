@@ -12,15 +12,12 @@ from numpy.typing import NDArray
 
 from simnmt.network.bandwidth_series import BandwidthSeries
 from simnmt.network.csv_rows import SECONDS_PER, Rows, read_samples, series_text
-from simnmt.network.errors import TraceError
 from simnmt.network.text_files import write_texts
+from simnmt.network.units import check_rate_unit
 
 RateUnit = Literal["mbps", "kbps", "bps"]
 
 BPS_PER: Mapping[str, float] = {"mbps": 1e6, "kbps": 1e3, "bps": 1.0}
-
-PLAUSIBLE_MEDIAN_BPS = 1e12
-"""A median bandwidth above this is a wrong unit, not a network."""
 
 
 def read_bandwidth_csv(
@@ -45,12 +42,9 @@ def read_bandwidth_csv(
     time_s = (np.array(samples.time) - samples.time[0]) * SECONDS_PER[time_unit]
     taken = unit or unit_of(column) or "mbps"
     rate_bps = np.array(samples.value) * BPS_PER[taken]
-    median_bps = float(np.median(rate_bps))
-    if median_bps > PLAUSIBLE_MEDIAN_BPS:
-        what = f"the median of {column} would be {median_bps / 1e9:.4g} Gbit/s; these look like a smaller unit read as {taken}"
-        raise TraceError(what, path=path, remedy="set unit: bps" if taken == "kbps" else "set unit: kbps or unit: bps")
-    source = rows.notes.get("source") or f"file {Path(path).name}"
-    return BandwidthSeries(name or Path(path).stem, rows.kind, source, time_s, rate_bps, samples.lost)
+    remedy = "set unit: bps" if taken == "kbps" else "set unit: kbps or unit: bps"
+    check_rate_unit(rate_bps, taken, f"of {column}", path, remedy)
+    return BandwidthSeries(name or Path(path).stem, rows.kind, rows.source, time_s, rate_bps, samples.lost)
 
 
 def write_bandwidth_csv(

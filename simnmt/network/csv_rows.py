@@ -122,6 +122,11 @@ class Rows:
             return [line]
 
     @property
+    def source(self) -> str:
+        """Where the file says that it came from, else the file's name."""
+        return named(self.notes.get("source"), _LONGEST_NOTE) or f"file {named(self.path.name)}"
+
+    @property
     def header_line(self) -> int:
         """The line that names the columns, 1 for the first."""
         return self._start + 1

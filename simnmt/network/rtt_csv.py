@@ -15,12 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.network.csv_rows import SECONDS_PER, Rows, read_samples, series_text
-from simnmt.network.errors import TraceError
 from simnmt.network.rtt_series import RttSeries
 from simnmt.network.text_files import write_texts
-
-PLAUSIBLE_MEDIAN_S = 10.0
-"""A median RTT above this is a wrong unit, not a network."""
+from simnmt.network.units import check_rtt_unit
 
 
 def read_rtt_csv(
@@ -44,9 +41,9 @@ def read_rtt_csv(
     samples = read_samples(rows, time_column, rtt_column, means="an RTT")
     time_s = (np.array(samples.time) - samples.time[0]) * SECONDS_PER[time_unit]
     rtt_s = np.array(samples.value) * SECONDS_PER[rtt_unit]
-    _check_unit(rtt_s, rtt_column, rtt_unit, path)
-    source = rows.notes.get("source") or f"file {Path(path).name}"
-    return RttSeries(name or Path(path).stem, rows.kind, source, time_s, rtt_s, samples.lost)
+    remedy = "set rtt_unit: ms" if rtt_unit == "s" else "convert the column to ms"
+    check_rtt_unit(rtt_s, rtt_unit, f"of {rtt_column}", path, remedy)
+    return RttSeries(name or Path(path).stem, rows.kind, rows.source, time_s, rtt_s, samples.lost)
 
 
 def read_notes(path: str | os.PathLike[str]) -> dict[str, str]:
@@ -79,13 +76,3 @@ def rtt_csv_text(
     """
     rtt_ms = series.rtt_s * 1e3 if decimals is None else np.round(series.rtt_s * 1e3, decimals)
     return series_text("rtt", series, "time_s,rtt_ms", rtt_ms, notes, lost)
-
-
-def _check_unit(rtt_s: NDArray[np.float64], column: str, unit: str, path: str | os.PathLike[str]) -> None:
-    median_s = float(np.median(rtt_s))
-    if median_s <= PLAUSIBLE_MEDIAN_S:
-        return
-    cause, remedy = "these look like milliseconds read as seconds", "set rtt_unit: ms"
-    if unit == "ms":
-        cause, remedy = "these look like microseconds read as milliseconds", "convert the column to ms"
-    raise TraceError(f"the median of {column} would be {median_s:.4g} s; {cause}", path=path, remedy=remedy)

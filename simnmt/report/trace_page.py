@@ -15,8 +15,8 @@ from simnmt import __version__
 from simnmt.errors import InputError
 from simnmt.files import written_whole
 from simnmt.network.traces.readings import NOUN, Trace
-from simnmt.network.traces.summary import autocorrelation, summarised
-from simnmt.network.traces.words import facts, title
+from simnmt.network.traces.summary import autocorrelation, runs, summarised
+from simnmt.network.traces.words import facts, time_unit, title
 from simnmt.report import thinning
 from simnmt.report.figures import embedded
 from simnmt.report.plotly_js import packed
@@ -27,7 +27,6 @@ MOST_LAGS = 100
 MOST_OUTAGES = 2_000
 
 _HERE = Path(__file__).resolve().parent
-_LENGTHS = ((86_400.0, "days"), (3_600.0, "h"), (60.0, "min"))
 
 
 def write_trace_page(path: str | os.PathLike[str], name: str, traces: Sequence[Trace]) -> None:
@@ -63,7 +62,7 @@ def drawn(trace: Trace) -> dict[str, Any]:
     """The content of one trace's plots, ready for JSON: milliseconds or Mbit/s, because a person reads them."""
     lap_s = trace.duration_s
     per_unit, unit = (1e3, "ms") if trace.quantity == "rtt" else (1e-6, "Mbit/s")
-    length_s, time_unit = next(((length, word) for length, word in _LENGTHS if lap_s > 2 * length), (1.0, "s"))
+    length_s, unit_of_time = time_unit(lap_s)
     kept = thinning.extremes(trace.value, POINTS)
     value, until_s = trace.value * per_unit, np.append(trace.time_s, lap_s)
     arrived = value[~trace.lost]
@@ -72,7 +71,7 @@ def drawn(trace: Trace) -> dict[str, Any]:
     return {
         "what": NOUN[trace.quantity],
         "unit": unit,
-        "time_unit": time_unit,
+        "time_unit": unit_of_time,
         "time": thinning.numbers(np.append(trace.time_s[kept], lap_s) / length_s, 7),
         "value": thinning.numbers(np.append(value[kept], value[-1])),
         "outages": _outages(trace, until_s / length_s),
@@ -85,8 +84,7 @@ def drawn(trace: Trace) -> dict[str, Any]:
 
 def _outages(trace: Trace, until: np.ndarray[Any, np.dtype[np.float64]]) -> list[float | None]:
     """Begin, end and a break of each run of lost samples, in the time unit of the plot."""
-    edges = np.diff(trace.lost.astype(np.int8), prepend=0, append=0)
-    begins, ends = np.flatnonzero(edges == 1)[:MOST_OUTAGES], np.flatnonzero(edges == -1)[:MOST_OUTAGES]
+    begins, ends = (each[:MOST_OUTAGES] for each in runs(trace.lost))
     points: list[float | None] = []
     for begin, end in zip(until[begins].tolist(), until[ends].tolist(), strict=True):
         points += [round(begin, 7), round(end, 7), None]

@@ -237,3 +237,8 @@ def test_lines_may_end_as_on_an_old_mac(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(b"# kind: measured\rtime_s,rtt_ms\r0,50\r1,60\r")
     series = read_rtt_csv(tmp_path / "a.csv")
     assert (series.kind, series.rtt_s.tolist()) == ("measured", [0.05, 0.06])
+
+
+def test_where_a_series_came_from_is_printable(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("# source: \x1b[31mred\ntime_s,rtt_ms\n0,50\n")
+    assert read_rtt_csv(tmp_path / "a.csv").source == "?[31mred"

@@ -73,7 +73,6 @@ def read_measured_csv(path: Path, text: str, how: HowToRead) -> list[Readings]:
                 value = math.nan
             column.times_s.append(time_s)
             column.values.append(value)
-    source = named(rows.notes.get("source"), 2_000) or f"file {named(path.name)}"
     down = next((column for column in columns if column.quantity == "downlink"), None)
     found = []
     for column in columns:
@@ -97,7 +96,7 @@ def read_measured_csv(path: Path, text: str, how: HowToRead) -> list[Readings]:
                 time_s=times,
                 value=values,
                 kind=rows.kind,
-                source=source,
+                source=rows.source,
                 mended=tuple(said),
                 granted=(*granted, *guessed),
                 lost_before=rows.lost,

@@ -10,13 +10,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.network.bandwidth_csv import PLAUSIBLE_MEDIAN_BPS
 from simnmt.network.bandwidth_series import BandwidthSeries
 from simnmt.network.errors import TraceError
-from simnmt.network.rtt_csv import PLAUSIBLE_MEDIAN_S
 from simnmt.network.rtt_series import Kind, RttSeries
 from simnmt.network.step_function import StepFunction
 from simnmt.network.traces.how_to_read import Role
+from simnmt.network.units import check_rate_unit, check_rtt_unit
 
 Column = NDArray[np.float64]
 Quantity = Literal["rtt", "downlink", "uplink", "bandwidth"]
@@ -184,17 +183,10 @@ def _backward(time_s: Column) -> list[str]:
 
 
 def _check_unit(readings: Readings, path: Path | None) -> None:
-    median = float(np.nanmedian(readings.value))
-    if readings.quantity == "rtt" and median > PLAUSIBLE_MEDIAN_S:
-        likely = {"s": "milliseconds read as seconds", "ms": "microseconds read as milliseconds"}
-        cause = likely.get(readings.unit, "numbers of a smaller unit")
-        what = f"the median RTT would be {median:.4g} s; these look like {cause}"
-        raise TraceError(what, path=path, remedy="say which unit it is by --column rtt=NAME:UNIT")
-    if readings.quantity != "rtt" and median > PLAUSIBLE_MEDIAN_BPS:
-        what = (
-            f"the median bandwidth would be {median / 1e9:.4g} Gbit/s; these look like a smaller unit read as {readings.unit}"
-        )
-        raise TraceError(what, path=path, remedy=f"say which unit it is by --column {ROLE[readings.quantity]}=NAME:UNIT")
+    check = check_rtt_unit if readings.quantity == "rtt" else check_rate_unit
+    noun = "RTT" if readings.quantity == "rtt" else "bandwidth"
+    remedy = f"say which unit it is by --column {ROLE[readings.quantity]}=NAME:UNIT"
+    check(readings.value, readings.unit, noun, path, remedy)
 
 
 def _counted(count: int) -> str:

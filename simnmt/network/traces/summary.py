@@ -88,7 +88,7 @@ def summarised(trace: Trace) -> TraceSummary:
     arrived = trace.value[~trace.lost]
     spacing = np.diff(trace.time_s)
     usual_s = float(np.median(spacing)) if spacing.size else None
-    starts, ends = _runs(trace.lost)
+    starts, ends = runs(trace.lost)
     until_s = np.append(trace.time_s, trace.duration_s)
     outages_s = until_s[ends] - until_s[starts]
     levels, shifts = _levels(trace)
@@ -145,7 +145,7 @@ def _levels(trace: Trace) -> tuple[int | None, int | None]:
     return len(levels_s), int((np.diff(level) != 0).sum())
 
 
-def _runs(lost: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def runs(lost: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Where runs of lost samples begin, and where each has ended."""
     edges = np.diff(lost.astype(np.int8), prepend=0, append=0)
     return np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)

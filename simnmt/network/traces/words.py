@@ -6,6 +6,7 @@ from simnmt.network.traces.readings import NOUN
 from simnmt.network.traces.summary import GAP, TraceSummary, percent
 
 _MANY = 1e4
+_UNITS = ((86_400.0, "days"), (3_600.0, "h"), (60.0, "min"))
 
 
 def title(summary: TraceSummary) -> str:
@@ -42,10 +43,13 @@ def value(summary: TraceSummary, number: float) -> str:
 
 def duration(seconds: float) -> str:
     """Seconds, minutes, hours or days, whichever keeps the number small."""
-    for length_s, unit in ((86_400.0, "days"), (3_600.0, "h"), (60.0, "min")):
-        if seconds > 2 * length_s:
-            return f"{_digits(seconds / length_s)} {unit}"
-    return f"{_digits(seconds)} s"
+    length_s, unit = time_unit(seconds)
+    return f"{_digits(seconds / length_s)} {unit}"
+
+
+def time_unit(seconds: float) -> tuple[float, str]:
+    """The unit that keeps the number small: its length in seconds, and its name."""
+    return next(((length_s, unit) for length_s, unit in _UNITS if seconds > 2 * length_s), (1.0, "s"))
 
 
 def _digits(number: float) -> str:
