@@ -35,7 +35,10 @@ function fail(error) {
 }
 
 async function unpacked(id) {
-  const bytes = Uint8Array.from(atob(document.getElementById(id).textContent), (character) => character.charCodeAt(0));
+  const text = atob(document.getElementById(id).textContent);
+  // Uint8Array.from calls a function for each of two million characters: 370 ms instead of 25.
+  const bytes = new Uint8Array(text.length);
+  for (let at = 0; at < text.length; at += 1) bytes[at] = text.charCodeAt(at);
   return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
 }
 

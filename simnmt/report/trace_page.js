@@ -72,7 +72,8 @@
 
   async function unpack() {
     const packed = atob(document.getElementById("plotly-packed").textContent);
-    const bytes = Uint8Array.from(packed, (character) => character.charCodeAt(0));
+    const bytes = new Uint8Array(packed.length);
+    for (let at = 0; at < packed.length; at += 1) bytes[at] = packed.charCodeAt(at);
     const script = document.createElement("script");
     script.textContent = await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
     document.head.append(script);
