@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +18,16 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Series of round-trip times and bandwidths.", no_args_is_help=True)
 
-Reply = Annotated[str, typer.Option("--reply", metavar="NAME", help="What a round of replies is worth: min, mean, first.")]
+
+class ReplyName(str, Enum):
+    """What a round of replies may be worth."""
+
+    min = "min"
+    mean = "mean"
+    first = "first"
+
+
+Reply = Annotated[ReplyName, typer.Option("--reply", help="What a round of replies is worth.")]
 Probe = Annotated[int | None, typer.Option("--probe", metavar="ID", help="The one RIPE Atlas probe that is meant.")]
 Measurement = Annotated[
     int | None, typer.Option("--measurement", metavar="ID", help="The one RIPE Atlas measurement that is meant.")
@@ -44,7 +54,7 @@ def import_(
     out: Annotated[
         Path, typer.Option("--out", metavar="FILE", help="CSV file to write; of several series each gets a word before .csv.")
     ],
-    reply: Reply = "min",
+    reply: Reply = ReplyName.min,
     probe: Probe = None,
     measurement: Measurement = None,
     column: Columns = None,
@@ -78,7 +88,7 @@ def import_(
 @app.command()
 def inspect(
     file: Annotated[str, typer.Argument(metavar="FILE", help="As for import, or the @name of a shipped RTT series.")],
-    reply: Reply = "min",
+    reply: Reply = ReplyName.min,
     probe: Probe = None,
     measurement: Measurement = None,
     column: Columns = None,
@@ -119,7 +129,7 @@ app.command("synth")(trace_synth.synth)
 
 def _read(
     file: Path,
-    reply: str,
+    reply: ReplyName,
     probe: int | None,
     measurement: int | None,
     column: list[str] | None,
@@ -130,7 +140,7 @@ def _read(
     from simnmt.network.traces.trace_file import read_trace
 
     how = HowToRead(
-        reply=reply,  # type: ignore[arg-type]
+        reply=reply.value,
         probe=probe,
         measurement=measurement,
         columns=column_choices(column or ()),

@@ -13,10 +13,7 @@ from simnmt.errors import InputError
 from simnmt.files import refuse_replacing
 
 if TYPE_CHECKING:
-    from simnmt.network.rtt_series import RttSeries
     from simnmt.network.synthesis.judgement import Judged
-    from simnmt.network.synthesis.process import RttProcess
-    from simnmt.network.traces.how_to_read import HowToRead
 
 _DRAWS = range(1, 21)
 _DECIMALS_MS = 6
@@ -52,8 +49,10 @@ def synth(
     from simnmt.network.synthesis.fit import fit
     from simnmt.network.synthesis.judgement import judge
     from simnmt.network.synthesis.process import check_duration, draw, process_text, read_process
+    from simnmt.network.synthesis.words import title
     from simnmt.network.text_files import write_texts
     from simnmt.network.traces.how_to_read import HowToRead, column_choices
+    from simnmt.network.traces.trace_file import read_rtt
 
     if (like is None) == (params is None):
         raise InputError("give either a series with --like or a process with --params")
@@ -62,11 +61,11 @@ def synth(
     if out and params_out and os.path.realpath(out) == os.path.realpath(params_out):
         raise InputError("--out and --params-out name the same file", remedy="write to two")
     how = HowToRead(columns=column_choices(column or ()))
-    seen = _rtt(like, how) if like else None
+    seen = read_rtt(like, how) if like else None
     process = fit(seen) if seen else read_process(params or "")
     duration_s = process.lap_s if hours is None else hours * 3600
     check_duration(process, duration_s)
-    judgement = judge(process, _DRAWS, seen, _rtt(unseen, how) if unseen else None)
+    judgement = judge(process, _DRAWS, seen, read_rtt(unseen, how) if unseen else None)
     said, texts = [], {}
     if params_out:
         said.append(f"{_verb(params_out)} {params_out}: the parameters of the process")
@@ -79,43 +78,16 @@ def synth(
         texts[out] = rtt_csv_text(series, decimals=_DECIMALS_MS)
     write_texts(texts)
     if as_json:
-        found = {"process": process.model_dump(exclude_none=True), "judgement": [_row(each) for each in judgement]}
+        found = {"process": process.model_dump(exclude_none=True), "judgement": [each.as_json() for each in judgement]}
         print(json.dumps(found, indent=1))
         return
-    print("\n".join([_summary(process), *said]))
+    print("\n".join([title(process), *said]))
     if judgement:
         print(_table(judgement))
 
 
-def _rtt(path: Path, how: HowToRead) -> RttSeries:
-    from simnmt.network.errors import TraceError
-    from simnmt.network.traces.trace_file import read_trace
-
-    for trace in read_trace(path, how):
-        if trace.quantity == "rtt":
-            return trace.rtt_series(path.stem)
-    raise TraceError("no round-trip times, bandwidths only", path=path, remedy="name their column: --column rtt=NAME")
-
-
 def _verb(path: Path) -> str:
     return "replaced" if os.path.lexists(path) else "wrote"
-
-
-def _summary(process: RttProcess) -> str:
-    shifts = sum(count for *_, count in process.levels.shifts)
-    spikes, bursts = (each.runs if each else 0 for each in (process.spikes, process.bursts))
-    swing = (
-        f"a daily swing of {1e3 * (max(process.daily.hours_s) - min(process.daily.hours_s)):.3g} ms" if process.daily else ""
-    )
-    parts = [f"{len(process.levels.levels_s)} levels", f"{shifts} shifts", f"{spikes} lone spikes", f"{bursts} bursts", swing]
-    lap = f"{process.lap_samples:,} samples {process.step_s:g} s apart"
-    return f"a process of {process.parameters} numbers for {lap}: {', '.join(part for part in parts if part)}"
-
-
-def _row(judged: Judged) -> dict[str, object]:
-    p50_s, p95_s, p99_s = judged.figures.quantiles_s
-    row = {"of": judged.label, "p50_s": p50_s, "p95_s": p95_s, "p99_s": p99_s, "lag_1": judged.figures.lag_1}
-    return row | ({"draws": judged.draws, "held": judged.held} if judged.draws else {})
 
 
 def _table(judgement: list[Judged]) -> str:

@@ -91,7 +91,7 @@ def test_the_page_is_written_whole_and_said(folder: Path, results: Path, simnmt:
         ("import atlas.json --out atlas.json", "atlas.json would replace what is read (write to another file)"),
         ("inspect atlas.json --plot ./atlas.json", "atlas.json would replace what is read (write to another file)"),
         ("import atlas.json --out no/such.csv", "no/such.csv: cannot be written: No such file or directory"),
-        ("import atlas.json --out x.csv --reply last", "--reply last: no such choice (one of min, mean, first)"),
+        ("import atlas.json --out x.csv --reply last", "Invalid value for '--reply': "),
         ("import atlas.json --out x.csv --kind real", "--kind real: no such kind (one of measured, synthetic"),
         ("import atlas.json --out x.csv --probe 2", "atlas.json: no probe 2 among 1 (40) (choose another by --probe)"),
         ("import two.json --out x.csv", "two.json: results of 2 probes: 1 (1), 2 (1) (choose one by --probe)"),

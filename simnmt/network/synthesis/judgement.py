@@ -95,6 +95,12 @@ class Judged:
     held: int = 0
     """Draws whose verdict against the real series above them holds."""
 
+    def as_json(self) -> dict[str, object]:
+        """Plain data, `draws` and `held` for draws alone."""
+        p50_s, p95_s, p99_s = self.figures.quantiles_s
+        row = {"of": self.label, "p50_s": p50_s, "p95_s": p95_s, "p99_s": p99_s, "lag_1": self.figures.lag_1}
+        return row | ({"draws": self.draws, "held": self.held} if self.draws else {})
+
 
 def judge(process: RttProcess, seeds: range, seen: RttSeries | None = None, unseen: RttSeries | None = None) -> list[Judged]:
     """Draws against the series `seen` that the process was fitted to, and against an `unseen` one.

@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+from simnmt.network.errors import TraceError
+from simnmt.network.rtt_series import RttSeries
 from simnmt.network.text_files import read_text
 from simnmt.network.traces.how_to_read import HowToRead
 from simnmt.network.traces.measured_csv import read_measured_csv
@@ -36,3 +38,11 @@ def read_trace(path: str | os.PathLike[str], how: HowToRead | None = None) -> li
     text = read_text(path)
     read = next(reader for is_form, reader in FORMS if is_form(text))
     return together([mended(readings, path) for readings in read(path, text, how or HowToRead())])
+
+
+def read_rtt(path: str | os.PathLike[str], how: HowToRead | None = None) -> RttSeries:
+    """The round-trip times of a file, called by its name. Raises `TraceError` as `read_trace`, and where it has none."""
+    for trace in read_trace(path, how):
+        if trace.quantity == "rtt":
+            return trace.rtt_series(Path(path).stem)
+    raise TraceError("no round-trip times, bandwidths only", path=path, remedy="name their column: --column rtt=NAME")
