@@ -352,6 +352,8 @@ BAD = {
     "counts of nothing": ("t_s,requests\n0,0\n1,0\n", r"trace: fewer than two windows or requests \("),
     "too many at once": ("t_s,requests\n0,1\n1,1e300\n", r"trace:3: more than 50,000,000 requests \(give a part"),
     "rates": ("t_s,rate_rps\n0,5\n600,6\n", r"trace:1:5: rates, not requests \(use \{kind: varying, series"),
+    "no time at all": ("t_s\n0\n1e-320\n", r"trace: all of it lasts less than a microsecond \(give seconds\)"),
+    "windows of no time": ("t_s,requests\n0,1\n1e-320,5\n", r"trace: all of it lasts less than a microsecond \("),
     "milliseconds since 1970": ("t_s\n1700000000123\n1700000000456\n", r"trace:2:1: t_s is '1700000000123' \(give seconds, th"),
     "times beyond all time": ("t_s\n0\n1e300\n", r"trace:3:1: t_s is '1e300' \(give seconds: no epoch has so many\)"),
     "JSON times beyond all time": (

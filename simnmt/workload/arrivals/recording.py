@@ -115,6 +115,7 @@ def _of_requests(form: str, lines: TraceLines, notes: dict[str, str], times: arr
     if len(times) < 2 or times[-1] == times[0]:
         remedy = "give two requests or more"
         raise ArrivalsError("no two requests at different times", path=lines.path, remedy=remedy)
+    _check_duration(lines, times)
     time_s = np.frombuffer(times) - times[0]
     step_s = granularity_s(time_s)
     last_s = float(time_s[-1])
@@ -141,6 +142,7 @@ def _of_counts(lines: TraceLines, table: TraceTable) -> Recording:
     if len(times) < 2 or total < 2:
         remedy = "give a row for each window, or use kind poisson"
         raise ArrivalsError("fewer than two windows or requests", path=lines.path, remedy=remedy)
+    _check_duration(lines, times)
     begin_s = np.frombuffer(times) - times[0]
     window_s = _window_s(lines, begin_s, rows)
     request_s = np.repeat(begin_s, np.frombuffer(counts, dtype=np.int64))
@@ -221,6 +223,11 @@ def _json_number(lines: TraceLines, row: dict[str, object], key: str) -> float:
         return float(number)
     what = f"{key} is {shown(json.dumps(number).encode())}" if key in row else f"no {key}"
     raise lines.fault(what, remedy="give a number, 0 or above")
+
+
+def _check_duration(lines: TraceLines, times: array[float]) -> None:
+    if times[-1] - times[0] < 1e-6:
+        raise ArrivalsError("all of it lasts less than a microsecond", path=lines.path, remedy="give seconds")
 
 
 def _check_number(lines: TraceLines, requests: int) -> None:
