@@ -6,7 +6,6 @@ A load of 1.3 means that 1.3 seconds of work arrive for each second that a box c
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, log, sqrt
@@ -15,6 +14,8 @@ from statistics import NormalDist
 from simnmt.results.summary import Device, Row, RunKey, known
 
 SUFFIX = "_busiest_load"
+_LOAD, _IN = "_overload", "_overloaded_in"
+"""What a judged row keeps of a device that is overloaded: its load, and in how many replications that is so."""
 Numbers = Mapping[str, float | None]
 
 
@@ -78,6 +79,10 @@ def overloads(replications: Sequence[Numbers], requests: int, devices: Sequence[
         over = [load.shown for load in loads if load.log > _beyond(len(loads)) * sqrt(load.variance)]
         if over:
             found.append(Overload(device.name, sum(over) / len(over), len(over), len(loads)))
+    return _worst_first(found)
+
+
+def _worst_first(found: Sequence[Overload]) -> list[Overload]:
     return sorted(found, key=lambda overload: (-overload.replications, -overload.load))
 
 
@@ -136,7 +141,8 @@ def with_stability(
     """Add to each row what is unstable in it; None everywhere where a mean is to be known.
 
     `unstable`: text such as `cloud: load 1.30`; `unstable_device`: the worst; `unstable_replications`: in how many it is
-    overloaded; `backlog_growth`: seconds by which the wait at its busiest box grows in each second, in these. `open_loops`: the
+    overloaded; `backlog_growth`: seconds by which the wait at its busiest box grows in each second, in these;
+    `DEVICE_overload` and `DEVICE_overloaded_in`: load and replications of each device that is overloaded. `open_loops`: the
     devices of each workload whose requests come whatever became of those before. In other loops those who ask wait for answers,
     so no queue grows beyond their number.
     """
@@ -153,6 +159,9 @@ def with_stability(
                 "unstable_replications": found[0].replications if found else None,
                 "backlog_growth": found[0].growth if found else None,
             }
+            | {f"{name}{key}": None for name in device_names(row) for key in (_LOAD, _IN)}
+            | {overload.device + _LOAD: overload.load for overload in found}
+            | {overload.device + _IN: overload.replications for overload in found}
         )
     return judged
 
@@ -165,16 +174,14 @@ def worst(row: Row) -> Overload | None:
     return Overload(row["unstable_device"], load, row["unstable_replications"], row["replications"])
 
 
-_ONE = re.compile(r"(\w+): load ([\d.]+)(?: in (\d+) of (\d+) replications)?")
-
-
 def overloaded(row: Row) -> list[Overload]:
-    """All overloaded devices of a row that was judged, as its text names them: loads with two decimals."""
-    replications = row.get("replications", 1)
-    return [
-        Overload(name, float(load), int(some or replications), int(of or replications))
-        for name, load, some, of in _ONE.findall(row.get("unstable") or "")
+    """All overloaded devices of a row that was judged, worst first."""
+    found = [
+        Overload(name, row[name + _LOAD], row[name + _IN], row["replications"])
+        for name in device_names(row)
+        if row.get(name + _LOAD) is not None
     ]
+    return _worst_first(found)
 
 
 def marked(comparisons: Sequence[Row], rows: Sequence[Row]) -> list[Row]:

@@ -55,7 +55,7 @@ def test_the_table_of_devices_shows_shares_loads_and_the_busiest_box_where_it_di
         {
             "policy": policy, "gateway_share": share, "gateway_load": load, "gateway_busiest_load": busiest, "cloud_share": 0.0,
             "cloud_load": 0.0, "cloud_busiest_load": 0.0, "unstable": "gateway: load 1.20" if busiest > 1 else None,
-            "replications": 2,
+            "replications": 2, "gateway_overload": busiest if busiest > 1 else None, "gateway_overloaded_in": 2,
         }
         for policy, share, load, busiest in (("edge", 1.0, 0.9, 1.2), ("cnmt", 0.5, 0.5, 0.5001))
     ]  # fmt: skip

@@ -181,11 +181,15 @@ def overloaded(make_result: Any) -> Any:
         result.rows[0][key] *= 40_000
     result.rows[0] |= {
         "gateway_busiest_load": 11.76, "unstable": "gateway: load 11.76", "unstable_device": "gateway",
-        "unstable_replications": 5, "backlog_growth": 10.76,
+        "unstable_replications": 5, "backlog_growth": 10.76, "gateway_overload": 11.76, "gateway_overloaded_in": 5,
     }  # fmt: skip
     for row in result.rows:
         if row["network"] == "cp2":
-            row |= {key: value for key, value in result.rows[0].items() if "unstable" in key or key == "backlog_growth"}
+            row |= {
+                key: value
+                for key, value in result.rows[0].items()
+                if "unstable" in key or "overload" in key or key == "backlog_growth"
+            }
     for change in result.comparisons:
         if change["baseline"] == "edge":
             change |= {"unstable": "baseline"}

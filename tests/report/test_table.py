@@ -99,7 +99,7 @@ def unstable(load: float, of: int = 3, in_all: bool = True) -> dict[str, Any]:
     text = f"gateway: load {load:.2f}" + ("" if in_all else f" in 1 of {of} replications")
     return {
         "unstable": text, "unstable_device": "gateway", "unstable_replications": of if in_all else 1, "replications": of,
-        "backlog_growth": load - 1,
+        "backlog_growth": load - 1, "gateway_overload": load, "gateway_overloaded_in": of if in_all else 1,
     }  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simnmt.results.stability import busiest_load, marked, overloads, with_stability, worst
+from simnmt.results.stability import busiest_load, marked, overloaded, overloads, with_stability, worst
 from simnmt.results.summary import Device, RunKey, measure, rows
 
 ONE = Device("cloud", 1, 1)
@@ -133,6 +133,23 @@ def test_rows_say_which_device_and_how_fast_it_falls_behind() -> None:
     assert [flood[key] for key in keys] == ["cloud: load 1.30", "cloud", 1, pytest.approx(0.3)]
     assert (worst(calm), str(worst(flood))) == (None, "cloud: load 1.30")
     assert busiest_load(flood) == 1.3
+
+
+def test_rows_keep_each_overload_as_it_was_found() -> None:
+    """More than one device may be overloaded, each in other replications; no digit is lost."""
+    run: Any = {
+        RunKey("w", "n", "p", number): {
+            "gateway_share": 0.5, "gateway_load": gateway, "gateway_busiest_load": gateway, **numbers(cloud, share=0.5),
+        }
+        for number, (gateway, cloud) in enumerate(((1.23456, 1.5), (0.5, 1.5)))
+    }  # fmt: skip
+    (row,) = with_stability(rows(run, 10_000), run, {"w": [Device("gateway", 1, 1), ONE]})
+    assert row["unstable"] == "cloud: load 1.50, gateway: load 1.23 in 1 of 2 replications"
+    assert [(found.device, found.load, found.replications, found.of) for found in overloaded(row)] == [
+        ("cloud", 1.5, 2, 2), ("gateway", 1.23456, 1, 2),
+    ]  # fmt: skip
+    assert overloaded(table(calm=0.5)[0]) == []
+    assert overloaded({"policy": "never judged", "cloud_busiest_load": 2.0}) == []
 
 
 def test_who_waits_for_an_answer_before_asking_again_floods_nothing() -> None:
