@@ -195,13 +195,12 @@ def read_samples(rows: Rows, time_column: str, value_column: str, *, means: str,
     lost = rows.lost
     for line, cells in rows:
         time = rows.number(line, cells, time_at)
-        said = named(cells[time_at])
         if not abs(time) < _NO_TIME:
-            raise rows.wrong(f"{time_column} is {said}", line, time_at, "give every row a finite time")
+            raise rows.wrong(f"{time_column} is {named(cells[time_at])}", line, time_at, "give every row a finite time")
         if time == before:
-            raise rows.wrong(f"time {said} stands twice", line, time_at, f"keep one row per time; {_MEND}")
+            raise rows.wrong(f"time {named(cells[time_at])} stands twice", line, time_at, f"keep one row per time; {_MEND}")
         if time < before:
-            what = f"time {said} is earlier than the row before"
+            what = f"time {named(cells[time_at])} is earlier than the row before"
             raise rows.wrong(what, line, time_at, f"sort the rows by time; {_MEND}")
         before = time
         value = math.nan if not cells[value_at].strip() else rows.number(line, cells, value_at)
