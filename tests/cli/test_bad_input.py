@@ -46,7 +46,7 @@ def refused(folder: Path, simnmt: Callable[..., Any], tree: Callable[..., Any]) 
         (
             "policies: {edge",
             "policies: {egde",
-            "small.yaml:15:12: policies.egde.kind: missing key (one of edge, cloud, oracle,...",
+            "small.yaml:15:12: policies.egde.kind: missing key (one of edge, cloud, fixed, oracle,...",
         ),
         ("seed: 3", "seed: three", "small.yaml:3:7: seed: expected a whole number, got the text 'three'"),
         ("seed: 3", "seed: 3.5", "small.yaml:3:7: seed: expected a whole number, got 3.5"),
@@ -247,7 +247,7 @@ def test_a_file(folder: Path, refused: Callable[..., None], file: str, content: 
         (
             "length_unit",
             {"src": "mixed", "tgt": "word"},
-            "{cloud}{here}/cloud.json: the profile counts src lengths by... (count the workload by mixed, or...",
+            "{cloud}{here}/cloud.json: the profile counts src lengths by... (count the workload by mixed, state...",
         ),
         ("kind", "measured", "{cloud}{here}/cloud.json: kind: unknown key here (remove it)"),
     ],
@@ -301,7 +301,7 @@ def test_a_profile(folder: Path, refused: Callable[..., None], key: str, value: 
         ("corpus fit news.de office.csv", "news.de: 80 lines, but office.csv has 41 (give two files..."),
         ("corpus fit full news.en", "full: cannot be read: Is a directory (give a text file that you may read)"),
         ("corpus fit news.de news.en --unit words", "unknown unit 'words' (did you mean word?)"),
-        ("corpus fit news.de news.en --filter nun", "unknown filter 'nun' (known: cnmt, none)"),
+        ("corpus fit news.de news.en --filter nun", "unknown filter 'nun' (known: cnmt, none, ratio, paracrawl)"),
         (
             "corpus table news.de news.en --out nowhere/t.csv",
             "nowhere/t.csv: cannot be written: No such file or directory (name a file...",
