@@ -44,23 +44,24 @@ class Cost:
     wall_s: float
     cpu_s: float
     peak_mib: float
-    """Most memory at a time; sampled, but never less than that of the largest process."""
+    """Most memory at a time; sampled, but never less than what a single process ever had up to the last look at it."""
 
 
 def cost(command: list[str], every_s: float = 0.1) -> Cost:
     """Run a command and look at its memory every so often."""
-    started, sampled = time.perf_counter(), 0
+    started, peak_kib = time.perf_counter(), 0
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     while True:
         ended, status, usage = os.wait4(process.pid, os.WNOHANG)
         if ended:
             break
-        sampled = max(sampled, sum(map(memory_kib, tree(process.pid))))
+        processes = list(tree(process.pid))
+        # Not the system's own `ru_maxrss`, which begins with the memory of whoever started the process.
+        peak_kib = max(peak_kib, sum(map(memory_kib, processes)), *map(most_kib, processes))
         time.sleep(every_s)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, command)
-    peak_kib = max(sampled, usage.ru_maxrss)
     return Cost(time.perf_counter() - started, usage.ru_utime + usage.ru_stime, peak_kib / 1024)
 
 
@@ -77,11 +78,20 @@ def tree(process: int) -> Iterator[int]:
 
 def memory_kib(process: int) -> int:
     """Its share of the memory, each page divided by the processes that have it mapped; 0 for one that has ended."""
+    return _kib(Path(f"/proc/{process}/smaps_rollup"), "Pss:")
+
+
+def most_kib(process: int) -> int:
+    """The most memory that it ever had, pages shared with others in full."""
+    return _kib(Path(f"/proc/{process}/status"), "VmHWM:")
+
+
+def _kib(path: Path, key: str) -> int:
     try:
-        lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+        lines = path.read_text().splitlines()
     except OSError:
         return 0
-    return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+    return sum(int(line.split()[1]) for line in lines if line.startswith(key))
 
 
 def run_cost(discipline: str, requests: int, replications: int = 1, jobs: int = 1) -> Cost:
@@ -101,7 +111,6 @@ def measure(rounds: int, sizes: tuple[int, int] = SIZES, replications: int = 1, 
     """All figures; each round runs every size once, and the minimum of each counts. Figures are named after `SIZES`."""
     small, large = sizes
     figures: dict[str, Any] = {}
-    # Whole runs first: a process's largest memory is also that of whoever started it, at that moment.
     for discipline in ARRIVALS:
         costs: dict[int, list[Cost]] = {size: [] for size in sizes}
         for _ in range(rounds):

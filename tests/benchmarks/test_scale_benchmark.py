@@ -30,9 +30,16 @@ def test_the_memory_of_all_processes_counts() -> None:
 
 
 def test_a_short_peak_is_seen_too() -> None:
-    """Between two looks; the system keeps the largest process's."""
-    found = scale.cost([sys.executable, "-c", "held = b'x' * 100_000_000"], every_s=1.0)
-    assert found.peak_mib > 95
+    """Between two looks; the system keeps each process's."""
+    code = "held = b'x' * 100_000_000; del held; import time; time.sleep(1.5)"
+    found = scale.cost([sys.executable, "-c", code], every_s=1.0)
+    assert 95 < found.peak_mib < 150
+
+
+def test_memory_of_whoever_looks_does_not_count() -> None:
+    held = b"x" * 300_000_000
+    assert scale.cost([sys.executable, "-c", HOLDS.format(seconds=0.3)], every_s=0.1).peak_mib < 150
+    assert held
 
 
 def test_the_time_of_children_counts() -> None:
