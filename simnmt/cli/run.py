@@ -44,6 +44,8 @@ def run(
             jobs=jobs or os.cpu_count() or 1,
             progress=progress,
         )
+    for warning in result.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
     if as_json:
         print(json.dumps(result.document() | {"directory": str(result.directory)}, indent=1, allow_nan=False))
     else:

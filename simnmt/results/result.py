@@ -118,6 +118,8 @@ class RunResult:
     """The gap analysis: one row per workload, network and source of loss removed (CNMT-19); empty where none was asked for."""
     load_sweeps: list[Row] = field(default_factory=list)
     """Where workloads differ in their rate alone: from which load on one policy is faster than another."""
+    warnings: list[str] = field(default_factory=list)
+    """What looks wrong with the input, such as languages in the wrong order; among the notes as well."""
     notes: list[str] = field(default_factory=list)
     """What a reader must know to judge the numbers."""
     tables: list[Any] = field(default_factory=list)

@@ -6,6 +6,9 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
+from simnmt.network.bandwidth_series import BandwidthSeries
 from simnmt.network.link import Link
 from simnmt.results.summary import Row
 from simnmt.scenario.build import Case, Plan, outside_share
@@ -58,6 +61,7 @@ def notes(plan: Plan, learnt: dict[str, Learnt], rows: Sequence[Row]) -> list[st
     said = [plan.scenario.description] if plan.scenario.description else []
     for case in plan.cases.values():
         said += _of_lengths(plan, case, learnt[case.name])
+        said.append(f"{case.name}: {case.arrivals.account}.")
         said += _of_devices(case, list(plan.scenario.devices), learnt[case.name])
     for network in plan.networks.values():
         said += [_of_link(link) for link in dict.fromkeys((network.link, *itertools.chain(*network.hops.values())))]
@@ -87,8 +91,17 @@ def _of_lengths(plan: Plan, case: Case, learnt: Learnt) -> Iterator[str]:
 
 
 def _of_link(link: Link) -> str:
-    lost = f"; lost samples: {link.rtt.lost}, held at the value before" if link.rtt.lost else ""
-    return f"{link.rtt.name}: {link.rtt.kind} RTT series, mean {link.rtt.mean_s * 1e3:.1f} ms{lost}."
+    said = f"{link.rtt.name}: {link.rtt.kind} RTT series, mean {link.rtt.mean_s * 1e3:.1f} ms{_lost(link.rtt.lost)}."
+    for way, bandwidth in (("uplink", link.uplink_bps), ("downlink", link.downlink_bps)):
+        if isinstance(bandwidth, BandwidthSeries):
+            median_mbps = float(np.median(bandwidth.rate_bps)) / 1e6
+            series = f"{bandwidth.kind} series of {bandwidth.source}, median {median_mbps:.3g} Mbit/s"
+            said += f" Its {way}: {series}{_lost(bandwidth.lost)}."
+    return said
+
+
+def _lost(samples: int) -> str:
+    return f"; lost samples: {samples}, held at the value before" if samples else ""
 
 
 def _of_devices(case: Case, devices: Sequence[str], learnt: Learnt) -> Iterator[str]:

@@ -1,0 +1,60 @@
+"""What a run says its numbers rest on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import simnmt
+from simnmt.results import RunResult
+
+
+def scenario(**keys: Any) -> dict[str, Any]:
+    return {
+        "version": 1,
+        "name": "accounted",
+        "requests": 200,
+        "replications": 1,
+        "workloads": {"fr-en": {"lengths": "@fr-en-news"}},
+        "networks": {"n": {"rtt": {"constant_ms": 50}}},
+        "devices": {"gateway": {"profile": "@tx2-gru"}, "cloud": {"profile": "@titan-xp-gru"}},
+        "policies": {"edge": {}, "cnmt": {}},
+    } | keys
+
+
+def said(result: RunResult) -> str:
+    return "\n".join(result.notes)
+
+
+def test_arrivals_are_told_with_their_kind_and_rate() -> None:
+    arrivals = {"kind": "on_off", "on_rate_rps": 20.0, "mean_on_s": 1.0, "mean_off_s": 3.0}
+    notes = said(simnmt.run(scenario(workloads={"w": {"lengths": "@fr-en-news", "arrivals": arrivals}})))
+    assert "w: assumed" in notes
+    assert "5 requests/s" in notes
+
+
+def test_a_recorded_trace_is_told_by_name(tmp_path: Path) -> None:
+    (tmp_path / "asked.csv").write_text("t_s\n" + "".join(f"{t}\n" for t in range(0, 300, 2)), encoding="utf-8")
+    arrivals = {"kind": "recorded", "file": str(tmp_path / "asked.csv")}
+    assert "asked.csv" in said(simnmt.run(scenario(workloads={"w": {"lengths": "@fr-en-news", "arrivals": arrivals}})))
+
+
+def test_a_bandwidth_that_changes_is_told_beside_the_round_trip(tmp_path: Path) -> None:
+    (tmp_path / "up.csv").write_text("# kind: measured\ntime_s,mbps\n0,4\n1,\n2,6\n3,8\n", encoding="utf-8")
+    notes = said(simnmt.run(scenario(networks={"n": {"rtt": {"constant_ms": 50}, "uplink_mbps": str(tmp_path / "up.csv")}})))
+    assert "Its uplink: measured series" in notes
+    assert "Mbit/s; lost samples: 1" in notes
+    assert "downlink" not in notes
+
+
+def test_languages_in_the_wrong_order_are_warned_of(tmp_path: Path) -> None:
+    """French text is longer than its English; here the file called fr is the shorter."""
+    for name, words in (("c.fr", 10), ("c.en", 12)):
+        lines = [" ".join("w" * (1 + (n * n) % 7) for n in range(k * words // 10)) for k in range(5, 40) for _ in range(30)]
+        (tmp_path / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    files = {"source": str(tmp_path / "c.fr"), "target": str(tmp_path / "c.en"), "src_unit": "word", "tgt_unit": "word"}
+    result = simnmt.run(scenario(workloads={"fr-en": {"lengths": files}}))
+    assert len(result.warnings) == 1
+    assert "seem to be swapped" in result.warnings[0]
+    assert result.warnings[0] in said(result)
+    assert simnmt.run(scenario()).warnings == []
