@@ -1,6 +1,9 @@
 # `make quickstart` installs simnmt into .venv and runs the quickstart; `make test` installs what the tests need and runs them.
 
 PYTHON ?= python3
+# The torch that the tests are run with, asked for by itself: a range takes the newest build, with gigabytes of CUDA. The library
+# takes any from 2.1 on; `make TORCH=torch==2.9.1 test` tries another.
+TORCH ?= torch==2.13.0
 VENV := .venv
 BIN := $(VENV)/bin
 
@@ -25,6 +28,7 @@ $(VENV)/.installed: pyproject.toml
 	@touch $@
 
 $(VENV)/.installed-test: pyproject.toml $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet "$(TORCH)"
 	$(BIN)/python -m pip install --quiet -e ".[test]"
 	@sh .ci/find-chromium $(BIN)/python
 	@touch $@

@@ -28,7 +28,9 @@ FLOORS = {
     "results": 0,
     "policies": 1,
     "world": 2,
+    "nmt": 2,
     "scenario": 3,
+    "calibrate": 4,
     "report": 5,
     "reproduce": 5,
     "api": 6,
@@ -36,7 +38,7 @@ FLOORS = {
 }
 FRONT_DOOR = "__init__"
 """simnmt/__init__.py names what users import, and imports it on first use."""
-HEAVY_ROOMS = {"simpy": {"world"}, "plotly": {"report"}, "ciw": set(), "torch": set(), "sklearn": set()}
+HEAVY_ROOMS = {"simpy": {"world"}, "plotly": {"report"}, "ciw": set(), "torch": {"nmt", "calibrate"}, "sklearn": set()}
 """Libraries that no other room may import."""
 
 
