@@ -1,1 +1,1 @@
-"""Real translation models: built from an architecture or a checkpoint, decoded step by step, trained where they need margins."""
+"""Real translation models: built or loaded, decoded step by step, trained where they need margins."""

@@ -1,0 +1,94 @@
+"""A real model behind one face: so much work in, its measured time out. What calibration measures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from simnmt.nmt.errors import NmtError
+
+BACKENDS = ("torch", "ctranslate2")
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Sentences to translate, all of a batch alike."""
+
+    src_len: int
+    """Source tokens of a sentence, its end included."""
+    tgt_len: int
+    """Target tokens that each sentence is made to have: the number of decoder steps."""
+    batch: int = 1
+    """Sentences translated together."""
+    beam: int = 1
+    """Hypotheses kept a sentence; 1 is greedy."""
+
+    def __post_init__(self) -> None:
+        for name in ("src_len", "tgt_len", "batch", "beam"):
+            if getattr(self, name) < 1:
+                raise NmtError(f"{name}: {getattr(self, name)} where 1 is the least")
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How long the work took, from token ids on the host to token ids on the host, the device synchronised."""
+
+    total_s: float
+    encode_s: float | None
+    """The encoder's part; None where the backend cannot tell."""
+    steps_s: tuple[float, ...] | None
+    """Each decoder step with its search; None where the backend cannot tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineAccount:
+    """What ran, for the record."""
+
+    model: str
+    """The name or path it was loaded by."""
+    architecture: dict[str, Any]
+    weights: Literal["random", "checkpoint"]
+    vocab: int
+    """Target tokens known."""
+    backend: str
+    compute_type: str
+    device: str
+    """cpu or cuda:0."""
+    device_name: str
+    threads: int | None
+    """CPU threads of one operation; None on a GPU."""
+    versions: dict[str, str]
+    """Of the libraries that computed."""
+
+
+class Engine(Protocol):
+    """A loaded model that runs work and times it."""
+
+    @property
+    def account(self) -> EngineAccount:
+        """What runs."""
+
+    def run(self, work: Work) -> Timing:
+        """Do the work once. Raises `OutOfMemory`, then still usable, and `NmtError` for lengths beyond the model's."""
+
+    def close(self) -> None:
+        """Give back memory and temporary files; harmless when repeated."""
+
+
+def load_engine(
+    model: str,
+    *,
+    backend: str = "torch",
+    device: str = "cpu",
+    threads: int | None = None,
+    compute_type: str | None = None,
+    seed: int = 0,
+) -> Engine:
+    """Load a model onto a device.
+
+    `model`: a name (bilstm, gru, marian), an architecture file (YAML or JSON), a folder that `simnmt nmt train` wrote, or
+    a Hugging Face Marian folder; the first two get random weights drawn from `seed`. `device`: cpu, cuda or cuda:0.
+    `threads`: of one operation on the CPU, all cores by default. `compute_type`: float32 by default. Raises `NmtError`
+    where the model cannot be read, or this machine lacks what is asked for.
+    """
+    raise NotImplementedError

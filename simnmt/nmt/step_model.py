@@ -1,0 +1,56 @@
+"""What search, engines and evaluation ask of a model: encode once, then one step of the decoder at a time."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, TypeAlias
+
+import torch
+from torch import Tensor
+
+Memory: TypeAlias = Any
+"""What the encoder leaves for the decoder; known to the model that made it alone."""
+State: TypeAlias = Any
+"""What the decoder carries from step to step; known to the model that made it alone. A step may change it in place."""
+
+
+class StepModel(Protocol):
+    """A translation model, decoded step by step. Rows are sentences x beam, the beams of a sentence side by side."""
+
+    @property
+    def vocab(self) -> int:
+        """Target tokens known: the width of the logits."""
+
+    @property
+    def start_token(self) -> int:
+        """What the first step of each row is fed."""
+
+    @property
+    def eos_token(self) -> int:
+        """Ends a target."""
+
+    @property
+    def pad_token(self) -> int:
+        """Fills the sources behind their lengths; never an output."""
+
+    @property
+    def max_positions(self) -> int | None:
+        """The longest source and the most steps; None where any length does."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where all tensors must lie, `src_lengths` too."""
+
+    def encode(self, src: Tensor, src_lengths: Tensor) -> Memory:
+        """Read the sources: int64 [batch, src_len] and [batch]; what lies behind a length changes nothing."""
+
+    def start(self, memory: Memory, beam: int) -> State:
+        """The state of batch x beam rows before the first step."""
+
+    def step(self, state: State, tokens: Tensor) -> tuple[Tensor, State]:
+        """Feed each row its last token, int64 [rows]; returns logits [rows, vocab] in the model's own type, and the next state.
+
+        The given state is used up: go on with the returned one.
+        """
+
+    def select(self, state: State, rows: Tensor) -> State:
+        """The state whose row i is the given one's row `rows[i]`: reorders, repeats and drops. The given state is used up."""
