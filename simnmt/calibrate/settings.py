@@ -1,0 +1,75 @@
+"""What a calibration is asked to measure: everything that decides which numbers come out."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from simnmt.calibrate.errors import CalibrationError
+
+Mode = Literal["quick", "full", "paper"]
+Part = Literal["execution", "step", "disk", "energy", "overheads"]
+PARTS: tuple[Part, ...] = ("execution", "step", "disk", "energy", "overheads")
+"""What may be measured; `step` is decode steps and encoders over batch sizes."""
+WORD_MODELS = ("bilstm", "gru")
+"""Models whose vocabularies are words in the paper (50,000 and 32,000: CNMT-13); others read subwords."""
+PAPER_INFERENCES = 10_000
+"""Of CNMT-05 and CNMT-14."""
+MOST_LENGTH = 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """One calibration: the same settings on the same box make the same plan.
+
+    Raises `CalibrationError` for what makes no plan.
+    """
+
+    model: str
+    """bilstm, gru, marian, or a path that `simnmt.nmt.engine.load_engine` takes."""
+    backend: str = "torch"
+    device: str = "cpu"
+    threads: int | None = None
+    """CPU threads; None: all that this process may use at once."""
+    compute_type: str | None = None
+    beam: int = 1
+    mode: Mode = "full"
+    """quick: six corner cells; full: the whole grid; paper: many single inferences with the lengths of a corpus."""
+    parts: tuple[Part, ...] = PARTS
+    max_src_len: int = 100
+    max_tgt_len: int = 100
+    lengths: str = "@de-en-news"
+    """Length table from which paper mode draws: a shipped `@name`, or a file."""
+    inferences: int = PAPER_INFERENCES
+    """Of paper mode."""
+    src_unit: str | None = None
+    """What a source token is; None: word for bilstm and gru, subword for any other model."""
+    tgt_unit: str | None = None
+    seed: int = 0
+    """Of the order of measuring, the drawn lengths, the token ids and random weights."""
+
+    def __post_init__(self) -> None:
+        if unknown := [part for part in self.parts if part not in PARTS]:
+            raise CalibrationError(f"no part is called {unknown[0]}", remedy=f"known: {', '.join(PARTS)}")
+        if not self.parts:
+            raise CalibrationError("nothing to measure", remedy=f"name one of {', '.join(PARTS)}")
+        if self.threads is not None and self.threads < 1:
+            raise CalibrationError(f"{self.threads} threads", remedy="give 1 or more")
+        if self.beam < 1:
+            raise CalibrationError(f"a beam of {self.beam}", remedy="give 1 or more")
+        for name, length in (("source", self.max_src_len), ("target", self.max_tgt_len)):
+            if not 8 <= length <= MOST_LENGTH:
+                remedy = f"give 8 to {MOST_LENGTH} tokens"
+                raise CalibrationError(f"a longest {name} of {length} tokens makes no grid", remedy=remedy)
+        if self.inferences < 6:
+            raise CalibrationError(f"{self.inferences} inferences determine no plane", remedy="give 6 or more")
+
+    @property
+    def units(self) -> tuple[str, str]:
+        """What a source and a target token is."""
+        usual = "word" if self.model in WORD_MODELS else "subword"
+        return self.src_unit or usual, self.tgt_unit or usual
+
+    def as_json(self) -> dict[str, Any]:
+        """As the journal's first line holds it."""
+        return asdict(self) | {"parts": list(self.parts)}
