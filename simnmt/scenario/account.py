@@ -40,6 +40,7 @@ def fits(case: Case, devices: Sequence[str], learnt: Learnt) -> Iterator[Row]:
             "workload": case.name,
             "of": f"execution time on the {device}",
             "profile": profile.name,
+            "box": profile.device.name,
             "kind": f"{kind} profile" if fit is None else f"simulated calibration of the {kind} profile",
             "samples": 0 if fit is None else fit.inferences,
             "s_per_src_token": plane.s_per_src_token,
@@ -108,7 +109,7 @@ def _of_devices(case: Case, devices: Sequence[str], learnt: Learnt) -> Iterator[
     for device, profile, fit in zip(devices, case.profiles, learnt.plane_fits, strict=True):
         outside = outside_share(profile, case.table)
         beyond = f"; {100 * outside:.2f} % of the pairs lie outside its range" if outside else ""
-        yield f"{case.name}, {device}: profile {profile.name} ({profile.execution.kind}){beyond}."
+        yield f"{case.name}, {device}: profile {profile.name} of {profile.device.name} ({profile.execution.kind}){beyond}."
         if fit is not None and fit.collinear:
             yield (
                 f"{case.name}, {device}: target lengths follow from source lengths, so these do not determine the plane's "

@@ -58,3 +58,11 @@ def test_languages_in_the_wrong_order_are_warned_of(tmp_path: Path) -> None:
     assert "seem to be swapped" in result.warnings[0]
     assert result.warnings[0] in said(result)
     assert simnmt.run(scenario()).warnings == []
+
+
+def test_each_device_is_told_with_the_box_its_profile_is_of() -> None:
+    """A profile of another box than the reader's own runs as well, so the result says whose figures these are."""
+    result = simnmt.run(scenario())
+    assert "fr-en, gateway: profile tx2-gru of NVIDIA Jetson TX2 (inferred)" in said(result)
+    boxes = {row["of"]: row["box"] for row in result.fits if "box" in row}
+    assert boxes["execution time on the gateway"] == "NVIDIA Jetson TX2"
