@@ -1,16 +1,48 @@
 """Cost models and the device profile bundle."""
 
+from simnmt.costs.batch_cost import EncoderCost, StepCost, fit_encoder_cost, fit_step_cost
+from simnmt.costs.disk import DiskCost, DiskFit, fit_disk
+from simnmt.costs.energy import EnergyCost
 from simnmt.costs.plane import ExecutionPlane, PlaneFit, fit_plane
-from simnmt.costs.profile import DeviceProfile, ProfileError, read_profile, write_profile
+from simnmt.costs.profile import DeviceProfile
+from simnmt.costs.profile_error import ProfileError
+from simnmt.costs.profile_file import checked_profile, read_profile, write_profile
+from simnmt.costs.relative_plane import (
+    FittedExecution,
+    RelativePlaneFit,
+    cell_samples,
+    fit_execution,
+    fit_relative_plane,
+    heldout_plane_error,
+    r2_of_means_per_tgt_len,
+)
 from simnmt.costs.residual import LognormalResidual
+from simnmt.costs.token_bucket import TokenBucket
 
 __all__ = [
     "DeviceProfile",
+    "DiskCost",
+    "DiskFit",
+    "EncoderCost",
+    "EnergyCost",
     "ExecutionPlane",
+    "FittedExecution",
     "LognormalResidual",
     "PlaneFit",
     "ProfileError",
+    "RelativePlaneFit",
+    "StepCost",
+    "TokenBucket",
+    "cell_samples",
+    "checked_profile",
+    "fit_disk",
+    "fit_encoder_cost",
+    "fit_execution",
     "fit_plane",
+    "fit_relative_plane",
+    "fit_step_cost",
+    "heldout_plane_error",
+    "r2_of_means_per_tgt_len",
     "read_profile",
     "write_profile",
 ]

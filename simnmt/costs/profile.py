@@ -6,33 +6,37 @@ published figures, or synthetic.
 
 from __future__ import annotations
 
-import json
-import os
-import reprlib
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ValidationError, model_validator
 
 from simnmt.configuration import Configuration
+from simnmt.costs.batch_cost import EncoderCost, StepCost
+from simnmt.costs.disk import DiskCost
+from simnmt.costs.energy import EnergyCost
 from simnmt.costs.plane import ExecutionPlane
+from simnmt.costs.profile_blocks import (
+    CellSample,
+    Conditions,
+    DiskBlock,
+    EncoderBlock,
+    EnergyBlock,
+    EngineBlock,
+    ExecutionFit,
+    Kind,
+    Overheads,
+    Seconds,
+    StepBlock,
+)
+from simnmt.costs.profile_error import ProfileError
 from simnmt.costs.residual import LognormalResidual
-from simnmt.errors import InputError
-from simnmt.files import written_whole
-from simnmt.names import nearest
 
-SCHEMA_VERSION = 1
-"""Of the file's form; a reader refuses any other."""
-
-Kind = Literal["measured", "inferred", "synthetic"]
-Seconds = Annotated[float, Field(ge=0.0, le=10_000.0)]
-"""Of a token or of a request; three hours would be no translation any more."""
-
-
-class ProfileError(InputError):
-    """A device profile that cannot be read, or that does not fit what is asked of it."""
+SCHEMA_VERSION = 2
+"""Of the file's form; version 1 had neither the optional blocks nor samples, and is still read."""
+OPTIONAL_BLOCKS = ("engine", "step", "encoder", "overheads", "disk", "energy", "conditions")
+"""What version 2 brought."""
 
 
 class Device(Configuration):
@@ -95,7 +99,26 @@ class Execution(Configuration):
     residual_relative_sd: Annotated[float, Field(ge=0.0, le=10.0)]
     """Standard deviation of the mean-one lognormal factor on the plane's time."""
     fit: dict[str, Any] = Field(default_factory=dict)
-    """How good the plane is: R2, errors, samples; and for an inferred one the assumptions and the spread over seeds."""
+    """How good the plane is: R2, errors, samples; and for an inferred one the assumptions and the spread over seeds.
+
+    Keys of `ExecutionFit` are checked against it.
+    """
+    samples: tuple[CellSample, ...] = ()
+    """What was measured, by cell."""
+
+    @model_validator(mode="after")
+    def _fit_is_sound(self) -> Execution:
+        try:
+            ExecutionFit.model_validate(self.fit)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_context=False)[0]
+            raise ValueError(f"fit.{'.'.join(str(part) for part in first['loc'])}: {first['msg']}") from None
+        return self
+
+    @property
+    def quality(self) -> ExecutionFit:
+        """`fit`, its known keys typed."""
+        return ExecutionFit.model_validate(self.fit)
 
 
 class Provenance(Configuration):
@@ -111,7 +134,7 @@ class Provenance(Configuration):
 class DeviceProfile(Configuration):
     """One device running one model."""
 
-    schema_version: Literal[1]
+    schema_version: Literal[1, 2]
     name: str
     device: Device
     model: Model
@@ -119,6 +142,27 @@ class DeviceProfile(Configuration):
     valid_range: ValidRange
     execution: Execution
     provenance: Provenance
+    engine: EngineBlock | None = None
+    """What executed the model."""
+    step: StepBlock | None = None
+    """Time of one decode step by batch and position."""
+    encoder: EncoderBlock | None = None
+    """Time of encoding by batch and source length."""
+    overheads: Overheads | None = None
+    disk: DiskBlock | None = None
+    energy: EnergyBlock | None = None
+    """Null where no counter could be read."""
+    conditions: Conditions | None = None
+    """The state of the box while it was measured."""
+
+    @model_validator(mode="after")
+    def _of_its_version(self) -> DeviceProfile:
+        if self.schema_version == 1:
+            newer = [name for name in OPTIONAL_BLOCKS if getattr(self, name) is not None]
+            newer += ["execution.samples"] if self.execution.samples else []
+            if newer:
+                raise ValueError(f"{newer[0]}: a profile of version 1 has no such part")
+        return self
 
     @property
     def plane(self) -> ExecutionPlane:
@@ -129,6 +173,35 @@ class DeviceProfile(Configuration):
     def residual(self) -> LognormalResidual:
         """The residual model, ready to compute."""
         return LognormalResidual(self.execution.residual_relative_sd)
+
+    @property
+    def step_cost(self) -> StepCost:
+        """Cost of decode steps, ready to compute. Raises `ProfileError` where the profile has none."""
+        if self.step is None:
+            self._lacks("step", "costs of decode steps")
+        return StepCost.of(self.step)
+
+    @property
+    def encoder_cost(self) -> EncoderCost:
+        """Cost of encoding, ready to compute. Raises `ProfileError` where the profile has none."""
+        if self.encoder is None:
+            self._lacks("encoder", "costs of encoding")
+        return EncoderCost.of(self.encoder)
+
+    @property
+    def disk_cost(self) -> DiskCost:
+        """Cost of reads from the disk, ready to compute. Raises `ProfileError` where the profile has none."""
+        if self.disk is None:
+            self._lacks("disk", "costs of reading from the disk")
+        return DiskCost(self.disk.s_fixed, self.disk.bytes_per_s, self.disk.paced_bytes_per_s)
+
+    @property
+    def energy_cost(self) -> EnergyCost | None:
+        """Energy of executions, ready to compute; None where no counter could be read."""
+        block = self.energy
+        if block is None:
+            return None
+        return EnergyCost(block.idle_w, block.active_w, block.j_per_src_token, block.j_per_tgt_token, block.j_fixed)
 
     def execution_s(
         self, src_len: NDArray[np.int64], tgt_len: NDArray[np.int64] | NDArray[np.float64], standard_normal: NDArray[np.float64]
@@ -141,68 +214,8 @@ class DeviceProfile(Configuration):
         (src_low, src_high), (tgt_low, tgt_high) = self.valid_range.src_len, self.valid_range.tgt_len
         return (src_len < src_low) | (src_len > src_high) | (tgt_len < tgt_low) | (tgt_len > tgt_high)
 
-
-_PARTS = (DeviceProfile, Device, Model, LengthUnit, ValidRange, Execution, Plane, Provenance)
-_KEYS = sorted({key for part in _PARTS for key in part.model_fields})
-"""Every key that a profile may hold anywhere."""
-_MEND = "mend the file, or make the profile again"
-
-
-def read_profile(path: str | os.PathLike[str]) -> DeviceProfile:
-    """Read and check a profile; raises `ProfileError` naming the place and the key."""
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except OSError as error:
+    def _lacks(self, block: str, costs: str) -> NoReturn:
         raise ProfileError(
-            f"cannot read the profile: {error.strerror}", path=path, remedy="name a readable file, or a shipped one as @name"
-        ) from None
-    except UnicodeDecodeError as error:
-        raise ProfileError(f"no UTF-8 text at byte {error.start}", path=path, remedy="a profile is a JSON file") from None
-    try:
-        content = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_refuse_repeated_keys)
-    except json.JSONDecodeError as error:
-        raise ProfileError(f"no JSON: {error.msg}", path=path, line=error.lineno, column=error.colno, remedy=_MEND) from None
-    except ValueError as error:
-        raise ProfileError(str(error), path=path, remedy=_MEND) from None
-    except RecursionError:
-        raise ProfileError("nested too deeply to be a profile", path=path, remedy=_MEND) from None
-    if not isinstance(content, dict):
-        raise ProfileError("a profile is a JSON object", path=path, remedy=_MEND)
-    if content.get("schema_version") != SCHEMA_VERSION:
-        raise ProfileError(
-            f"schema_version: {reprlib.repr(content.get('schema_version'))} where this simnmt reads {SCHEMA_VERSION}",
-            path=path,
-            remedy="make the profile again with this version",
+            f"profile {self.name} has no {costs} (block {block})",
+            remedy="measure the device with simnmt calibrate, or name a profile that has them",
         )
-    try:
-        return DeviceProfile.model_validate_json(text)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        key = ".".join(str(part) for part in first["loc"])
-        said, remedy = first["msg"].removeprefix("Value error, "), _MEND
-        if first["type"] == "extra_forbidden":
-            name = str(first["loc"][-1])
-            near = None if name in _KEYS else nearest(name, _KEYS)
-            said, remedy = "unknown key here", f"did you mean {near}?" if near else "remove it"
-        raise ProfileError(f"{key}: {said}" if key else said, path=path, remedy=remedy) from None
-
-
-def write_profile(path: str | os.PathLike[str], profile: DeviceProfile) -> None:
-    """Write a profile whole or not at all; raises `ProfileError` where the file cannot be written."""
-    try:
-        with written_whole(path) as partial:
-            partial.write_text(profile.model_dump_json(indent=2) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise ProfileError(f"cannot be written: {error.strerror}", path=path, remedy="choose another folder") from None
-
-
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is no number that a profile may hold")
-
-
-def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    content = dict(pairs)
-    if len(content) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"key {next(name for name in names if names.count(name) > 1)} stands twice in one object")
-    return content

@@ -1,0 +1,253 @@
+"""The blocks that a device profile of version 2 may hold beside its execution plane; each is optional."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, model_validator
+
+from simnmt.configuration import Configuration
+
+Kind = Literal["measured", "inferred", "synthetic"]
+Seconds = Annotated[float, Field(ge=0.0, le=10_000.0)]
+"""Of a token or of a request; three hours would be no translation any more."""
+Duration = Annotated[float, Field(gt=0.0, le=1e6)]
+"""Of something that was measured, seconds."""
+Positive = Annotated[float, Field(gt=0.0, le=1e18)]
+RelativeError = Annotated[float, Field(ge=0.0, le=1e6)]
+Count = Annotated[int, Field(ge=1)]
+Length = Annotated[int, Field(ge=0)]
+
+
+class EngineBlock(Configuration):
+    """What executed the model."""
+
+    backend: str
+    """Such as `torch` or `ctranslate2`."""
+    compute_type: str
+    """Such as `float32` or `int8`."""
+    device: str
+    """`cpu` or `cuda:0`."""
+    device_name: str = ""
+    """The processor's own name."""
+    threads: Count | None = None
+    beam: Count = 1
+    weights: Literal["random", "checkpoint"] = "random"
+    """Times depend on the architecture, not on the weights; what a model says depends on both."""
+    architecture: dict[str, Any] = Field(default_factory=dict)
+    versions: dict[str, str] = Field(default_factory=dict)
+
+
+class CellSample(Configuration):
+    """Repeats of one cell: sentences of one source and one target length, executed as one batch."""
+
+    src_len: Length
+    tgt_len: Length
+    batch: Count = 1
+    beam: Count = 1
+    repeats: Count = 1
+    min_s: Duration
+    p25_s: Duration | None = None
+    median_s: Duration
+    p75_s: Duration | None = None
+    p95_s: Duration | None = None
+    mean_s: Duration
+    sd_s: Annotated[float, Field(ge=0.0)] | None = None
+    """Standard deviation over the repeats."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> CellSample:
+        known = [each for each in (self.min_s, self.p25_s, self.median_s, self.p75_s, self.p95_s) if each is not None]
+        if known != sorted(known):
+            raise ValueError("quantiles that do not rise")
+        return self
+
+
+class ExecutionFit(Configuration):
+    """What a fit of the execution plane says of itself; other keys may stand beside these."""
+
+    model_config = ConfigDict(extra="allow")
+
+    mode: Literal["six_cells", "full_grid", "paper"] | None = None
+    inferences: Count | None = None
+    cells: Count | None = None
+    quantile: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
+    """Of the repeats of a cell, to which the plane's shape was fitted; 0 is the least."""
+    level: Positive | None = None
+    """Mean of the measured times over the plane of that quantile; the plane in the profile is already multiplied by it."""
+    r2: Annotated[float, Field(le=1.0)] | None = None
+    r2_of_means_per_tgt_len: Annotated[float, Field(le=1.0)] | None = None
+    mse_ms2: Annotated[float, Field(ge=0.0)] | None = None
+    heldout_error: RelativeError | None = None
+    """Mean absolute relative error on cells that the plane was not fitted to."""
+    heldout_how: str | None = None
+    disturbed_share: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
+    """Share of inferences left out of level and residual because the box was visibly disturbed."""
+    residual_relative_sd_all: Annotated[float, Field(ge=0.0)] | None = None
+    """The residual's relative standard deviation had those been kept."""
+    condition_number: Positive | None = None
+    collinear: bool | None = None
+
+
+class StepCoefficients(Configuration):
+    """s_fixed + s_per_row batch + s_per_position position + s_per_row_position batch position."""
+
+    s_fixed: Seconds
+    s_per_row: Seconds
+    s_per_position: Seconds
+    s_per_row_position: Seconds
+
+
+class EncoderCoefficients(Configuration):
+    """s_fixed + s_per_row batch + s_per_src_token src_len + s_per_row_src_token batch src_len."""
+
+    s_fixed: Seconds
+    s_per_row: Seconds
+    s_per_src_token: Seconds
+    s_per_row_src_token: Seconds
+
+
+class _Grid(Configuration):
+    """What step and encoder have in common: a cost over the batch and a length."""
+
+    kind: Kind
+    form: Literal["linear", "table"]
+    """Which of the two computes; a table's `seconds` are its cells, a linear one's are what was measured."""
+    batch: Annotated[tuple[Count, ...], Field(min_length=1)]
+    """Sentences; rising. One row of `seconds` each."""
+    seconds: tuple[tuple[Duration, ...], ...] | None = None
+    """Shape (batch, length)."""
+    heldout_error: RelativeError | None = None
+    """Mean absolute relative error on batch sizes that were left out of the fit."""
+    heldout_error_linear: RelativeError | None = None
+    """Of the linear form, whichever was chosen."""
+    heldout_error_table: RelativeError | None = None
+    heldout_how: str | None = None
+    r2: Annotated[float, Field(le=1.0)] | None = None
+    beam: Count = 1
+    """Hypotheses of each sentence; a row of the batch is a sentence with all of its own."""
+    repeats: Count | None = None
+    left_out: tuple[str, ...] = ()
+    """What could not be measured, and why."""
+
+    def _check(self, lengths: tuple[int, ...], name: str, coefficients: object) -> None:
+        for key, values in (("batch", self.batch), (name, lengths)):
+            if list(values) != sorted(set(values)):
+                raise ValueError(f"{key}: values that do not rise")
+        if self.seconds is not None and [len(row) for row in self.seconds] != [len(lengths)] * len(self.batch):
+            raise ValueError(f"seconds: {len(self.batch)} rows (batch) of {len(lengths)} ({name}) are needed")
+        if self.form == "table" and self.seconds is None:
+            raise ValueError("seconds: needed by form table")
+        if self.form == "linear" and coefficients is None:
+            raise ValueError("coefficients: needed by form linear")
+
+
+class StepBlock(_Grid):
+    """Time of one decode step of `batch` sentences when `position` tokens are out (FNI-18)."""
+
+    position: Annotated[tuple[Length, ...], Field(min_length=1)]
+    coefficients: StepCoefficients | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> StepBlock:
+        self._check(self.position, "position", self.coefficients)
+        return self
+
+
+class EncoderBlock(_Grid):
+    """Time to encode `batch` sentences of `src_len` tokens each."""
+
+    src_len: Annotated[tuple[Length, ...], Field(min_length=1)]
+    coefficients: EncoderCoefficients | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> EncoderBlock:
+        self._check(self.src_len, "src_len", self.coefficients)
+        return self
+
+
+class Overhead(Configuration):
+    """One cost beside the model's own."""
+
+    value: Seconds | None
+    """Seconds; null where it could not be measured."""
+    kind: Kind
+    note: str = ""
+
+
+class Overheads(Configuration):
+    """Costs beside the model's own (CNMT-12)."""
+
+    decision_s: Overhead | None = None
+    """Of one decision of the gateway's policy."""
+    tokenisation_s_per_token: Overhead | None = None
+    tokenisation_s_fixed: Overhead | None = None
+    step_gap_s: Overhead | None = None
+    """Between two decode steps: choosing tokens, stopping, bookkeeping."""
+
+
+class ReadSample(Configuration):
+    """Repeats of cold reads of one size."""
+
+    bytes: Count
+    repeats: Count = 1
+    min_s: Duration
+    p25_s: Duration | None = None
+    median_s: Duration
+    p75_s: Duration | None = None
+    p95_s: Duration | None = None
+    mean_s: Duration | None = None
+
+
+class DiskBlock(Configuration):
+    """Time of one read: s_fixed + bytes / bytes_per_s (STI-07)."""
+
+    kind: Kind
+    s_fixed: Seconds
+    bytes_per_s: Positive
+    r2: Annotated[float, Field(le=1.0)] | None = None
+    heldout_error: RelativeError | None = None
+    """Mean absolute relative error on sizes that were left out of the fit."""
+    samples: tuple[ReadSample, ...] = ()
+    cold: bool
+    """The page cache held nothing of what was read."""
+    paced_bytes_per_s: Positive | None = None
+    """A slower storage to be imitated: no read is faster than this."""
+
+
+class EnergyBlock(Configuration):
+    """Electric power and energy; what could not be read is null, never 0."""
+
+    kind: Kind
+    source: str
+    """What was read: `nvml`, `rapl`, `ina3221`."""
+    idle_w: Positive | None = None
+    active_w: Positive | None = None
+    """While executing, the idle power included."""
+    j_per_src_token: Annotated[float, Field(ge=0.0)] | None = None
+    j_per_tgt_token: Annotated[float, Field(ge=0.0)] | None = None
+    j_fixed: float | None = None
+    heldout_error: RelativeError | None = None
+
+    @model_validator(mode="after")
+    def _whole(self) -> EnergyBlock:
+        plane = (self.j_per_src_token, self.j_per_tgt_token, self.j_fixed)
+        if any(part is None for part in plane) and any(part is not None for part in plane):
+            raise ValueError("j_per_src_token, j_per_tgt_token and j_fixed go together")
+        if plane[0] is not None and plane[0] + (plane[1] or 0.0) + max(plane[2] or 0.0, 0.0) <= 0.0:
+            raise ValueError("no request would take any energy; what could not be read is null")
+        return self
+
+
+class Conditions(Configuration):
+    """The state of the box while it was measured; other keys may stand beside these."""
+
+    model_config = ConfigDict(extra="allow")
+
+    load_average: Annotated[float, Field(ge=0.0)] | tuple[Annotated[float, Field(ge=0.0)], ...] | None = None
+    governor: str | None = None
+    frequency_mhz: Annotated[float, Field(gt=0.0)] | tuple[Annotated[float, Field(gt=0.0)], ...] | None = None
+    drift: Annotated[float, Field(ge=0.0)] | None = None
+    """Greatest relative departure of the repeated reference cell from its median."""
+    disturbed_cells: Annotated[int, Field(ge=0)] | None = None
+    """Cells whose repeats were disturbed and measured again."""
