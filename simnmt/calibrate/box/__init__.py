@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simnmt.calibrate.box.describe import describe
+from simnmt.calibrate.box.describe import describe, frequency_mhz, load_average
 from simnmt.calibrate.box.description import BoxDescription, GpuDescription, JetsonDescription
 
-__all__ = ["BoxDescription", "GpuDescription", "JetsonDescription", "describe"]
+__all__ = ["BoxDescription", "GpuDescription", "JetsonDescription", "describe", "frequency_mhz", "load_average"]

@@ -1,14 +1,21 @@
-"""Which energy counter a device has, and why it has none."""
+"""What an energy counter answers, and what stands in the way of one."""
 
 from __future__ import annotations
 
-import os
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+STILL_S = 0.25
+"""A counter that has not moved after this long stands still: RAPL counts every millisecond, NVML every 20 to 100 ms."""
+
 
 class EnergyMeter(Protocol):
-    """A counter of the energy that a device has used since the meter was opened."""
+    """A counter of the energy that a device has used since the meter was opened.
+
+    Ask it at least once a minute: between two readings a counter may wrap around once, not twice.
+    """
 
     source: str
     """rapl, ina3221 or nvml."""
@@ -17,7 +24,7 @@ class EnergyMeter(Protocol):
     domains: tuple[str, ...]
     """The counters or rails that are summed, by the system's names."""
     resolution_s: float
-    """Differences over less time than this mean nothing: measure at least a hundred times as long."""
+    """The counter moves, or is sampled, this often: measure at least a hundred times as long."""
 
     def read_j(self) -> float | None:
         """Joules since the meter was opened; None from the first failed reading on, never 0 for unknown."""
@@ -45,13 +52,14 @@ class FoundMeter:
 
     meter: EnergyMeter | None
     obstacles: tuple[Obstacle, ...] = ()
+    """Of the sources that were tried in vain."""
 
 
-def find_energy_meter(device: str, root: str | os.PathLike[str] = "/") -> FoundMeter:
-    """Open the first counter that counts for `device` ("cpu" or "cuda:N") and moves; else say why each source does not."""
-    return FoundMeter(None, (Obstacle("rapl", "not read yet"),))
-
-
-def open_energy_meter(device: str, root: str | os.PathLike[str] = "/") -> EnergyMeter | None:
-    """Open the energy counter of `device`, or None; `find_energy_meter` tells why not. Close it when done."""
-    return find_energy_meter(device, root).meter
+def moves(read: Callable[[], float], sleep: Callable[[float], None] = time.sleep) -> bool:
+    """Whether a counter changes within `STILL_S`: one that stands still would give 0 J for everything."""
+    first = read()
+    for _ in range(25):
+        sleep(STILL_S / 25)
+        if read() != first:
+            return True
+    return False
