@@ -1,17 +1,16 @@
 """Cost models and the device profile bundle."""
 
-from simnmt.costs.batch_cost import EncoderCost, StepCost, fit_encoder_cost, fit_step_cost
+from simnmt.costs.batch_cost import EncoderCost, StepCost
+from simnmt.costs.batch_fit import fit_encoder_cost, fit_step_cost
 from simnmt.costs.disk import DiskCost, DiskFit, fit_disk
-from simnmt.costs.energy import EnergyCost
+from simnmt.costs.energy import EnergyCost, fit_energy
+from simnmt.costs.execution_fit import FittedExecution, cell_samples, fit_execution
 from simnmt.costs.plane import ExecutionPlane, PlaneFit, fit_plane
 from simnmt.costs.profile import DeviceProfile
 from simnmt.costs.profile_error import ProfileError
 from simnmt.costs.profile_file import checked_profile, read_profile, write_profile
 from simnmt.costs.relative_plane import (
-    FittedExecution,
     RelativePlaneFit,
-    cell_samples,
-    fit_execution,
     fit_relative_plane,
     heldout_plane_error,
     r2_of_means_per_tgt_len,
@@ -37,6 +36,7 @@ __all__ = [
     "checked_profile",
     "fit_disk",
     "fit_encoder_cost",
+    "fit_energy",
     "fit_execution",
     "fit_plane",
     "fit_relative_plane",

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simnmt.costs.bounded_least_squares import bounded_least_squares
+from simnmt.costs.cells import by_cell, r_squared
+
 
 @dataclass(frozen=True, slots=True)
 class DiskCost:
@@ -29,13 +32,35 @@ class DiskFit:
 
     cost: DiskCost
     r2: float | None
+    """Of the sizes' quantiles."""
     heldout_error: float | None
-    """Mean absolute relative error on sizes left out in turn; None with fewer than three sizes."""
+    """Mean absolute relative error on sizes left out in turn; None with fewer than four sizes."""
 
 
-def fit_disk(size_bytes: ArrayLike, time_s: ArrayLike) -> DiskFit:
-    """Fit cold reads, repeats and all; both of shape (reads,).
+def fit_disk(size_bytes: ArrayLike, time_s: ArrayLike, *, quantile: float = 0.5) -> DiskFit:
+    """Fit cold reads, repeats and all, to a quantile per size by relative error; both columns of shape (reads,).
 
     Raises `ValueError` for fewer than two sizes, and where larger reads take no longer.
     """
-    raise NotImplementedError
+    sizes = np.asarray(size_bytes, np.float64)
+    cells = by_cell(sizes, np.zeros_like(sizes), time_s)
+    size, time = cells.first, cells.quantile(quantile)
+    if size.size < 2:
+        raise ValueError("reads of two sizes at least are needed")
+    cost = _fitted(size, time)
+    off: list[float] = []
+    for left_out in range(size.size if size.size >= 4 else 0):
+        try:
+            without = _fitted(np.delete(size, left_out), np.delete(time, left_out))
+        except ValueError:
+            return DiskFit(cost, r_squared(cost.seconds(size), time), None)
+        off.append(abs(float(without.seconds(size[left_out])) / float(time[left_out]) - 1.0))
+    return DiskFit(cost, r_squared(cost.seconds(size), time), float(np.mean(off)) if off else None)
+
+
+def _fitted(size: NDArray[np.float64], time: NDArray[np.float64]) -> DiskCost:
+    design = np.column_stack([np.ones_like(size), size]) / time[:, None]
+    fixed, s_per_byte = bounded_least_squares(design, np.ones_like(time), (True, True)).tolist()
+    if s_per_byte <= 0.0:
+        raise ValueError("larger reads take no longer: no bandwidth can be told")
+    return DiskCost(fixed, 1.0 / s_per_byte)

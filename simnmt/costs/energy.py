@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simnmt.costs.relative_plane import fit_relative_plane, heldout_plane_error
+
 
 @dataclass(frozen=True, slots=True)
 class EnergyCost:
@@ -31,3 +33,20 @@ class EnergyCost:
     def idle_joules(self, idle_s: ArrayLike) -> NDArray[np.float64] | None:
         """Energy of waiting; None where the idle power is unknown."""
         return None if self.idle_w is None else self.idle_w * np.asarray(idle_s, np.float64)
+
+
+def fit_energy(
+    src_len: ArrayLike, tgt_len: ArrayLike, energy_j: ArrayLike, *, quantile: float = 0.5
+) -> dict[str, float | None]:
+    """Plane in joules over both lengths, by relative error: `j_per_src_token`, `j_per_tgt_token`, `j_fixed`, `heldout_error`.
+
+    Columns of shape (inferences,), repeats and all. Raises `ValueError` as `fit_relative_plane` does, energies of 0 included:
+    a counter that did not move was not read.
+    """
+    plane = fit_relative_plane(src_len, tgt_len, energy_j, quantile=quantile).plane
+    return {
+        "j_per_src_token": plane.s_per_src_token,
+        "j_per_tgt_token": plane.s_per_tgt_token,
+        "j_fixed": plane.s_fixed,
+        "heldout_error": heldout_plane_error(src_len, tgt_len, energy_j, quantile=quantile),
+    }

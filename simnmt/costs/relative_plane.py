@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simnmt.costs.plane import ExecutionPlane
+from simnmt.costs.bounded_least_squares import bounded_least_squares
+from simnmt.costs.cells import by_cell, r_squared, relative_error
+from simnmt.costs.plane import ExecutionPlane, fit_plane
+
+ONE_BY_ONE = 60
+"""Up to so many cells each is left out alone; of more, a tenth at a time."""
+
+Column = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +33,9 @@ class RelativePlaneFit:
     mse_ms2: float
     """Of the cells' quantiles, ms squared."""
     condition_number: float
+    """As in `PlaneFit`, of the cells."""
     collinear: bool
+    """The three coefficients are not determined by these cells."""
 
 
 def fit_relative_plane(src_len: ArrayLike, tgt_len: ArrayLike, time_s: ArrayLike, *, quantile: float = 0.0) -> RelativePlaneFit:
@@ -37,58 +44,91 @@ def fit_relative_plane(src_len: ArrayLike, tgt_len: ArrayLike, time_s: ArrayLike
     Columns of shape (inferences,), repeats of a cell in any order; fitted to each cell's `quantile` (0: its minimum).
     Raises `ValueError` for no inferences, unequal shapes, times that are not positive.
     """
-    raise NotImplementedError
+    cells = by_cell(src_len, tgt_len, time_s)
+    time = cells.quantile(quantile)
+    plane = _relative(cells.first, cells.second, time)
+    predicted = plane.seconds(cells.first, cells.second)
+    shape = fit_plane(cells.first, cells.second, time)
+    return RelativePlaneFit(
+        plane=plane,
+        inferences=int(cells.cell_of.size),
+        cells=len(cells),
+        quantile=quantile,
+        error=relative_error(predicted, time),
+        r2=r_squared(predicted, time),
+        mse_ms2=float(((predicted - time) ** 2).mean()) * 1e6,
+        condition_number=shape.condition_number,
+        collinear=shape.collinear,
+    )
 
 
 def heldout_plane_error(
-    src_len: ArrayLike, tgt_len: ArrayLike, time_s: ArrayLike, *, quantile: float = 0.0, fitted: ArrayLike | None = None
-) -> float | None:
-    """Mean absolute relative error on cells that the plane was not fitted to.
-
-    `fitted`: shape (inferences,), true for those to fit on, the others judge (six cells of a larger grid). Without it each
-    cell is left out in turn; beyond 60 cells a tenth of them at a time. None with fewer than four cells.
-    """
-    raise NotImplementedError
-
-
-def r2_of_means_per_tgt_len(tgt_len: ArrayLike, time_s: ArrayLike) -> float | None:
-    """R2 of the line through the mean time per target length (CNMT-06); None with fewer than three target lengths."""
-    raise NotImplementedError
-
-
-@dataclass(frozen=True, slots=True)
-class FittedExecution:
-    """Plane and residual, ready for a profile's block."""
-
-    plane: ExecutionPlane
-    """Of the mean time: the quantile's plane times the level."""
-    residual_relative_sd: float
-    fit: dict[str, Any]
-    """For `execution.fit`: keys of `ExecutionFit`."""
-
-
-def fit_execution(
     src_len: ArrayLike,
     tgt_len: ArrayLike,
     time_s: ArrayLike,
     *,
-    mode: str,
     quantile: float = 0.0,
     fitted: ArrayLike | None = None,
-) -> FittedExecution:
-    """All of an execution block from raw repeats: plane, level, residual, R2, held-out error.
+    ordinary: bool = False,
+) -> float | None:
+    """Mean absolute relative error on cells that the plane was not fitted to.
 
-    `mode`: "six_cells", "full_grid" or "paper" (then by ordinary least squares over all inferences, CNMT-05). `fitted`: as
-    for `heldout_plane_error`; the plane kept is that of the marked inferences.
+    `fitted`: shape (inferences,), true for those to fit on, the others judge (six cells of a larger grid). Without it, or
+    where it marks all, each cell is left out in turn; beyond 60 cells a tenth of them at a time. None with fewer than four
+    cells. `ordinary`: by ordinary least squares (CNMT-05). Raises `ValueError` as `fit_relative_plane` does, and for a cell
+    that is fitted in part.
     """
-    raise NotImplementedError
+    cells = by_cell(src_len, tgt_len, time_s)
+    time = cells.quantile(quantile)
+    fit = _ordinary if ordinary else _relative
+    if fitted is not None and not (marked := np.asarray(fitted, np.bool_)).all():
+        fitted_cells = np.zeros(len(cells), np.bool_)
+        fitted_cells[cells.cell_of[marked]] = True
+        if fitted_cells[cells.cell_of[~marked]].any():
+            raise ValueError("a cell is either fitted or judged, with all of its repeats")
+        groups = [np.flatnonzero(~fitted_cells)]
+    else:
+        # Neighbouring cells fall into different groups, so that none tears a hole into the grid.
+        folds = len(cells) if len(cells) <= ONE_BY_ONE else 10
+        groups = [np.arange(fold, len(cells), folds) for fold in range(folds)]
+    if len(cells) < 4:
+        return None
+    off = np.empty(0)
+    for group in groups:
+        kept = np.setdiff1d(np.arange(len(cells)), group)
+        if not kept.size:
+            raise ValueError("no cell is left to fit the plane to")
+        plane = fit(cells.first[kept], cells.second[kept], time[kept])
+        off = np.append(off, np.abs(plane.seconds(cells.first[group], cells.second[group]) / time[group] - 1.0))
+    return float(off.mean())
 
 
-def cell_samples(
-    src_len: ArrayLike, tgt_len: ArrayLike, time_s: ArrayLike, *, batch: int = 1, beam: int = 1
-) -> list[dict[str, Any]]:
-    """`execution.samples` of raw repeats, by cell in rising order."""
-    raise NotImplementedError
+def r2_of_means_per_tgt_len(tgt_len: ArrayLike, time_s: ArrayLike) -> float | None:
+    """R2 of the line through the mean time per target length, weighted by inferences (CNMT-06).
+
+    Columns of shape (inferences,); None with fewer than three target lengths, or where the means do not vary.
+    """
+    length, mean_s, weight = means_per_tgt_len(tgt_len, time_s)
+    if length.size < 3:
+        return None
+    slope, offset = np.polynomial.polynomial.polyfit(length, mean_s, 1, w=np.sqrt(weight))[::-1]
+    middle = np.average(mean_s, weights=weight)
+    spread = float((weight * (mean_s - middle) ** 2).sum())
+    return 1.0 - float((weight * (mean_s - slope * length - offset) ** 2).sum()) / spread if spread > 0.0 else None
 
 
-_ = (Sequence, NDArray, np)
+def means_per_tgt_len(tgt_len: ArrayLike, time_s: ArrayLike) -> tuple[Column, Column, Column]:
+    """Distinct target lengths, rising, their mean times and their numbers of inferences (figure 2a of C-NMT)."""
+    length, which = np.unique(np.asarray(tgt_len, np.float64), return_inverse=True)
+    count = np.bincount(which.reshape(-1)).astype(np.float64)
+    return length, np.bincount(which.reshape(-1), weights=np.asarray(time_s, np.float64)) / count, count
+
+
+def _relative(src_len: Column, tgt_len: Column, time_s: Column) -> ExecutionPlane:
+    design = np.column_stack([src_len, tgt_len, np.ones_like(src_len)]) / time_s[:, None]
+    found = bounded_least_squares(design, np.ones_like(time_s), (True, True, False))
+    return ExecutionPlane(*(float(each) for each in found))
+
+
+def _ordinary(src_len: Column, tgt_len: Column, time_s: Column) -> ExecutionPlane:
+    return fit_plane(src_len, tgt_len, time_s).plane

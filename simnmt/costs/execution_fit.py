@@ -1,0 +1,112 @@
+"""From raw repeats to a profile's execution block: plane, level, residual, and what they say of themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from simnmt.costs.cells import Cells, by_cell, r_squared
+from simnmt.costs.plane import ExecutionPlane, fit_plane
+from simnmt.costs.relative_plane import fit_relative_plane, heldout_plane_error, r2_of_means_per_tgt_len
+
+ROBUST_SDS = 5.0
+LEAST_DISTURBANCE = 0.10
+"""An inference is called disturbed when it took longer than its cell's median by both: five robust standard deviations of all
+inferences about their medians, and a tenth."""
+
+
+@dataclass(frozen=True, slots=True)
+class FittedExecution:
+    """Plane and residual, ready for a profile's block."""
+
+    plane: ExecutionPlane
+    """Of the mean time: the quantile's plane times the level."""
+    residual_relative_sd: float
+    fit: dict[str, Any]
+    """For `execution.fit`: keys of `ExecutionFit`."""
+
+
+def fit_execution(
+    src_len: ArrayLike,
+    tgt_len: ArrayLike,
+    time_s: ArrayLike,
+    *,
+    mode: str,
+    quantile: float = 0.0,
+    fitted: ArrayLike | None = None,
+) -> FittedExecution:
+    """All of an execution block from raw repeats: plane, level, residual, R2, held-out error.
+
+    `mode`: "six_cells", "full_grid", or "paper", which is ordinary least squares over all inferences (CNMT-05). `fitted`: as
+    for `heldout_plane_error`; the plane kept is that of the marked inferences. The plane's shape comes from a quantile of
+    each cell's repeats, because the least is what a busy box disturbs last; multiplied by the level it gives the mean, so that
+    draws of the mean-one residual are like what was measured. Raises `ValueError` as `fit_relative_plane` does.
+    """
+    src, tgt, time = (np.asarray(column, np.float64) for column in (src_len, tgt_len, time_s))
+    cells = by_cell(src, tgt, time)
+    paper = mode == "paper"
+    on = np.ones(time.size, np.bool_) if fitted is None else np.asarray(fitted, np.bool_)
+    if paper:
+        own = fit_plane(src[on], tgt[on], time[on])
+        shape, condition, collinear = own.plane, own.condition_number, own.collinear
+    else:
+        relative = fit_relative_plane(src[on], tgt[on], time[on], quantile=quantile)
+        shape, condition, collinear = relative.plane, relative.condition_number, relative.collinear
+    expected = shape.seconds(src, tgt)
+    expected = np.where(expected > 0.0, expected, time)  # a plane below zero there says nothing of the level
+    kept = ~_disturbed(cells, time, expected)
+    level = 1.0 if paper else float((time[kept] / expected[kept]).mean())
+    plane = ExecutionPlane(level * shape.s_per_src_token, level * shape.s_per_tgt_token, level * shape.s_fixed)
+    off = time / (level * expected) - 1.0
+    predicted = plane.seconds(src[kept], tgt[kept])
+    others = fitted is not None and not on.all()
+    fit: dict[str, Any] = {
+        "mode": mode,
+        "inferences": int(time.size),
+        "cells": len(cells),
+        "quantile": None if paper else quantile,
+        "level": level,
+        "r2": r_squared(predicted, time[kept]),
+        "r2_of_means_per_tgt_len": r2_of_means_per_tgt_len(tgt[kept], time[kept]),
+        "mse_ms2": float(((predicted - time[kept]) ** 2).mean()) * 1e6,
+        "heldout_error": heldout_plane_error(src, tgt, time, quantile=quantile, fitted=fitted, ordinary=paper),
+        "heldout_how": "cells that were not fitted" if others else "cells left out in turn",
+        "disturbed_share": float(1.0 - kept.mean()),
+        "residual_relative_sd_all": _root_mean_square(off),
+        "condition_number": condition if condition < 1e15 else None,
+        "collinear": collinear,
+    }
+    return FittedExecution(plane, _root_mean_square(off[kept]), fit)
+
+
+def cell_samples(
+    src_len: ArrayLike, tgt_len: ArrayLike, time_s: ArrayLike, *, batch: int = 1, beam: int = 1
+) -> list[dict[str, Any]]:
+    """`execution.samples` of raw repeats, by cell in rising order."""
+    cells = by_cell(src_len, tgt_len, time_s)
+    return [
+        {"src_len": int(src), "tgt_len": int(tgt), "batch": batch, "beam": beam, "repeats": repeats.size}
+        | {f"{name}_s": float(np.quantile(repeats, share)) for name, share in _QUANTILES.items()}
+        | {"mean_s": float(repeats.mean()), "sd_s": float(repeats.std(ddof=1)) if repeats.size > 1 else None}
+        for src, tgt, repeats in zip(cells.first, cells.second, cells.repeats, strict=True)
+    ]
+
+
+_QUANTILES = {"min": 0.0, "p25": 0.25, "median": 0.5, "p75": 0.75, "p95": 0.95}
+
+
+def _disturbed(cells: Cells, time: NDArray[np.float64], expected: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Which inferences took far longer than their like; a disturbance only ever slows."""
+    repeated = np.array([repeats.size >= 3 for repeats in cells.repeats])[cells.cell_of]
+    ratio = time / np.where(repeated, cells.quantile(0.5)[cells.cell_of], expected)
+    middle = float(np.median(ratio))
+    robust_sd = 1.4826 * float(np.median(np.abs(ratio - middle)))
+    disturbed: NDArray[np.bool_] = ratio > middle + max(ROBUST_SDS * robust_sd, LEAST_DISTURBANCE)
+    return disturbed
+
+
+def _root_mean_square(values: NDArray[np.float64]) -> float:
+    return float(np.sqrt((values**2).mean()))
