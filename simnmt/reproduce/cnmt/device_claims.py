@@ -1,0 +1,144 @@
+"""What the paper says of devices and can be held against measured profiles: the shape of the plane, the decision's cost.
+
+(CNMT-06, CNMT-12.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from simnmt.costs import DeviceProfile
+from simnmt.reproduce.cnmt.claims import basis_of, record_of
+from simnmt.reproduce.cnmt.time_over_length import samples_of, time_over_length
+from simnmt.workload.length_table import LengthTable
+
+LEAST_R2 = 0.95
+MOST_SRC_OVER_TGT = 0.2
+MOST_OVERHEAD = 1e-3
+
+Pair = tuple[DeviceProfile, ...]
+"""Gateway's and cloud's."""
+
+
+def device_claims(profiles: Mapping[str, Pair], lengths: Mapping[str, LengthTable]) -> list[dict[str, Any]]:
+    """One record per claim, as `claims.evaluate` gives them; both arguments by workload, of the data sets at hand."""
+    records = [
+        _linear_in_tgt_len(profiles),
+        _flat_encoder_on_a_gpu(profiles),
+        _recurrent_encoders_cost_more(profiles),
+        _decisions_cost_nothing(profiles, lengths),
+    ]
+    basis = basis_of([profile.execution.kind for pair in profiles.values() for profile in pair]) if profiles else "measured"
+    return [record | {"basis": basis} for record in records]
+
+
+def _r2_of_means(profile: DeviceProfile) -> float | None:
+    """As the profile states it, else from its samples; None without either."""
+    fit = profile.model_dump()["execution"].get("fit") or {}
+    stated = fit.get("r2_of_means_per_tgt_len")
+    if stated is not None:
+        return float(stated)
+    found = time_over_length(samples_of(profile))
+    return None if found is None else found.r2
+
+
+def _linear_in_tgt_len(profiles: Mapping[str, Pair]) -> dict[str, Any]:
+    found = {workload: _r2_of_means(gateway) for workload, (gateway, _) in profiles.items()}
+    known = {workload: r2 for workload, r2 in found.items() if r2 is not None}
+    low = [workload.upper() for workload, r2 in known.items() if r2 < LEAST_R2]
+    why = f"below {LEAST_R2} for {', '.join(low)}" if low else "each target token is one more decoding step"
+    if not known:
+        why = "no profile at hand holds samples over several target lengths"
+    return record_of(
+        "CNMT-06 (linear in M)",
+        f"On the slower device the mean time per target length M is linear in M: R2 of at least {LEAST_R2}",
+        "Transformer on the Jetson 0.99",
+        ", ".join(f"{workload.upper()} {r2:.4f}" for workload, r2 in known.items()),
+        (not low) if known else None,
+        why,
+        True,
+    )
+
+
+def _src_over_tgt(profile: DeviceProfile) -> float:
+    plane = profile.plane
+    return plane.s_per_src_token / plane.s_per_tgt_token if plane.s_per_tgt_token else float("inf")
+
+
+def _on_a_gpu(profile: DeviceProfile) -> bool:
+    engine = profile.model_dump().get("engine") or {}
+    return profile.execution.kind == "measured" and str(engine.get("device", "")).startswith("cuda")
+
+
+def _flat_encoder_on_a_gpu(profiles: Mapping[str, Pair]) -> dict[str, Any]:
+    found = {profile.name: _src_over_tgt(profile) for profile in profiles.get("en-zh", ()) if _on_a_gpu(profile)}
+    why = "a GPU takes all source tokens at once, and the target tokens one after another"
+    if not found:
+        why = "needs a profile of the Transformer measured on a CUDA device"
+    return record_of(
+        "CNMT-06 (Transformer on a GPU)",
+        f"On a GPU a source token costs the Transformer less than {MOST_SRC_OVER_TGT} of a target token",
+        "encoder about constant in N below 100 tokens",
+        ", ".join(f"{name} {ratio:.4f}" for name, ratio in found.items()),
+        all(ratio < MOST_SRC_OVER_TGT for ratio in found.values()) if found else None,
+        why,
+        True,
+    )
+
+
+def _recurrent_encoders_cost_more(profiles: Mapping[str, Pair]) -> dict[str, Any]:
+    found = {workload: _src_over_tgt(gateway) for workload, (gateway, _) in profiles.items()}
+    recurrent = [ratio for workload, ratio in found.items() if workload != "en-zh"]
+    holds = min(recurrent) > found["en-zh"] if recurrent and "en-zh" in found else None
+    if holds is None:
+        why = "needs the Transformer and a recurrent model beside it"
+    elif holds:
+        why = "a recurrent encoder steps through the words as its decoder does"
+    else:
+        why = (
+            "not on this gateway: without a parallel device the Transformer's encoder, too, takes time for every source "
+            "token, and a recurrent decoder's step is dear by its product with the whole vocabulary, which no encoder has"
+        )
+    return record_of(
+        "CNMT-06 (recurrent encoders)",
+        "A source token costs a recurrent model a larger part of a target token than it costs the Transformer",
+        "RNN encoders linear in N, the Transformer's about constant",
+        ", ".join(f"{workload.upper()} {ratio:.4f}" for workload, ratio in found.items()),
+        holds,
+        why,
+        True,
+    )
+
+
+def _decisions_cost_nothing(profiles: Mapping[str, Pair], lengths: Mapping[str, LengthTable]) -> dict[str, Any]:
+    share: dict[str, float] = {}
+    for workload, pair in profiles.items():
+        overheads = pair[0].model_dump().get("overheads") or {}
+        decision_s = (overheads.get("decision_s") or {}).get("value")
+        if decision_s is not None:
+            share[workload] = decision_s / min(_mean_s(profile, lengths[workload]) for profile in pair)
+    high = [workload.upper() for workload, ratio in share.items() if ratio >= MOST_OVERHEAD]
+    why = (
+        f"not for {', '.join(high)}"
+        if high
+        else "the rule is a few multiplications; held against the faster device's mean time"
+    )
+    if not share:
+        why = "no gateway profile at hand holds the time of a decision"
+    return record_of(
+        "CNMT-12",
+        "A decision takes less than a thousandth of the mean inference time",
+        "negligible",
+        ", ".join(f"{workload.upper()} {ratio:.2g}" for workload, ratio in share.items()),
+        (not high) if share else None,
+        why,
+        True,
+    )
+
+
+def _mean_s(profile: DeviceProfile, table: LengthTable) -> float:
+    """Mean execution time over the pairs of a corpus."""
+    return float(np.average(profile.plane.seconds(table.src_len, table.tgt_len), weights=table.count))

@@ -1,0 +1,141 @@
+"""Table I replayed on one set of profiles and networks: a part of the reproduction, and what it lacks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from simnmt import shipped
+from simnmt.costs import DeviceProfile
+from simnmt.errors import InputError
+from simnmt.reproduce.cnmt import published
+from simnmt.reproduce.cnmt.network_search import Levels
+from simnmt.reproduce.cnmt.replication import Replication, replicate
+from simnmt.results.result import Cell
+from simnmt.results.summary import Row
+from simnmt.scenario.build import Plan, build
+from simnmt.scenario.model import Scenario
+from simnmt.scenario.run import run_plan
+from simnmt.scenario.source import open_source
+
+PartName = Literal["inferred", "measured", "measured, one network"]
+Progress = Callable[[int, int], None]
+"""Called with runs done and runs in all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A scenario of Table I as far as its profiles are at hand."""
+
+    plan: Plan | None
+    """None where no data set has both profiles."""
+    missing: dict[str, list[str]]
+    """Workload -> the shipped profiles that it names and that are not there."""
+    profiles: dict[str, tuple[DeviceProfile, ...]] = field(default_factory=dict)
+    """By workload, per device."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Table I replayed on one kind of profiles, beside the published one."""
+
+    name: PartName
+    found: Replication
+    rows: list[Row] = field(default_factory=list)
+    fits: list[Row] = field(default_factory=list)
+    cells: list[Cell] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """What limits the numbers of this part: data sets left out, lengths outside a profile's range."""
+
+    @property
+    def kinds(self) -> list[str]:
+        """How the numbers of its profiles are known, each kind once."""
+        return list(dict.fromkeys(kind for cell in self.cells for kind in cell.profile_kinds))
+
+
+def prepare(scenario: str | os.PathLike[str], requests: int | None = None) -> Prepared:
+    """Read a scenario of Table I and all that it names; data sets whose shipped profiles are missing are left out.
+
+    Raises the rooms' `InputError`s for what is there and is wrong, and `InputError` where the scenario is none of Table I.
+    """
+    found = open_source(scenario, [] if requests is None else [f"requests={requests}"]).scenario
+    lacking = [name for name in published.NETWORKS if name not in found.networks]
+    known = [name for name in found.workloads if name in published.WORKLOADS]
+    if lacking or not known or list(found.devices) != ["gateway", "cloud"]:
+        raise InputError(
+            f"{scenario}: no scenario of Table I",
+            remedy=f"it takes workloads among {', '.join(published.WORKLOADS)}, networks {' and '.join(published.NETWORKS)}, "
+            "devices gateway and cloud, as in @table1",
+        )
+    missing = {workload: names for workload in known if (names := _missing(found, workload))}
+    there = [workload for workload in known if workload not in missing]
+    if not there:
+        return Prepared(None, missing)
+    plan = build(only(found, there), Path.cwd())
+    return Prepared(plan, missing, {name: case.profiles for name, case in plan.cases.items()})
+
+
+def _missing(scenario: Scenario, workload: str) -> list[str]:
+    names = [scenario.profile_of(device, workload) for device in scenario.devices]
+    shipped_ones = shipped.names("calibration")
+    return [name for name in names if name.startswith("@") and name.removeprefix("@") not in shipped_ones]
+
+
+def only(scenario: Scenario, workloads: Sequence[str]) -> Scenario:
+    """The same with these workloads and the paper's two networks alone."""
+    return scenario.model_copy(
+        update={
+            "workloads": {name: scenario.workloads[name] for name in workloads},
+            "networks": {name: scenario.networks[name] for name in published.NETWORKS},
+        }
+    )
+
+
+def at_levels(plan: Plan, workload: str, levels: Levels) -> Plan:
+    """The plan of one workload with its networks scaled to these mean RTTs."""
+    scenario = only(plan.scenario, [workload])
+    networks = {
+        name: network.model_copy(update={"rtt_mean_ms": levels.mean_rtt_ms[name]})
+        for name, network in scenario.networks.items()
+    }
+    return build(scenario.model_copy(update={"networks": networks}), Path.cwd())
+
+
+def replay(name: PartName, plans: Sequence[Plan], *, folder: Path, jobs: int, progress: Progress | None) -> Part:
+    """Run plans that together make up Table I, or some of its data sets; their columns lie in `folder` meanwhile."""
+    rows: list[Row] = []
+    fits: list[Row] = []
+    cells: list[Cell] = []
+    notes: list[str] = []
+    units = sum(len(plan.cases) * len(plan.networks) for plan in plans)
+    before = 0
+    for number, plan in enumerate(plans):
+
+        def told(done: int, _: int, before: int = before) -> None:
+            if progress is not None:
+                progress(before + done, units)
+
+        room = folder / f"{name} {number}"
+        room.mkdir()
+        result = run_plan(plan, folder=room, jobs=jobs, progress=told)
+        before += len(plan.cases) * len(plan.networks)
+        rows += result.rows
+        fits += result.fits
+        cells += result.cells
+        notes += [note for note in result.notes if note not in notes]
+    kinds = [kind for cell in cells for kind in cell.profile_kinds]
+    return Part(name, replicate(rows, kinds), rows, fits, cells, notes)
+
+
+def without(name: PartName, missing: Mapping[str, Sequence[str]]) -> Part:
+    """A part of which nothing can be said, since all its profiles are missing."""
+    return Part(name, replicate([], ["measured"]), notes=[lacking(missing)])
+
+
+def lacking(missing: Mapping[str, Sequence[str]]) -> str:
+    """One sentence on the profiles that are not there."""
+    told = "; ".join(f"{workload.upper()} needs {' and '.join(names)}" for workload, names in missing.items())
+    return f"Not at hand: {told} (make them with simnmt calibrate)"
