@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+import random
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from simnmt.calibrate import page_cache
+from simnmt.calibrate.box.mounts import IN_MEMORY, OWN_CACHE, Mount, mount_of
 from simnmt.errors import InputError
 
 MB = 1_000_000
 SIZES_BYTES = tuple(int(mb * MB) for mb in (0.25, 0.5, 1, 2, 4, 8, 16, 32))
 """From below a 2-bit shard to above a 32-bit one."""
+PACED_CHUNK_BYTES = 64 * 1024
+ALIGN_BYTES = 4096
+SPARE_BYTES = 64 * MB
+"""Left free on the disk beside the file."""
 
 
 class DiskError(InputError):
@@ -23,13 +37,16 @@ class DiskSample:
     """Repeated cold reads of one size."""
 
     bytes: int
-    repeats: int
-    min_s: float
-    p25_s: float
-    median_s: float
-    p75_s: float
-    p95_s: float
-    mean_s: float
+    read_s: tuple[float, ...]
+    """Seconds of each read, in the order of measuring."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Size, repeats, minimum, quantiles and mean."""
+        ordered = sorted(self.read_s)
+        quantiles = {"min": 0.0, "p25": 0.25, "median": 0.5, "p75": 0.75, "p95": 0.95}
+        known: dict[str, Any] = {"bytes": self.bytes, "repeats": len(ordered)}
+        known |= {f"{name}_s": _quantile(ordered, share) for name, share in quantiles.items()}
+        return known | {"mean_s": sum(ordered) / len(ordered)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +56,7 @@ class DiskSamples:
     samples: tuple[DiskSample, ...]
     """By size, ascending."""
     cold: bool
-    """Whether no byte of any read that counts was in memory beforehand."""
+    """Whether no byte of any read was in this system's memory beforehand."""
     cold_check: str
     """How that was found out, or why it is doubted."""
     paced_bytes_per_s: float | None
@@ -47,9 +64,15 @@ class DiskSamples:
     file_system: str | None
     """Its type and what it is mounted from, such as `ext4 on /dev/nvme0n1p2`."""
 
+    def reads(self) -> tuple[list[int], list[float]]:
+        """Bytes and seconds of every single read: what `simnmt.costs.disk.fit_disk` takes."""
+        pairs = [(sample.bytes, seconds) for sample in self.samples for seconds in sample.read_s]
+        return [size for size, _ in pairs], [seconds for _, seconds in pairs]
+
     def as_json(self) -> dict[str, Any]:
-        """As the `disk` block of a profile holds it, less the fit."""
-        return asdict(self)
+        """As the `disk` block of a profile holds it, less its kind and its fit."""
+        samples = [sample.as_json() for sample in self.samples]
+        return {"samples": samples, "cold": self.cold, "paced_bytes_per_s": self.paced_bytes_per_s}
 
 
 def measure_disk(
@@ -61,9 +84,134 @@ def measure_disk(
     *,
     seed: int = 0,
 ) -> DiskSamples:
-    """Write a file into `folder`, read parts of it cold in a random interleaved order, and remove it, whatever happens.
+    """Write a file into `folder`, read parts of it cold in a random interleaved order, and leave nothing behind.
 
     `pace`: bytes per second of a slower flash, None for as fast as it goes. `progress(done, total)` in reads. Raises
-    `DiskError` where the folder is missing, not writable, in memory, or too full.
+    `DiskError` where the folder is missing, not writable, in memory, or too full, and for sizes that are none.
     """
-    raise NotImplementedError
+    sizes = sorted(set(sizes_bytes))
+    if not sizes or sizes[0] < 1 or repeats < 1:
+        raise DiskError("nothing to read", remedy="give sizes and repeats of 1 or more")
+    if pace is not None and not 0.0 < pace < float("inf"):
+        raise DiskError(f"a pace of {pace} bytes a second", remedy="give a positive number")
+    mount = refuse_unfit(folder, 4 * sizes[-1])
+    drawn = random.Random(seed)
+    order = [size for size in sizes for _ in range(repeats)]
+    drawn.shuffle(order)
+    read_s: dict[int, list[float]] = {size: [] for size in sizes}
+    warm_reads, unknown = 0, False
+    file_bytes = 4 * sizes[-1]
+    buffer = memoryview(bytearray(os.urandom(1) * sizes[-1]))  # written to, so that its own pages are there
+    with _file_of(folder, file_bytes) as file, ThreadPoolExecutor(1, "simnmt-disk") as reader, _blamed(folder):
+        for done, size in enumerate(order):
+            offset = drawn.randrange((file_bytes - size) // ALIGN_BYTES + 1) * ALIGN_BYTES
+            resident = page_cache.drop(file)
+            unknown |= resident is None
+            warm_reads += bool(resident)
+            # On a thread, as who streams weights beside computing reads them.
+            read_s[size].append(reader.submit(_timed_read, file, buffer[:size], offset, pace).result())
+            if progress is not None:
+                progress(done + 1, len(order))
+    doubt = _doubt(mount, warm_reads, len(order), unknown)
+    return DiskSamples(
+        samples=tuple(DiskSample(size, tuple(read_s[size])) for size in sizes),
+        cold=doubt is None,
+        cold_check=doubt or "mincore found nothing of the file in memory before each read; the disk's own cache is its own",
+        paced_bytes_per_s=pace,
+        file_system=None if mount is None else str(mount),
+    )
+
+
+def refuse_unfit(folder: str | os.PathLike[str], file_bytes: int) -> Mount | None:
+    """What the folder is mounted from. Raises `DiskError` where its disk cannot be measured with a file of that size."""
+    if not hasattr(os, "posix_fadvise") or not hasattr(os, "preadv"):
+        raise DiskError("cold reads need Linux: this system cannot be told to drop what it holds in memory")
+    if not Path(folder).is_dir():
+        raise DiskError("no such folder", path=folder)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise DiskError("the folder is not writable", path=folder, remedy="name one on the disk to be measured")
+    mount = mount_of(folder)
+    if mount is not None and mount.kind in IN_MEMORY:
+        remedy = "name a folder on the disk to be measured"
+        raise DiskError(f"{mount.kind} is memory: there is no disk behind this folder", path=folder, remedy=remedy)
+    free = shutil.disk_usage(folder).free
+    if free < file_bytes + SPARE_BYTES:
+        what = f"{free / MB:,.0f} MB free, {(file_bytes + SPARE_BYTES) / MB:,.0f} needed"
+        raise DiskError(what, path=folder, remedy="make room or name another folder")
+    return mount
+
+
+@contextlib.contextmanager
+def _file_of(folder: str | os.PathLike[str], file_bytes: int) -> Iterator[int]:
+    """An open file of random bytes that has no name any more: however we end, the system removes it."""
+    with _blamed(folder):
+        file, name = tempfile.mkstemp(prefix=".simnmt-disk-", dir=folder)
+        Path(name).unlink()
+    try:
+        with _blamed(folder):
+            for start in range(0, file_bytes, 4 * MB):
+                _write(file, os.urandom(min(4 * MB, file_bytes - start)))
+            os.fsync(file)
+        yield file
+    finally:
+        os.close(file)
+
+
+def _write(file: int, content: bytes) -> None:
+    rest = memoryview(content)
+    while rest:
+        rest = rest[os.write(file, rest) :]
+
+
+@contextlib.contextmanager
+def _blamed(folder: str | os.PathLike[str]) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        remedy = "make room or name another folder" if full else None
+        raise DiskError(error.strerror or str(error), path=folder, remedy=remedy) from None
+
+
+def _timed_read(file: int, buffer: memoryview, offset: int, pace: float | None) -> float:
+    """Seconds of one read into a buffer that is there already."""
+    if pace is None:
+        begin_s = time.perf_counter()
+        _fill(file, buffer, offset)
+        return time.perf_counter() - begin_s
+    from simnmt.costs.token_bucket import TokenBucket  # its room needs numpy, which doctor does not
+
+    bucket = TokenBucket(pace)
+    begin_s = time.perf_counter()
+    for start in range(0, len(buffer), PACED_CHUNK_BYTES):
+        chunk = buffer[start : start + PACED_CHUNK_BYTES]
+        end_s = bucket.end_s(time.perf_counter(), len(chunk))
+        _fill(file, chunk, offset + start)
+        while (left_s := end_s - time.perf_counter()) > 0.0:
+            time.sleep(left_s)
+    return time.perf_counter() - begin_s
+
+
+def _fill(file: int, buffer: memoryview, offset: int) -> None:
+    got = 0
+    while got < len(buffer):
+        step = os.preadv(file, [buffer[got:]], offset + got)
+        if step == 0:
+            raise OSError(errno.EIO, "the file ends too early")
+        got += step
+
+
+def _doubt(mount: Mount | None, warm_reads: int, reads: int, unknown: bool) -> str | None:
+    if mount is not None and mount.kind.partition(".")[0] in OWN_CACHE:
+        return f"{mount.kind} has a cache of its own, which cannot be emptied from here"
+    if warm_reads:
+        return f"before {warm_reads} of {reads} reads, parts of the file would not leave the memory"
+    return "whether the file had left the memory could not be found out" if unknown else None
+
+
+def _quantile(ordered: Sequence[float], share: float) -> float:
+    """Between neighbours on a straight line, as numpy does it."""
+    place = share * (len(ordered) - 1)
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (place - low) * (ordered[high] - ordered[low])
