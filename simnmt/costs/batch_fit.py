@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -33,12 +33,11 @@ def fit_step_cost(
     measured, to be told. Raises `ValueError` for no or impossible measurements.
     """
     found = _fitted(batch, position, time_s, quantile)
-    form, own = found.form, found.linear
+    own = found.linear
     return StepBlock(
         kind=kind,
         position=found.lengths,
-        coefficients=own
-        and StepCoefficients(
+        coefficients=StepCoefficients(
             s_fixed=own.s_fixed,
             s_per_row=own.s_per_row,
             s_per_position=own.s_per_token,
@@ -46,7 +45,7 @@ def fit_step_cost(
         ),
         beam=beam,
         left_out=left_out,
-        form=form,
+        form=found.form,
         **found.told,
     )
 
@@ -63,12 +62,11 @@ def fit_encoder_cost(
 ) -> EncoderBlock:
     """As `fit_step_cost`, over source lengths."""
     found = _fitted(batch, src_len, time_s, quantile)
-    form, own = found.form, found.linear
+    own = found.linear
     return EncoderBlock(
         kind=kind,
         src_len=found.lengths,
-        coefficients=own
-        and EncoderCoefficients(
+        coefficients=EncoderCoefficients(
             s_fixed=own.s_fixed,
             s_per_row=own.s_per_row,
             s_per_src_token=own.s_per_token,
@@ -76,14 +74,14 @@ def fit_encoder_cost(
         ),
         beam=beam,
         left_out=left_out,
-        form=form,
+        form=found.form,
         **found.told,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    form: str
+    form: Literal["linear", "table"]
     lengths: tuple[int, ...]
     linear: LinearSurface
     told: dict[str, Any]
@@ -98,15 +96,13 @@ def _fitted(batch: ArrayLike, length: ArrayLike, time_s: ArrayLike, quantile: fl
     lengths = np.unique(tokens)
     every = np.unique(rows)
     whole = np.array([size for size in every if np.count_nonzero(rows == size) == lengths.size])
-    in_table = np.isin(rows, whole)
-    table = TableSurface(whole, lengths, time[in_table].reshape(whole.size, lengths.size))
+    table = TableSurface(whole, lengths, time[np.isin(rows, whole)].reshape(whole.size, lengths.size))
     errors, how = _heldout(rows, tokens, time, table)
     linear = _linear(rows, tokens, time)
-    form = "table" if errors["table"] is not None and errors["table"] < (errors["linear"] or 0.0) else "linear"
-    chosen = table if form == "table" else linear
-    used = in_table if form == "table" else np.ones_like(in_table)
+    form: Literal["linear", "table"] = "linear"
+    if errors["table"] is not None and errors["linear"] is not None and errors["table"] < errors["linear"]:
+        form = "table"
     own = whole if form == "table" else every
-    r2 = r_squared(chosen.seconds(rows[used], tokens[used]), time[used]) if time[used].size > 1 else None
     told = {
         "batch": tuple(int(size) for size in own),
         "seconds": tuple(tuple(row) for row in table.cells.tolist()) if own.size == whole.size else None,
@@ -114,7 +110,7 @@ def _fitted(batch: ArrayLike, length: ArrayLike, time_s: ArrayLike, quantile: fl
         "heldout_error_linear": errors["linear"],
         "heldout_error_table": errors["table"],
         "heldout_how": how,
-        "r2": r2,
+        "r2": r_squared(linear.seconds(rows, tokens), time) if form == "linear" else None,
         "repeats": min(repeats.size for repeats in cells.repeats),
     }
     return _Found(form, tuple(int(each) for each in lengths), linear, told)
@@ -136,8 +132,9 @@ def _heldout(rows: Floats, tokens: Floats, time: Floats, table: TableSurface) ->
             if over_batches
             else TableSurface(table.batches, table.lengths[kept], table.cells[:, kept])
         )
+        linear = _linear(rows[own != left_out], tokens[own != left_out], time[own != left_out])
         for form, surface in (
-            ("linear", _linear(rows[own != left_out], tokens[own != left_out], time[own != left_out])),
+            ("linear", linear),
             ("table", without),
         ):
             off[form].append(np.abs(surface.seconds(rows[judged], tokens[judged]) / time[judged] - 1.0))

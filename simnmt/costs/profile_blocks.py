@@ -124,6 +124,7 @@ class _Grid(Configuration):
     heldout_error_table: RelativeError | None = None
     heldout_how: str | None = None
     r2: Annotated[float, Field(le=1.0)] | None = None
+    """Of the linear form; a table passes through its own cells, and says nothing by it."""
     beam: Count = 1
     """Hypotheses of each sentence; a row of the batch is a sentence with all of its own."""
     repeats: Count | None = None

@@ -1,6 +1,6 @@
-"""Seconds over a batch and one length, as a bilinear form or as an interpolated table; sums over a run of lengths in closed form.
+"""Seconds over a batch and one length, as a bilinear form or as an interpolated table, and their sums over a run of lengths.
 
-Sums are never accumulated step by step: a simulation that skips ahead and one that takes each step must agree.
+Sums are closed forms, never accumulated step by step: a simulation that skips ahead and one that takes each step must agree.
 """
 
 from __future__ import annotations

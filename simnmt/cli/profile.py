@@ -1,0 +1,80 @@
+"""`simnmt profile inspect` and `simnmt profile compare`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from simnmt.costs import DeviceProfile
+
+app = typer.Typer(help="Device profiles: what is known of a device that runs a model.", no_args_is_help=True)
+
+Files = Annotated[list[str], typer.Argument(metavar="FILE...", help="Profiles, or @names of shipped ones.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON in SI units and nothing else.")]
+
+
+@app.command()
+def inspect(
+    files: Files,
+    as_json: AsJson = False,
+    plot: Annotated[Path | None, typer.Option("--plot", metavar="FILE", help="Write an HTML page with plots.")] = None,
+) -> None:
+    """Say what a profile knows: device, conditions, and each cost model with its kind, its range and its held-out error."""
+    from simnmt.costs import profile_summary
+    from simnmt.files import refuse_replacing
+
+    paths = [_path(file) for file in files]
+    refuse_replacing(plot, *paths)
+    profiles = _read(paths)
+    if plot is not None:
+        from simnmt.report.profile_page import write_profile_page
+
+        write_profile_page(plot, profiles)
+    if as_json:
+        found = [{"file": file} | profile_summary.as_json(profile) for file, profile in zip(files, profiles, strict=True)]
+        print(json.dumps({"profiles": found}, indent=1, allow_nan=False))
+        return
+    for file, profile in zip(files, profiles, strict=True):
+        print(f"{file}: {profile_summary.title(profile)}")
+        facts = profile_summary.facts(profile)
+        width = max(len(name) for name, _ in facts)
+        for name, said in facts:
+            print(f"  {name.ljust(width)}  {said}")
+    if plot is not None:
+        print(f"plots: {plot}")
+
+
+@app.command()
+def compare(files: Files, as_json: AsJson = False) -> None:
+    """Set profiles side by side: coefficients, and the ratio of each one's predicted times to the first one's."""
+    from simnmt.costs.comparison import coefficients, compared
+    from simnmt.costs.comparison_words import comparison_text
+
+    if len(files) < 2:
+        raise typer.BadParameter("two profiles or more are needed", param_hint="FILE...")
+    profiles = _read([_path(file) for file in files])
+    if as_json:
+        found = {
+            "files": files,
+            "coefficients": [coefficients(profile) for profile in profiles],
+            "against_first": [compared(profiles[0], other).as_json() for other in profiles[1:]],
+        }
+        print(json.dumps(found, indent=1, allow_nan=False))
+        return
+    print(comparison_text(files, profiles))
+
+
+def _path(file: str) -> Path:
+    from simnmt import shipped
+
+    return shipped.find("calibration", file) if file.startswith("@") else Path(file)
+
+
+def _read(paths: list[Path]) -> list[DeviceProfile]:
+    from simnmt.costs import read_profile
+
+    return [read_profile(path) for path in paths]

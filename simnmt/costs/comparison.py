@@ -1,0 +1,149 @@
+"""Profiles side by side: coefficients, ratios of predicted times, and which device is faster where."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from simnmt.costs.profile import DeviceProfile
+
+_LENGTHS = (1, 2, 5, 10, 20, 40, 60, 80, 100, 150, 200, 300, 400)
+_MOST = 7
+"""Lengths along each side of the table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One profile against the first."""
+
+    src_len: tuple[int, ...]
+    """Within what both hold for; empty where they share no length."""
+    tgt_len: tuple[int, ...]
+    ratio: tuple[tuple[float, ...], ...]
+    """Predicted time over that of the first profile; shape (src_len, tgt_len). Below 1 the other is faster."""
+    faster_share: float | None
+    """Share of all common pairs of lengths at which the other is faster."""
+    step_batch: tuple[int, ...]
+    """Batches which both have measured within; empty where one of them knows no steps."""
+    step_position: int | None
+    step_ratio: tuple[float, ...]
+    differences: tuple[str, ...]
+    """What is not alike, so that nobody takes the ratio for the effect of one thing alone."""
+
+    def as_json(self) -> dict[str, Any]:
+        """SI units, plain numbers."""
+        return {
+            "src_len": list(self.src_len),
+            "tgt_len": list(self.tgt_len),
+            "time_ratio": [list(row) for row in self.ratio],
+            "faster_share": self.faster_share,
+            "step": {"batch": list(self.step_batch), "position": self.step_position, "time_ratio": list(self.step_ratio)},
+            "differences": list(self.differences),
+        }
+
+
+def compared(first: DeviceProfile, other: DeviceProfile) -> Comparison:
+    """The other against the first, over the lengths that both hold for."""
+    src = _common(first.valid_range.src_len, other.valid_range.src_len)
+    tgt = _common(first.valid_range.tgt_len, other.valid_range.tgt_len)
+    ratio = np.empty((0, 0))
+    share = None
+    if src and tgt:
+        ratio = _ratio(first, other, np.asarray(_some(*src)), np.asarray(_some(*tgt)))
+        all_pairs = _ratio(first, other, _spread(*src), _spread(*tgt))
+        share = float((all_pairs < 1.0).mean())
+    batch, position, step_ratio = _steps(first, other)
+    return Comparison(
+        src_len=_some(*src) if src and tgt else (),
+        tgt_len=_some(*tgt) if src and tgt else (),
+        ratio=tuple(tuple(row) for row in ratio.tolist()),
+        faster_share=share,
+        step_batch=batch,
+        step_position=position,
+        step_ratio=step_ratio,
+        differences=tuple(differences(first, other)),
+    )
+
+
+def coefficients(profile: DeviceProfile) -> dict[str, float | None]:
+    """Every number of a cost model that has one name; None where the profile has none."""
+    found: dict[str, float | None] = {
+        f"execution.{name}": value for name, value in profile.execution.plane.model_dump().items()
+    }
+    found["execution.residual_relative_sd"] = profile.execution.residual_relative_sd
+    for name in ("step", "encoder"):
+        block = getattr(profile, name)
+        own = None if block is None or block.form != "linear" else block.coefficients
+        found |= {f"{name}.{key}": value for key, value in ({} if own is None else own.model_dump()).items()}
+    if profile.overheads is not None:
+        for key in type(profile.overheads).model_fields:
+            overhead = getattr(profile.overheads, key)
+            found[f"overheads.{key}"] = None if overhead is None else overhead.value
+    for name, keys in (("disk", ("s_fixed", "bytes_per_s")), ("energy", ("idle_w", "active_w"))):
+        block = getattr(profile, name)
+        found |= {} if block is None else {f"{name}.{key}": getattr(block, key) for key in keys}
+    return found
+
+
+def differences(first: DeviceProfile, other: DeviceProfile) -> list[str]:
+    """What is not alike beside the times."""
+    pairs: list[tuple[str, Any, Any]] = [
+        ("device", first.device.name, other.device.name),
+        ("model", first.model.name, other.model.name),
+        ("vocabulary", first.model.vocab, other.model.vocab),
+        ("source unit", first.length_unit.src, other.length_unit.src),
+        ("target unit", first.length_unit.tgt, other.length_unit.tgt),
+        ("kind", first.execution.kind, other.execution.kind),
+    ]
+    if first.engine is not None and other.engine is not None:
+        for key in ("backend", "compute_type", "device", "threads", "beam", "weights"):
+            pairs.append((key.replace("_", " "), getattr(first.engine, key), getattr(other.engine, key)))
+        if first.engine.architecture != other.engine.architecture:
+            pairs.append(("architecture", "one", "another"))
+    return [f"{what}: {one} and {another}" for what, one, another in pairs if one != another]
+
+
+def _common(one: tuple[int, int], another: tuple[int, int]) -> tuple[int, int] | None:
+    low, high = max(one[0], another[0], 1), min(one[1], another[1])
+    return (low, high) if low <= high else None
+
+
+def _some(low: int, high: int) -> tuple[int, ...]:
+    inner = [each for each in _LENGTHS if low < each < high]
+    wanted = np.linspace(0, len(inner) - 1, min(_MOST - 2, len(inner))).round().astype(int).tolist() if inner else []
+    return tuple(sorted({low, *(inner[at] for at in wanted), high}))
+
+
+def _spread(low: int, high: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+    return np.unique(np.linspace(low, high, 200).round())
+
+
+def _ratio(
+    first: DeviceProfile,
+    other: DeviceProfile,
+    src: Sequence[int] | np.ndarray[Any, Any],
+    tgt: Sequence[int] | np.ndarray[Any, Any],
+) -> np.ndarray[Any, np.dtype[np.float64]]:
+    src_len, tgt_len = np.asarray(src)[:, None], np.asarray(tgt)[None, :]
+    one, another = first.plane.seconds(src_len, tgt_len), other.plane.seconds(src_len, tgt_len)
+    # A plane of 0 there knows nothing; a nanosecond keeps the ratio a number.
+    return np.maximum(another, 1e-9) / np.maximum(one, 1e-9)
+
+
+def _steps(first: DeviceProfile, other: DeviceProfile) -> tuple[tuple[int, ...], int | None, tuple[float, ...]]:
+    if first.step is None or other.step is None:
+        return (), None, ()
+    low = max(first.step.batch[0], other.step.batch[0])
+    high = min(first.step.batch[-1], other.step.batch[-1])
+    batch = tuple(sorted({each for each in first.step.batch + other.step.batch if low <= each <= high}))
+    start = max(first.step.position[0], other.step.position[0])
+    end = min(first.step.position[-1], other.step.position[-1])
+    if not batch or start > end:
+        return (), None, ()
+    position = (start + end) // 2
+    sizes = np.asarray(batch)
+    ratio = other.step_cost.seconds(sizes, position) / first.step_cost.seconds(sizes, position)
+    return batch, position, tuple(ratio.tolist())

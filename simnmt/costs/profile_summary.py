@@ -1,0 +1,192 @@
+"""What a profile says, as JSON in SI units and in the words and units that a person reads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from simnmt.costs.profile import DeviceProfile
+from simnmt.costs.profile_blocks import DiskBlock, EncoderBlock, EnergyBlock, Overheads, StepBlock
+
+_COSTS = ("execution", "step", "encoder", "overheads", "disk", "energy")
+
+
+def heldout_errors(profile: DeviceProfile) -> dict[str, float | None]:
+    """Per cost model the mean absolute relative error on what it was not fitted to; None where it was not found out."""
+    found: dict[str, float | None] = {"execution": profile.execution.quality.heldout_error}
+    for name in ("step", "encoder", "disk", "energy"):
+        found[name] = getattr(getattr(profile, name), "heldout_error", None)
+    return found
+
+
+def as_json(profile: DeviceProfile) -> dict[str, Any]:
+    """The profile without its raw samples, and its held-out errors side by side; SI units."""
+    content = profile.model_dump(mode="json", exclude={"execution": {"samples"}, "disk": {"samples"}})
+    costs = {name: content.pop(name) for name in _COSTS}
+    residual = {"samples": len(profile.execution.samples)}
+    return content | {"heldout_error": heldout_errors(profile), "cost_models": costs, "execution_cells": residual["samples"]}
+
+
+def title(profile: DeviceProfile) -> str:
+    """What it is: `marian on Intel Xeon, measured`."""
+    return f"{profile.model.name} on {profile.device.name}, {profile.execution.kind}"
+
+
+def facts(profile: DeviceProfile) -> list[tuple[str, str]]:
+    """(what, how much) of the device, the engine, and each cost model; (kind, fit and range beside each)."""
+    (src_low, src_high), (tgt_low, tgt_high) = profile.valid_range.src_len, profile.valid_range.tgt_len
+    unit = profile.length_unit
+    found = [
+        ("device", "; ".join(filter(None, [profile.device.name, profile.device.details]))),
+        ("model", f"{profile.model.name}, vocabulary {profile.model.vocab:,}"),
+        *_engine(profile),
+        *_conditions(profile),
+        ("holds for", f"source {src_low} to {src_high} ({unit.src}), target {tgt_low} to {tgt_high} ({unit.tgt})"),
+        *_execution(profile),
+    ]
+    if profile.step is not None:
+        found += _grid("decode step", profile.step)
+    if profile.encoder is not None:
+        found += _grid("encoder", profile.encoder)
+    if profile.overheads is not None:
+        found += _overheads(profile.overheads)
+    if profile.disk is not None:
+        found += _disk(profile.disk)
+    found += _energy(profile.energy) if profile.schema_version > 1 else []
+    source = profile.provenance
+    return [*found, ("provenance", f"{source.source}; {source.date}, {source.tool}; form {profile.schema_version}")]
+
+
+def milliseconds(seconds: float) -> str:
+    """Four digits that count."""
+    return f"{1e3 * seconds:.4g} ms"
+
+
+def percent(share: float | None) -> str:
+    """Of an error; `unknown` where none was found out."""
+    return "unknown" if share is None else f"{100 * share:.3g} %"
+
+
+def plane_words(profile: DeviceProfile) -> str:
+    """The plane in milliseconds."""
+    plane = profile.plane
+    sign = "-" if plane.s_fixed < 0.0 else "+"
+    tokens = f"{1e3 * plane.s_per_src_token:.4g} x source + {1e3 * plane.s_per_tgt_token:.4g} x target"
+    return f"{tokens} {sign} {1e3 * abs(plane.s_fixed):.4g} ms"
+
+
+def _engine(profile: DeviceProfile) -> list[tuple[str, str]]:
+    engine = profile.engine
+    if engine is None:
+        return []
+    threads = [] if engine.threads is None else [_many(engine.threads, "thread")]
+    said = [f"{engine.backend} {engine.compute_type} on {engine.device}", engine.device_name, *threads]
+    said += [f"beam {engine.beam}", "random weights" if engine.weights == "random" else "weights of a checkpoint"]
+    versions = ", ".join(f"{name} {version}" for name, version in engine.versions.items())
+    return [("engine", ", ".join(filter(None, said)))] + ([("versions", versions)] if versions else [])
+
+
+def _conditions(profile: DeviceProfile) -> list[tuple[str, str]]:
+    state = profile.conditions
+    if state is None:
+        return []
+    said = []
+    if state.load_average is not None:
+        said.append(f"load {_listed(state.load_average)}")
+    if state.governor is not None:
+        said.append(f"governor {state.governor}")
+    if state.frequency_mhz is not None:
+        said.append(f"{_listed(state.frequency_mhz)} MHz")
+    if state.drift is not None:
+        said.append(f"drift {percent(state.drift)}")
+    if state.disturbed_cells is not None:
+        said.append(f"{_many(state.disturbed_cells, 'disturbed cell')}")
+    return [("conditions", ", ".join(said))] if said else []
+
+
+def _execution(profile: DeviceProfile) -> list[tuple[str, str]]:
+    own, fit = profile.execution, profile.execution.quality
+    words = {"six_cells": "six cells", "full_grid": "full grid", "paper": "single inferences, ordinary least squares"}
+    said = [] if fit.mode is None else [words[fit.mode]]
+    said += [] if fit.inferences is None else [_many(fit.inferences, "inference")]
+    said += [] if fit.r2 is None else [f"R2 {fit.r2:.5f}"]
+    said += [] if fit.r2_of_means_per_tgt_len is None else [f"of the means per target length {fit.r2_of_means_per_tgt_len:.5f}"]
+    said += [] if fit.mse_ms2 is None else [f"MSE {fit.mse_ms2:.4g} ms^2"]
+    said += [] if not fit.disturbed_share else [f"{percent(fit.disturbed_share)} disturbed"]
+    how = f" ({fit.heldout_how})" if fit.heldout_how else ""
+    error = [("execution error", f"{percent(fit.heldout_error)} held out{how}")] if own.kind == "measured" else []
+    return [
+        (
+            "execution",
+            f"{own.kind}: {plane_words(profile)}; single executions spread by {percent(own.residual_relative_sd)}",
+        ),
+        *([("execution fit", "; ".join(said))] if said else []),
+        *error,
+    ]
+
+
+def _grid(name: str, block: StepBlock | EncoderBlock) -> list[tuple[str, str]]:
+    step = isinstance(block, StepBlock)
+    lengths, along = (block.position, "position") if isinstance(block, StepBlock) else (block.src_len, "source")
+    said = f"{block.kind}, {block.form}"
+    own = block.coefficients
+    if block.form == "linear" and own is not None:
+        per_row, fixed = 1e3 * own.s_per_row, 1e3 * own.s_fixed
+        slope, both = list(own.model_dump().values())[2:]
+        terms = f"{fixed:.4g} + {per_row:.4g} x batch + {1e3 * slope:.4g} x {along} + {1e3 * both:.4g} x batch x {along} ms"
+        said += f": {terms}"
+    said += f"; batch {block.batch[0]} to {block.batch[-1]}, {along} {lengths[0]} to {lengths[-1]}"
+    said += f", beam {block.beam}" if block.beam > 1 else ""
+    how = f" ({block.heldout_how})" if block.heldout_how else ""
+    other = {"linear": ("table", block.heldout_error_table), "table": ("linear", block.heldout_error_linear)}[block.form]
+    rejected = f"; {other[0]}: {percent(other[1])}" if other[1] is not None else ""
+    found = [(name, said), (f"{name} error", f"{percent(block.heldout_error)} held out{how}{rejected}")]
+    if block.left_out:
+        found.append((f"{name} left out", "; ".join(block.left_out)))
+    if step and block.seconds is not None and len(block.batch) > 1:
+        middle = len(lengths) // 2
+        growth = block.seconds[-1][middle] / block.seconds[0][middle]
+        ratio = f"{growth:.3g} times as long with batch {block.batch[-1]} as with {block.batch[0]}"
+        found.append((f"{name} growth", f"{ratio}, at {along} {lengths[middle]}"))
+    return found
+
+
+def _overheads(block: Overheads) -> list[tuple[str, str]]:
+    names = {
+        "decision_s": "decision",
+        "tokenisation_s_per_token": "tokenisation, per token",
+        "tokenisation_s_fixed": "tokenisation, fixed",
+        "step_gap_s": "gap between steps",
+    }
+    known = [(name, getattr(block, key)) for key, name in names.items()]
+    return [
+        (name, f"{each.kind}: {f'{1e3 * each.value:.4g} ms' if each.value is not None else 'not measured'}")
+        for name, each in known
+        if each is not None
+    ]
+
+
+def _disk(block: DiskBlock) -> list[tuple[str, str]]:
+    said = f"{block.kind}: {milliseconds(block.s_fixed)} + bytes / {block.bytes_per_s / 1e6:.4g} MB/s"
+    said += ", cold" if block.cold else ", not known to be cold"
+    said += "" if block.r2 is None else f"; R2 {block.r2:.4f}"
+    said += "" if block.paced_bytes_per_s is None else f"; paced to {block.paced_bytes_per_s / 1e6:.4g} MB/s"
+    return [("disk", said), ("disk error", f"{percent(block.heldout_error)} held out (sizes left out in turn)")]
+
+
+def _energy(block: EnergyBlock | None) -> list[tuple[str, str]]:
+    if block is None:
+        return [("energy", "not measured")]
+    said = [] if block.idle_w is None else [f"{block.idle_w:.4g} W idle"]
+    said += [] if block.active_w is None else [f"{block.active_w:.4g} W active"]
+    if block.j_per_src_token is not None and block.j_per_tgt_token is not None and block.j_fixed is not None:
+        said.append(f"{block.j_per_src_token:.4g} x source + {block.j_per_tgt_token:.4g} x target + {block.j_fixed:.4g} J")
+        said.append(f"{percent(block.heldout_error)} held out")
+    return [("energy", f"{block.kind} ({block.source}): {', '.join(said) or 'nothing known'}")]
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count:,} {what}{'s' * (count != 1)}"
+
+
+def _listed(value: float | tuple[float, ...]) -> str:
+    return ", ".join(f"{each:.4g}" for each in value) if isinstance(value, tuple) else f"{value:.4g}"
