@@ -49,10 +49,6 @@ class Settings:
     """Of the order of measuring, the drawn lengths, the token ids and random weights."""
 
     def __post_init__(self) -> None:
-        if unknown := [part for part in self.parts if part not in PARTS]:
-            raise CalibrationError(f"no part is called {unknown[0]}", remedy=f"known: {', '.join(PARTS)}")
-        if not self.parts:
-            raise CalibrationError("nothing to measure", remedy=f"name one of {', '.join(PARTS)}")
         if self.threads is not None and self.threads < 1:
             raise CalibrationError(f"{self.threads} threads", remedy="give 1 or more")
         if self.beam < 1:
@@ -73,3 +69,13 @@ class Settings:
     def as_json(self) -> dict[str, Any]:
         """As the journal's first line holds it."""
         return asdict(self) | {"parts": list(self.parts)}
+
+
+def parts_named(text: str) -> tuple[Part, ...]:
+    """Parts by their names with commas between, in their own order. Raises `CalibrationError` for an unknown one, and none."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if unknown := [name for name in names if name not in PARTS]:
+        raise CalibrationError(f"no part is called {unknown[0]}", remedy=f"known: {', '.join(PARTS)}")
+    if not names:
+        raise CalibrationError("nothing to measure", remedy=f"name one of {', '.join(PARTS)}")
+    return tuple(part for part in PARTS if part in names)

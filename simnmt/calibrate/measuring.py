@@ -1,0 +1,149 @@
+"""The measuring loop: by plan, each result kept at once, disturbed stretches done again; the engine holds the only clock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from simnmt.calibrate.drift import BOUND, Drift, judge
+from simnmt.calibrate.estimate import Estimate
+from simnmt.calibrate.journal import Journal
+from simnmt.calibrate.plan import BenchPlan, Stretch, out_of_reach
+from simnmt.calibrate.progress import Listener
+from simnmt.calibrate.samples import Cell, Reading, Sample, of_cells
+from simnmt.nmt.engine import Engine, Work
+from simnmt.nmt.errors import OutOfMemory
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """All that the engine was timed for."""
+
+    cells: dict[str, list[Cell]]
+    """By bench."""
+    too_large: dict[str, list[Work]]
+    """Work that memory had no room for, and what was therefore not tried, by bench; each once."""
+    drift: Drift
+    repeated: int
+    """Stretches that were measured again."""
+    stretches: int
+
+
+def measure(engine: Engine, plans: Sequence[BenchPlan], journal: Journal, listener: Listener, bound: float = BOUND) -> Measured:
+    """Do what the plans say and the journal does not hold yet."""
+    return _Measuring(engine, plans, journal, listener, bound).all()
+
+
+class _Measuring:
+    def __init__(self, engine: Engine, plans: Sequence[BenchPlan], journal: Journal, listener: Listener, bound: float) -> None:
+        self._engine = engine
+        self._plans = plans
+        self._journal = journal
+        self._listener = listener
+        self._bound = bound
+        self._estimate = Estimate()
+        self._done_s = 0.0
+        self._order: dict[tuple[str, int], list[int]] = {}
+        """Stretches of each (bench, attempt) as they were measured."""
+        self._readings: list[Reading] = []
+        self._samples: dict[str, list[Sample]] = {plan.bench: [] for plan in plans}
+        self._too_large: dict[str, list[Work]] = {plan.bench: [] for plan in plans}
+        self._warm: set[Work] = set()
+
+    def all(self) -> Measured:
+        """Measure and sum up."""
+        for number, plan in enumerate(self._plans):
+            later = [work for other in self._plans[number + 1 :] for work in other.works]
+            stretches = list(plan.stretches)
+            for attempt in range(1 + plan.again):
+                if attempt:
+                    stretches = self._disturbed(plan)
+                    if not stretches:
+                        break
+                    told = f"{len(stretches)} of {len(plan.stretches)} stretches" if len(plan.stretches) > 1 else "a stretch"
+                    self._listener.say(f"{plan.bench}: {told} disturbed by more than {100 * self._bound:g} %, measured again")
+                self._attempt(plan, attempt, stretches, later)
+        drift = judge(self._readings, self._order, self._bound)
+        return Measured(
+            cells={
+                bench: of_cells(samples, [(attempt, stretch) for name, attempt, stretch in drift.disturbed if name == bench])
+                for bench, samples in self._samples.items()
+            },
+            too_large=self._too_large,
+            drift=drift,
+            repeated=sum(len(stretches) for (_, attempt), stretches in self._order.items() if attempt),
+            stretches=sum(len(plan.stretches) for plan in self._plans),
+        )
+
+    def _disturbed(self, plan: BenchPlan) -> list[Stretch]:
+        """Stretches without an undisturbed attempt so far."""
+        drift = judge(self._readings, self._order, self._bound)
+        calm = {
+            stretch
+            for (bench, attempt), stretches in self._order.items()
+            for stretch in stretches
+            if bench == plan.bench and (bench, attempt, stretch) not in drift.disturbed
+        }
+        return [stretch for stretch in plan.stretches if stretch.number not in calm]
+
+    def _attempt(self, plan: BenchPlan, attempt: int, stretches: list[Stretch], later: list[Work]) -> None:
+        self._order[plan.bench, attempt] = [stretch.number for stretch in stretches]
+        self._read(plan, attempt, 0)
+        for position, stretch in enumerate(stretches, start=1):
+            after = [work for other in stretches[position:] for work in other.works] + later
+            for index, work in enumerate(stretch.works):
+                self._sample(plan, attempt, stretch, index, work)
+                self._tell(plan.bench, [*stretch.works[index + 1 :], *after])
+            self._read(plan, attempt, position)
+
+    def _read(self, plan: BenchPlan, attempt: int, position: int) -> None:
+        reading = self._journal.readings.get((plan.bench, attempt, position))
+        if reading is None:
+            self._warm_up(plan.reference)
+            times_s = tuple(self._engine.run(plan.reference).total_s for _ in range(plan.readings))
+            self._done_s += sum(times_s)
+            reading = Reading(plan.bench, attempt, position, times_s)
+            self._journal.reading(reading)
+        self._readings.append(reading)
+
+    def _sample(self, plan: BenchPlan, attempt: int, stretch: Stretch, index: int, work: Work) -> None:
+        too_large = self._too_large[plan.bench]
+        sample = self._journal.samples.get((plan.bench, attempt, stretch.number, index))
+        if sample is None or sample.work != work:
+            if out_of_reach(work, too_large):
+                if work not in too_large:
+                    too_large.append(work)
+                return
+            sample = self._timed(plan, attempt, stretch, index, work)
+            self._journal.sample(sample)
+        if sample.timing is None:
+            too_large.append(work)
+            return
+        self._estimate.learn(work, sample.timing.total_s)
+        self._samples[plan.bench].append(sample)
+
+    def _timed(self, plan: BenchPlan, attempt: int, stretch: Stretch, index: int, work: Work) -> Sample:
+        try:
+            self._warm_up(work)
+            timing = self._engine.run(work)
+        except OutOfMemory:
+            self._listener.say(f"out of memory at {_words(work)}: this and larger ones are left out")
+            return Sample(plan.bench, attempt, stretch.number, index, work, None)
+        self._done_s += timing.total_s
+        return Sample(plan.bench, attempt, stretch.number, index, work, timing)
+
+    def _warm_up(self, work: Work) -> None:
+        """Before the first work of a batch size in this session: a little of it, untimed."""
+        small = Work(work.src_len if work.batch > 1 else 8, min(3, work.tgt_len), work.batch, work.beam)
+        if not any(warm.batch == work.batch and warm.beam == work.beam for warm in self._warm):
+            self._engine.run(small)
+            self._engine.run(small)
+            self._warm.add(small)
+
+    def _tell(self, bench: str, left: list[Work]) -> None:
+        self._listener.measured(bench, self._done_s, self._estimate.seconds(left))
+
+
+def _words(work: Work) -> str:
+    parts = [f"batch {work.batch}"] + [f"beam {work.beam}"] * (work.beam > 1)
+    return ", ".join([*parts, f"{work.src_len} source and {work.tgt_len} target tokens"])

@@ -1,0 +1,75 @@
+"""Costs beside the model's own: the gateway's decision (CNMT-12) and the cutting of text into tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from simnmt.costs import ExecutionPlane
+from simnmt.policies import CNmt
+from simnmt.workload.length_regression import LengthRegression
+
+DECISIONS = 2_000
+SENTENCES = 40
+TOKENISER_FILES = ("source.model", "source.spm")
+"""Of a folder that `simnmt nmt train` wrote, and of a Hugging Face Marian folder."""
+
+Clock = Callable[[], float]
+
+
+def decision_s(clock: Clock = perf_counter, decisions: int = DECISIONS) -> float:
+    """Median seconds that C-NMT takes to decide between two targets, one request at a time, as a live gateway does.
+
+    Predicts the length, reckons both planes and compares: `prepare` and `decide` of the policy that the simulation runs.
+    """
+    planes = [ExecutionPlane(0.0004, 0.003, 0.005), ExecutionPlane(0.0001, 0.001, 0.004)]
+    policy = CNmt(planes, LengthRegression(0.8, 1.0).predict)
+    delays_s = (0.0, 0.050)
+    times_s = []
+    for number in range(decisions):
+        src_len = np.array([1 + number % 60])
+        begin_s = clock()
+        policy.prepare(src_len)(0, delays_s)
+        times_s.append(clock() - begin_s)
+    return float(np.median(times_s))
+
+
+def tokeniser_of(model: str) -> Path | None:
+    """The sentencepiece model that belongs to a model's folder; None without one."""
+    return next((path for name in TOKENISER_FILES if (path := Path(model) / name).is_file()), None)
+
+
+def tokenisation_s(path: Path, seed: int, clock: Clock = perf_counter) -> tuple[float, float] | None:
+    """(Seconds per token, seconds per sentence) to cut text into pieces, fitted over sentences of 1 to 100 pieces.
+
+    The sentences are random pieces of the model itself. None where sentencepiece is not installed.
+    """
+    try:
+        from sentencepiece import SentencePieceProcessor
+    except ImportError:
+        return None
+    processor = SentencePieceProcessor(model_file=str(path))
+    random = np.random.default_rng(seed)
+    tokens, times_s = [], []
+    for length in np.linspace(1, 100, SENTENCES).astype(int).tolist():
+        text = processor.decode(random.integers(0, processor.get_piece_size(), length).tolist())
+        repeats_s = []
+        for _ in range(7):
+            begin_s = clock()
+            pieces = processor.encode(text)
+            repeats_s.append(clock() - begin_s)
+        tokens.append(len(pieces))
+        times_s.append(min(repeats_s))
+    if len(set(tokens)) < 2:
+        return None
+    slope, offset = np.polyfit(tokens, times_s, 1).tolist()
+    return max(slope, 0.0), max(offset, 0.0)
+
+
+def overhead(value: float | None, note: str = "") -> dict[str, Any]:
+    """One entry of a profile's `overheads`."""
+    return {"value": value, "kind": "measured", "note": note}

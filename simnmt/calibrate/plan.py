@@ -1,0 +1,150 @@
+"""What is measured, and in which order: cells, rounds and stretches between two readings of a reference cell. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from simnmt import streams
+from simnmt.calibrate.settings import Settings
+from simnmt.nmt.engine import Work
+
+Bench = Literal["execution", "step", "encoder"]
+"""What the engine is timed for."""
+
+CELLS_A_STRETCH = 6
+INFERENCES_A_STRETCH = 40
+"""Of paper mode, whose cells are single inferences of moderate length."""
+QUICK_BATCHES = (1, 4, 16)
+FULL_BATCHES = (1, 2, 4, 8, 16, 32, 64)
+STEP_SRC_LEN = 20
+"""Source tokens under the decode steps: near the mean sentence of news."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Work done between two readings of the reference cell."""
+
+    bench: Bench
+    number: int
+    works: tuple[Work, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BenchPlan:
+    """All stretches of one bench, in order."""
+
+    bench: Bench
+    stretches: tuple[Stretch, ...]
+    reference: Work
+    """Read before the first stretch and after each."""
+    readings: int
+    """Repeats of a reading, of which the least counts."""
+    again: int
+    """How often a disturbed stretch is measured again at most."""
+
+    @property
+    def works(self) -> list[Work]:
+        """Every work, repeats too, in order."""
+        return [work for stretch in self.stretches for work in stretch.works]
+
+
+def corner_cells(settings: Settings) -> list[Work]:
+    """The six cells of quick mode: shortest and longest source by shortest, middling and longest target.
+
+    Lengths of 2 and not of 1, so that what happens once is not mistaken for what a token costs.
+    """
+    longest_src, longest_tgt = settings.max_src_len, settings.max_tgt_len
+    tgt_lens = (2, _between(2, longest_tgt, 3)[1], longest_tgt)
+    return [Work(src, tgt, 1, settings.beam) for src in (2, longest_src) for tgt in tgt_lens]
+
+
+def judging_cells(settings: Settings) -> list[Work]:
+    """Four cells inside the six: quick mode measures them to judge the plane by, and does not fit it to them."""
+    src_lens, tgt_lens = (_between(2, longest, 4)[1:-1] for longest in (settings.max_src_len, settings.max_tgt_len))
+    return [Work(src, tgt, 1, settings.beam) for src in src_lens for tgt in tgt_lens]
+
+
+def grid_cells(settings: Settings) -> list[Work]:
+    """The full grid: six lengths a side, evenly spaced in their logarithm; holds the corner cells of the same settings."""
+    src_lens = _between(2, settings.max_src_len, 6)
+    tgt_lens = sorted({*_between(2, settings.max_tgt_len, 6), _between(2, settings.max_tgt_len, 3)[1]})
+    return [Work(src, tgt, 1, settings.beam) for src in src_lens for tgt in tgt_lens]
+
+
+def plan_execution(settings: Settings, drawn: Sequence[tuple[int, int]] | None = None) -> BenchPlan:
+    """Single inferences; `drawn` are the (src_len, tgt_len) of paper mode, taken in their order."""
+    reference = _reference(settings)
+    if settings.mode == "paper":
+        assert drawn is not None
+        works = [Work(src, tgt, 1, settings.beam) for src, tgt in drawn]
+        return BenchPlan("execution", _cut("execution", [works], INFERENCES_A_STRETCH), reference, readings=3, again=1)
+    if settings.mode == "quick":
+        return _interleaved("execution", corner_cells(settings) + judging_cells(settings), 4, settings, reference, again=1)
+    return _interleaved("execution", grid_cells(settings), 7, settings, reference, again=2)
+
+
+def plan_steps(settings: Settings, *, tells_steps: bool) -> BenchPlan:
+    """Decode steps by batch size. An engine that does not tell single steps is timed for several target lengths instead."""
+    quick = settings.mode == "quick"
+    longest = min(32 if quick else 64, settings.max_tgt_len)
+    tgt_lens = [longest] if tells_steps else _between(2, longest, 3 if quick else 4)
+    src_len = min(STEP_SRC_LEN, settings.max_src_len)
+    cells = [Work(src_len, tgt, batch, settings.beam) for batch in _batches(settings) for tgt in tgt_lens]
+    return _interleaved("step", cells, 3 if quick else 5, settings, _reference(settings), again=1)
+
+
+def plan_encoder(settings: Settings) -> BenchPlan:
+    """Encoders by batch size and source length, each with a single decode step behind it."""
+    quick = settings.mode == "quick"
+    src_lens = _between(4, settings.max_src_len, 2 if quick else 4)
+    cells = [Work(src, 1, batch, settings.beam) for batch in _batches(settings) for src in src_lens]
+    return _interleaved("encoder", cells, 3 if quick else 5, settings, _reference(settings), again=1)
+
+
+def plan_benches(settings: Settings, drawn: Sequence[tuple[int, int]] | None, *, tells_steps: bool) -> list[BenchPlan]:
+    """The benches of the parts that were asked for."""
+    plans = []
+    if "execution" in settings.parts:
+        plans.append(plan_execution(settings, drawn))
+    if "step" in settings.parts:
+        plans += [plan_steps(settings, tells_steps=tells_steps), plan_encoder(settings)]
+    return plans
+
+
+def out_of_reach(work: Work, too_large: Sequence[Work]) -> bool:
+    """Whether some work that memory had no room for asks for no more than this one in any respect."""
+    return any(
+        all(getattr(small, name) <= getattr(work, name) for name in ("batch", "beam", "src_len", "tgt_len"))
+        for small in too_large
+    )
+
+
+def _reference(settings: Settings) -> Work:
+    return Work(min(16, settings.max_src_len), min(8, settings.max_tgt_len), 1, settings.beam)
+
+
+def _batches(settings: Settings) -> tuple[int, ...]:
+    return QUICK_BATCHES if settings.mode == "quick" else FULL_BATCHES
+
+
+def _between(low: int, high: int, count: int) -> list[int]:
+    """`count` lengths evenly spaced in their logarithm, fewer where whole tokens coincide."""
+    return sorted({round(length) for length in np.geomspace(low, high, count).tolist()})
+
+
+def _interleaved(
+    bench: Bench, cells: Sequence[Work], rounds: int, settings: Settings, reference: Work, *, again: int
+) -> BenchPlan:
+    """Each round does every cell once, in an order of its own; so whatever drifts meets all cells alike."""
+    orders = (streams.stream(settings.seed, number, f"calibrate_{bench}").permutation(len(cells)) for number in range(rounds))
+    shuffled = [[cells[at] for at in order.tolist()] for order in orders]
+    return BenchPlan(bench, _cut(bench, shuffled, CELLS_A_STRETCH), reference, readings=3, again=again)
+
+
+def _cut(bench: Bench, rounds: Sequence[Sequence[Work]], size: int) -> tuple[Stretch, ...]:
+    parts = [tuple(works[start : start + size]) for works in rounds for start in range(0, len(works), size)]
+    return tuple(Stretch(bench, number, works) for number, works in enumerate(parts))

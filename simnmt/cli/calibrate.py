@@ -1,0 +1,211 @@
+"""`simnmt calibrate`."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from simnmt.calibrate.progress import Listener
+    from simnmt.calibrate.run import Calibrated
+
+EVERY_S = 15.0
+"""Between two lines of progress where there is no terminal."""
+
+
+class Backend(str, Enum):
+    """What computes."""
+
+    torch = "torch"
+    ctranslate2 = "ctranslate2"
+
+
+def calibrate(
+    model: Annotated[
+        str,
+        typer.Option("--model", metavar="NAME|PATH", help="bilstm, gru, marian, an architecture file, or a model's folder."),
+    ],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Device profile to write; an older one is replaced.")],
+    backend: Annotated[Backend, typer.Option("--backend", help="What computes.")] = Backend.torch,
+    device: Annotated[str, typer.Option("--device", metavar="cpu|cuda", help="Where it computes.")] = "cpu",
+    threads: Annotated[
+        int | None, typer.Option("--threads", metavar="T", help="CPU threads; default: all that may be used at once.")
+    ] = None,
+    compute_type: Annotated[
+        str | None, typer.Option("--compute-type", metavar="TYPE", help="float32, float16, int8, int16; default: float32.")
+    ] = None,
+    beam: Annotated[int, typer.Option("--beam", metavar="B", help="Hypotheses kept; 1 is greedy.")] = 1,
+    quick: Annotated[bool, typer.Option("--quick", help="Six corner cells, few batch sizes: a minute or two.")] = False,
+    paper: Annotated[
+        bool, typer.Option("--paper", help="As the C-NMT paper: 10,000 single inferences with the lengths of a corpus.")
+    ] = False,
+    lengths: Annotated[str, typer.Option("--lengths", metavar="@NAME|FILE", help="Length table for --paper.")] = "@de-en-news",
+    inferences: Annotated[int, typer.Option("--inferences", metavar="N", help="Inferences of --paper.")] = 10_000,
+    max_src_len: Annotated[int, typer.Option("--max-src-len", metavar="N", help="Longest source of the grid, tokens.")] = 100,
+    max_tgt_len: Annotated[int, typer.Option("--max-tgt-len", metavar="M", help="Longest target of the grid, tokens.")] = 100,
+    only: Annotated[
+        str | None,
+        typer.Option("--only", metavar="PARTS", help="Of execution,step,disk,energy,overheads; the profile's others are kept."),
+    ] = None,
+    unit: Annotated[
+        str | None,
+        typer.Option("--unit", metavar="UNIT", help="What a token is; default: word for bilstm and gru, else subword."),
+    ] = None,
+    src_unit: Annotated[str | None, typer.Option("--src-unit", metavar="UNIT", help="As --unit, of the source alone.")] = None,
+    tgt_unit: Annotated[str | None, typer.Option("--tgt-unit", metavar="UNIT", help="As --unit, of the target alone.")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="Name of the profile; default: the file's.")] = None,
+    device_name: Annotated[
+        str | None, typer.Option("--device-name", help="Name of the box; default: its processor and the threads.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", metavar="S", min=0, help="Of order, lengths, tokens and weights.")] = 0,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", metavar="PAGE", help="HTML page to write; default: beside the profile.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the profile and the warnings as JSON and nothing else.")
+    ] = False,
+) -> None:
+    """Measure a translation model on this box: its device profile, with fit and held-out error.
+
+    Interrupted, it keeps what it has; the same command goes on from there.
+    """
+    if quick and paper:
+        raise typer.BadParameter("choose one of --quick and --paper", param_hint="--quick")
+    from simnmt.calibrate.run import calibrate as measure
+    from simnmt.calibrate.settings import PARTS, Settings, parts_named
+    from simnmt.files import refuse_replacing
+
+    page = plot or out.with_suffix(".html")
+    refuse_replacing(page, out)
+    settings = Settings(
+        model=model,
+        backend=backend.value,
+        device=device,
+        threads=threads,
+        compute_type=compute_type,
+        beam=beam,
+        mode="quick" if quick else "paper" if paper else "full",
+        parts=PARTS if only is None else parts_named(only),
+        max_src_len=max_src_len,
+        max_tgt_len=max_tgt_len,
+        lengths=lengths,
+        inferences=inferences,
+        src_unit=src_unit or unit,
+        tgt_unit=tgt_unit or unit,
+        seed=seed,
+    )
+    with _kept(out), _listener() as listener:
+        done = measure(settings, out, name=name, device_name=device_name, listener=listener)
+    for warning in done.warnings:
+        print(f"simnmt: warning: {warning}", file=sys.stderr)
+    _draw(page, done)
+    if as_json:
+        print(json.dumps({"profile": done.profile.model_dump(mode="json"), "warnings": done.warnings}, indent=1))
+    else:
+        print(_summary(done))
+        print(f"{'replaced' if done.replaced else 'wrote'} {out}\npage: {page}")
+
+
+@contextmanager
+def _kept(out: Path) -> Iterator[None]:
+    """Whatever ends it early, what was measured is there, and that is said."""
+    try:
+        yield
+    except BaseException:
+        from simnmt.calibrate.journal import beside
+
+        journal = beside(out)
+        kept = 0
+        with suppress(OSError), journal.open("rb") as lines:
+            kept = sum(not line.startswith((b'{"settings"', b'{"session"')) for line in lines)
+        if kept:
+            print(f"kept {kept:,} measurements in {journal}; the same command goes on from there", file=sys.stderr)
+        raise
+
+
+@contextmanager
+def _listener() -> Iterator[Listener]:
+    """A bar with the time left on a terminal, lines now and then elsewhere; both on standard error."""
+    if not sys.stderr.isatty():
+        yield _Lines()
+        return
+    from simnmt.cli.calibrate_progress import time_bar
+
+    with time_bar() as listener:
+        yield listener
+
+
+class _Lines:
+    """Progress for a log."""
+
+    def __init__(self) -> None:
+        self._said_s = time.monotonic()
+
+    def say(self, text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    def measured(self, part: str, done_s: float, left_s: float) -> None:
+        if time.monotonic() - self._said_s >= EVERY_S:
+            self._said_s = time.monotonic()
+            self.say(f"{part}: measured {done_s:.0f} s, about {left_s:.0f} s left")
+
+
+def _draw(page: Path, done: Calibrated) -> None:
+    from simnmt.report.profile_page import write_profile_page
+
+    write_profile_page(page, [done.profile])
+
+
+def _summary(done: Calibrated) -> str:
+    """What a person wants to know at once; milliseconds and percent."""
+    profile = done.profile
+    plane, quality = profile.plane, profile.execution.quality
+    engine = profile.engine
+    assert engine is not None
+    weights = "random weights" if engine.weights == "random" else "a checkpoint's weights"
+    lines = [
+        f"{profile.name}: {profile.model.name} on {profile.device.name}, {engine.backend} {engine.compute_type}, {weights}",
+        f"execution, {profile.execution.kind}: {1e3 * plane.s_per_src_token:.3f} ms per source token, "
+        f"{1e3 * plane.s_per_tgt_token:.3f} ms per target token, {1e3 * plane.s_fixed:.2f} ms fixed",
+        f"  R2 {_number(quality.r2)}, of the means per target length {_number(quality.r2_of_means_per_tgt_len)}; "
+        f"held-out error {_percent(quality.heldout_error)}"
+        + (f" ({quality.heldout_how})" if quality.heldout_how else "")
+        + f"; residual {100 * profile.execution.residual_relative_sd:.1f} %",
+    ]
+    six = profile.execution.fit.get("heldout_error_six_cells")
+    if six is not None:
+        lines.append(f"  six corner cells alone, judged on all others: {_percent(six)}")
+    for name, block in (("decode step", profile.step), ("encoder", profile.encoder)):
+        if block is not None:
+            batches = f"batch {block.batch[0]} to {block.batch[-1]}"
+            lines.append(f"{name}, {batches}: {block.form}, held-out error {_percent(block.heldout_error)}")
+    lines += _rest(profile)
+    return "\n".join(lines)
+
+
+def _rest(profile: Any) -> list[str]:
+    lines = []
+    decision = profile.overheads.decision_s if profile.overheads else None
+    if decision is not None and decision.value is not None:
+        lines.append(f"a decision of the gateway: {1e6 * decision.value:.1f} us")
+    if profile.disk is not None:
+        lines.append(f"disk: {1e3 * profile.disk.s_fixed:.2f} ms + bytes at {profile.disk.bytes_per_s / 1e6:,.0f} MB/s")
+    if profile.energy is not None and profile.energy.active_w is not None:
+        lines.append(f"energy, {profile.energy.source}: {profile.energy.active_w:.1f} W at work")
+    return lines
+
+
+def _percent(share: float | None) -> str:
+    return "not known" if share is None else f"{100 * share:.2f} %"
+
+
+def _number(value: float | None) -> str:
+    return "not defined" if value is None else f"{value:.4f}"

@@ -1,0 +1,81 @@
+"""A box and a model made of numbers: known plane, drift, disturbances, and a batch size for which memory does not suffice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from simnmt.nmt.engine import EngineAccount, Timing, Work
+from simnmt.nmt.errors import OutOfMemory
+
+PLANE = (0.0004, 0.008, 0.003)
+"""Seconds per source token, per target token, fixed."""
+
+
+class FakeEngine:
+    """Runs nothing and says how long it took: seeded, so that the same calls give the same times.
+
+    `disturbance(call)`: factor on the time of the call of that number. `most_batch`: larger ones raise `OutOfMemory`.
+    """
+
+    def __init__(
+        self,
+        plane: tuple[float, float, float] = PLANE,
+        *,
+        noise: float = 0.002,
+        seed: int = 0,
+        disturbance: Callable[[int], float] = lambda call: 1.0,
+        most_batch: int = 1_000_000,
+        tells_steps: bool = True,
+        stop_at: int | None = None,
+        **account: Any,
+    ) -> None:
+        self.plane = plane
+        self.calls: list[Work] = []
+        self.closed = False
+        self._noise = noise
+        self._random = np.random.default_rng(seed)
+        self._disturbance = disturbance
+        self._most_batch = most_batch
+        self._tells_steps = tells_steps
+        self._stop_at = stop_at
+        facts: dict[str, Any] = {
+            "model": "gru",
+            "architecture": {"kind": "fake"},
+            "weights": "random",
+            "vocab": 32_000,
+            "backend": "torch",
+            "compute_type": "float32",
+            "device": "cpu",
+            "device_name": "Abacus 3000",
+            "threads": 1,
+            "versions": {"abacus": "3.0"},
+        }
+        self.account = EngineAccount(**(facts | account))
+
+    def step_s(self, batch: int, position: int) -> float:
+        """One decode step: a row costs a twentieth of a step, a token that is out a thousandth."""
+        return self.plane[1] * (1.0 + 0.05 * (batch - 1)) * (1.0 + 0.001 * position)
+
+    def encode_s(self, batch: int, src_len: int) -> float:
+        """The encoder, without what happens once."""
+        return self.plane[0] * src_len * batch
+
+    def run(self, work: Work) -> Timing:
+        call = len(self.calls)
+        if self._stop_at is not None and call >= self._stop_at:
+            raise KeyboardInterrupt
+        self.calls.append(work)
+        if work.batch > self._most_batch:
+            raise OutOfMemory("no room")
+        # Noise only ever makes slower, as on a real box.
+        factor = (1.0 + abs(self._random.normal(0.0, self._noise))) * self._disturbance(call)
+        steps_s = tuple(factor * self.step_s(work.batch, position) for position in range(work.tgt_len))
+        encode_s = factor * self.encode_s(work.batch, work.src_len)
+        total_s = encode_s + sum(steps_s) + factor * self.plane[2]
+        return Timing(total_s, encode_s, steps_s) if self._tells_steps else Timing(total_s, None, None)
+
+    def close(self) -> None:
+        self.closed = True
