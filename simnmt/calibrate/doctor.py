@@ -4,23 +4,12 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
+from simnmt.calibrate import doctor_backends, doctor_box
 from simnmt.calibrate.box import BoxDescription, describe
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that can be measured here or not, or that will spoil what is measured."""
-
-    verdict: Literal["can", "cannot", "warning"]
-    topic: str
-    """threads, simd, torch, ctranslate2, gpu, energy, clock, load, disk."""
-    what: str
-    remedy: str | None = None
-
-    def __str__(self) -> str:
-        return f"{self.verdict:<7}  {self.topic:<11}  {self.what}" + (f" ({self.remedy})" if self.remedy else "")
+from simnmt.calibrate.box.tree import Tree
+from simnmt.calibrate.finding import Finding
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,5 +25,26 @@ class Examination:
 
 
 def examine(root: str | os.PathLike[str] = "/", folder: str | os.PathLike[str] = ".") -> Examination:
-    """Look at the box under `root`; `folder` is where disk reads would be measured. Never raises for what is missing."""
-    return Examination(describe(root), ())
+    """Look at the box under `root`; `folder` is where disk reads would be measured. Never raises for what is missing.
+
+    Another root than `/` is a recorded tree: libraries, GPUs and disks then do not belong to it and are left out.
+    """
+    # The load first: what loads the libraries is a load too.
+    box = describe(root)
+    tree = Tree.at(root)
+    findings = [
+        *doctor_box.threads(box),
+        *doctor_box.simd(box),
+        *doctor_box.memory(box),
+        *doctor_box.clock(box, tree),
+        *doctor_box.load(box),
+        *doctor_box.shared(box),
+    ]
+    if tree.is_this_box:
+        findings += [*doctor_backends.torch_finding(box), *doctor_backends.ctranslate2_finding(box)]
+        findings += doctor_backends.gpu_finding(box)
+    devices = ["cpu", *(f"cuda:{gpu.index}" for gpu in box.gpus if "torch" in gpu.seen_by)]
+    findings += [finding for device in devices for finding in doctor_box.energy(device, root)]
+    if tree.is_this_box:
+        findings += doctor_box.disk(folder)
+    return Examination(box, tuple(findings))
