@@ -99,8 +99,8 @@ def differences(first: DeviceProfile, other: DeviceProfile) -> list[str]:
         ("kind", first.execution.kind, other.execution.kind),
     ]
     if first.engine is not None and other.engine is not None:
-        for key in ("backend", "compute_type", "device", "threads", "beam", "weights"):
-            pairs.append((key.replace("_", " "), getattr(first.engine, key), getattr(other.engine, key)))
+        keys = ("backend", "compute_type", "device", "threads", "beam", "weights")
+        pairs += [(key.replace("_", " "), getattr(first.engine, key), getattr(other.engine, key)) for key in keys]
         if first.engine.architecture != other.engine.architecture:
             pairs.append(("architecture", "one", "another"))
     return [f"{what}: {one} and {another}" for what, one, another in pairs if one != another]

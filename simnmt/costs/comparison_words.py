@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from simnmt.costs.comparison import Comparison, coefficients, compared
 from simnmt.costs.profile import DeviceProfile
 
 
-def comparison_text(names: Sequence[str], profiles: Sequence[DeviceProfile]) -> str:
-    """Coefficients of all, then each against the first."""
+def comparison_text(files: Sequence[str], profiles: Sequence[DeviceProfile]) -> str:
+    """Coefficients of all, then each against the first; files by their last names where these tell them apart."""
+    last = [os.path.basename(file) for file in files]
+    names = last if len(set(last)) == len(last) else list(files)
     numbers = [coefficients(profile) for profile in profiles]
     keys = list(dict.fromkeys(key for each in numbers for key in each))
     rows = [[_named(key), *(_number(key, each.get(key)) for each in numbers)] for key in keys]
@@ -43,13 +46,13 @@ def _verdict(first: str, other: str, share: float) -> str:
 
 def _named(key: str) -> str:
     """With the unit in which `_number` tells it."""
-    if key.endswith("bytes_per_s"):
-        return f"{key.removesuffix('_bytes_per_s').removesuffix('bytes_per_s')}bandwidth, MB/s"
-    if key.endswith("relative_sd"):
-        return f"{key.removesuffix('_relative_sd')} spread, %"
-    if key.endswith("_w"):
-        return f"{key.removesuffix('_w')}, W"
     block, name = key.split(".")
+    if key.endswith("bytes_per_s"):
+        return f"{block} bandwidth, MB/s"
+    if key.endswith("relative_sd"):
+        return f"{block} residual spread, %"
+    if key.endswith("_w"):
+        return f"{block} {name.removesuffix('_w')}, W"
     plain = name.removeprefix("s_").replace("_s_per_", " per ").removesuffix("_s").replace("_s_", " ").replace("_", " ")
     return f"{block} {plain}, ms"
 

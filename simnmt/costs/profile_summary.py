@@ -22,8 +22,7 @@ def as_json(profile: DeviceProfile) -> dict[str, Any]:
     """The profile without its raw samples, and its held-out errors side by side; SI units."""
     content = profile.model_dump(mode="json", exclude={"execution": {"samples"}, "disk": {"samples"}})
     costs = {name: content.pop(name) for name in _COSTS}
-    residual = {"samples": len(profile.execution.samples)}
-    return content | {"heldout_error": heldout_errors(profile), "cost_models": costs, "execution_cells": residual["samples"]}
+    return content | {"heldout_error": heldout_errors(profile), "cost_models": costs}
 
 
 def title(profile: DeviceProfile) -> str:
@@ -32,7 +31,7 @@ def title(profile: DeviceProfile) -> str:
 
 
 def facts(profile: DeviceProfile) -> list[tuple[str, str]]:
-    """(what, how much) of the device, the engine, and each cost model; (kind, fit and range beside each)."""
+    """(what, how much) of the device, the engine, and each cost model with its kind, fit and range."""
     (src_low, src_high), (tgt_low, tgt_high) = profile.valid_range.src_len, profile.valid_range.tgt_len
     unit = profile.length_unit
     found = [
@@ -63,7 +62,9 @@ def milliseconds(seconds: float) -> str:
 
 def percent(share: float | None) -> str:
     """Of an error; `unknown` where none was found out."""
-    return "unknown" if share is None else f"{100 * share:.3g} %"
+    if share is None:
+        return "unknown"
+    return f"{100 * share:.3g} %" if share == 0.0 or share >= 5e-5 else "below 0.01 %"
 
 
 def plane_words(profile: DeviceProfile) -> str:
@@ -113,14 +114,15 @@ def _execution(profile: DeviceProfile) -> list[tuple[str, str]]:
     said += [] if fit.mse_ms2 is None else [f"MSE {fit.mse_ms2:.4g} ms^2"]
     said += [] if not fit.disturbed_share else [f"{percent(fit.disturbed_share)} disturbed"]
     how = f" ({fit.heldout_how})" if fit.heldout_how else ""
-    error = [("execution error", f"{percent(fit.heldout_error)} held out{how}")] if own.kind == "measured" else []
+    unknown = f"not measured: the numbers are {own.kind}"
+    error = f"{percent(fit.heldout_error)} held out{how}" if own.kind == "measured" else unknown
     return [
         (
             "execution",
             f"{own.kind}: {plane_words(profile)}; single executions spread by {percent(own.residual_relative_sd)}",
         ),
         *([("execution fit", "; ".join(said))] if said else []),
-        *error,
+        ("execution error", error),
     ]
 
 
@@ -159,7 +161,12 @@ def _overheads(block: Overheads) -> list[tuple[str, str]]:
     }
     known = [(name, getattr(block, key)) for key, name in names.items()]
     return [
-        (name, f"{each.kind}: {f'{1e3 * each.value:.4g} ms' if each.value is not None else 'not measured'}")
+        (
+            name,
+            f"{each.kind}: {1e3 * each.value:.4g} ms"
+            if each.value is not None
+            else "; ".join(filter(None, ["not measured", each.note])),
+        )
         for name, each in known
         if each is not None
     ]
@@ -179,7 +186,7 @@ def _energy(block: EnergyBlock | None) -> list[tuple[str, str]]:
     said = [] if block.idle_w is None else [f"{block.idle_w:.4g} W idle"]
     said += [] if block.active_w is None else [f"{block.active_w:.4g} W active"]
     if block.j_per_src_token is not None and block.j_per_tgt_token is not None and block.j_fixed is not None:
-        said.append(f"{block.j_per_src_token:.4g} x source + {block.j_per_tgt_token:.4g} x target + {block.j_fixed:.4g} J")
+        said.append(f"{block.j_per_src_token:.4g} x source + {block.j_per_tgt_token:.4g} x target {block.j_fixed:+.4g} J")
         said.append(f"{percent(block.heldout_error)} held out")
     return [("energy", f"{block.kind} ({block.source}): {', '.join(said) or 'nothing known'}")]
 
