@@ -1,0 +1,231 @@
+"""`simnmt nmt train` and `simnmt nmt translate`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer(help="Small translation models of our own: for measuring deployment, not for winning at translation.")
+
+Device = Annotated[str, typer.Option("--device", metavar="cpu|cuda", help="Where the model runs.")]
+Threads = Annotated[int | None, typer.Option("--threads", metavar="T", min=1, help="CPU threads; default: torch's own.")]
+
+
+@app.callback()
+def _verbs() -> None:
+    pass
+
+
+@app.command()
+def train(
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder to write, or to go on with.")],
+    src: Annotated[
+        Path | None,
+        typer.Option("--src", metavar="FILE", help="Sources, one a line; or, without --tgt, two columns or JSON Lines."),
+    ] = None,
+    tgt: Annotated[Path | None, typer.Option("--tgt", metavar="FILE", help="Targets; line i translates line i.")] = None,
+    keys: Annotated[
+        str | None, typer.Option("--keys", metavar="SRC:TGT", help="--src is JSON Lines: the keys of its two texts.")
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option("--model", metavar="NAME|FILE", help="gru (default), bilstm, transformer, or an architecture file."),
+    ] = None,
+    vocab: Annotated[
+        int | None, typer.Option("--vocab", metavar="V", min=1, help="Subwords a side; of both for a transformer [8000].")
+    ] = None,
+    epochs: Annotated[
+        float | None,
+        typer.Option("--epochs", metavar="E", min=0, help="Ends after E passes over the text [10 if nothing else does]."),
+    ] = None,
+    steps: Annotated[int | None, typer.Option("--steps", metavar="N", min=0, help="Ends after N batches.")] = None,
+    minutes: Annotated[
+        float | None, typer.Option("--minutes", metavar="M", min=0, help="Ends after M minutes, all sittings together.")
+    ] = None,
+    batch_tokens: Annotated[
+        int | None, typer.Option("--batch-tokens", metavar="N", help="Most tokens of a batch's longer side [1024].")
+    ] = None,
+    heldout: Annotated[
+        int | None,
+        typer.Option(
+            "--heldout", metavar="N", help="Pairs set aside to choose the weights by, and as many to judge them [1000]."
+        ),
+    ] = None,
+    rate: Annotated[float | None, typer.Option("--rate", metavar="R", help="Adam's greatest learning rate [0.002].")] = None,
+    dropout: Annotated[float | None, typer.Option("--dropout", metavar="P", help="Share of values zeroed [0.1].")] = None,
+    precision: Annotated[
+        str | None, typer.Option("--precision", metavar="float32|bfloat16", help="Of matrix products [float32].")
+    ] = None,
+    seed: Annotated[int | None, typer.Option("--seed", metavar="S", help="Same seed, same weights [1].")] = None,
+    beam: Annotated[int, typer.Option("--beam", metavar="B", min=1, help="Beam of the translations that are judged.")] = 1,
+    device: Device = "cpu",
+    threads: Threads = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with what --out holds; text and recipe are taken from there.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print training.json and nothing else.")] = False,
+) -> None:
+    """Train a model on parallel text; the same command again goes on where it stopped, also after Ctrl-C."""
+    from simnmt.nmt.training.errors import need_all
+
+    need_all()
+    from simnmt.nmt.training.corpus import Text
+    from simnmt.nmt.training.folder import recorded
+    from simnmt.nmt.training.recipe import DEFAULT_BUDGET, Budget, recipe_for
+    from simnmt.nmt.training.train import train as train_model
+
+    shaping = {
+        "batch_tokens": batch_tokens,
+        "heldout": heldout,
+        "peak_rate": rate,
+        "dropout": dropout,
+        "precision": precision,
+        "seed": seed,
+    }
+    if resume:
+        _refuse_beside_resume({"src": src, "tgt": tgt, "keys": keys, "model": model, "vocab": vocab, "rate": rate} | shaping)
+        text, recipe = recorded(out)
+    elif src is None:
+        raise typer.BadParameter("name the text: --src FILE --tgt FILE", param_hint="--src")
+    else:
+        from simnmt.cli.corpus import _keys
+
+        text, recipe = Text(src, tgt, _keys(keys)), recipe_for(model or "gru", vocab=vocab, **shaping)
+    bounded = any(bound is not None for bound in (epochs, steps, minutes))
+    budget = Budget(epochs, steps, minutes) if bounded else DEFAULT_BUDGET
+    try:
+        with _progress() as progress:
+            account = train_model(
+                text, out, recipe, budget=budget, device=device, threads=threads, beam=beam, progress=progress
+            )
+    except Exception:
+        raise
+    except BaseException:
+        _tell_what_is_kept(out)
+        raise
+    print(json.dumps(account, indent=1, ensure_ascii=False) if as_json else _told(account, out))
+
+
+@app.command()
+def translate(
+    model: Annotated[Path, typer.Option("--model", metavar="DIR", help="Folder that simnmt nmt train wrote.")],
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[FILE]", help="Text, a sentence a line, plain or gzip; default: standard input.")
+    ] = None,
+    beam: Annotated[int, typer.Option("--beam", metavar="B", help="Hypotheses kept; 1 is greedy.")] = 1,
+    max_len: Annotated[
+        int | None,
+        typer.Option("--max-len", metavar="N", help="Most tokens of a translation; default: twice the source's and 10."),
+    ] = None,
+    batch: Annotated[int, typer.Option("--batch", metavar="N", help="Sentences translated together.")] = 64,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="File to write instead of standard output.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="An object a line: text, tokens, score.")] = False,
+    device: Device = "cpu",
+    threads: Threads = None,
+) -> None:
+    """Translate text: one line out per line in, in order; empty lines stay empty."""
+    from simnmt.files import refuse_replacing, written_whole
+    from simnmt.nmt.training.errors import need_all
+
+    need_all()
+    import torch
+
+    from simnmt.nmt.lines import lines_of
+    from simnmt.nmt.translation import Translator
+
+    refuse_replacing(out, file)
+    if threads is not None:
+        torch.set_num_threads(threads)
+    translator = Translator.load(model, device=device, beam=beam, batch=batch, max_len=max_len)
+    with written_whole(out) if out else nullcontext() as partial:
+        target: Any = partial.open("w", encoding="utf-8") if partial else nullcontext(sys.stdout)
+        with target as sink:
+            for text in _lines_out(translator.stream(lines_of(file)), as_json):
+                sink.write(text + "\n")
+
+
+def _lines_out(translations: Iterator[Any], as_json: bool) -> Iterator[str]:
+    from dataclasses import asdict
+
+    cut = unfinished = 0
+    for number, translation in enumerate(translations, 1):
+        if translation.cut:
+            cut += 1
+            if cut <= 5:
+                _note(f"line {number} is too long: only its first {translation.src_len:,} tokens are translated")
+        unfinished += not translation.ended
+        yield json.dumps(asdict(translation), ensure_ascii=False) if as_json else translation.text
+    if cut > 5:
+        _note(f"{cut:,} lines in all were too long")
+    if unfinished:
+        _note(f"{unfinished:,} translations were stopped at their greatest length")
+
+
+def _note(text: str) -> None:
+    print(f"simnmt: note: {text}", file=sys.stderr)
+
+
+def _refuse_beside_resume(given: dict[str, Any]) -> None:
+    for name, value in given.items():
+        if value is not None:
+            option = "--rate" if name == "peak_rate" else f"--{name.replace('_', '-')}"
+            raise typer.BadParameter("the folder says that itself; leave it out beside --resume", param_hint=option)
+
+
+def _tell_what_is_kept(out: Path) -> None:
+    from simnmt.nmt.training.errors import TrainingError
+    from simnmt.nmt.training.folder import read_account
+
+    try:
+        standing = read_account(out).get("training", {})
+    except TrainingError:
+        return
+    if "step" in standing:
+        _note(f"kept up to step {standing['step']:,}; the same command, or --resume --out {out}, goes on from there")
+
+
+def _told(account: dict[str, Any], out: Path) -> str:
+    data, done, result = account["data"], account["training"], account["result"]
+    manner = "greedy" if result["beam"] == 1 else f"beam {result['beam']}"
+    lines = [
+        f"trained on {data['train']:,} pairs: {done['step']:,} steps, {done['pairs'] / data['train']:.2f} epochs, "
+        f"{done['seconds']:,.0f} s" + (f" ({done['sentences_per_s']:,.0f} sentences/s)" if done["sentences_per_s"] else ""),
+        f"best after {result['step']:,} steps: perplexity {result['dev_perplexity']:.2f} on {data['dev']:,} pairs",
+        f"on {result['pairs']:,} held-out pairs, {manner}: BLEU {result['bleu']:.1f}, chrF {result['chrf']:.1f} "
+        f"({result['sentences_per_s']:,.0f} sentences/s)",
+        f"  BLEU {result['bleu_signature']}",
+        f"  chrF {result['chrf_signature']}",
+        *(f"  {sample['source']} => {sample['translation']}" for sample in result["samples"][:3]),
+        f"model: {out}",
+    ]
+    return "\n".join(lines)
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str, float | None], None] | None]:
+    """A line on standard error with the time left, and only on a terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("", total=None)
+
+        def tell(stage: str, share: float | None) -> None:
+            nonlocal task
+            if share is None:  # what comes next has a pace of its own
+                progress.remove_task(task)
+                task = progress.add_task(stage, total=None)
+            else:
+                progress.update(task, description=stage, total=1.0, completed=share)
+
+        yield tell

@@ -1,0 +1,98 @@
+"""Where a training stands: counters, curves, and the file from which it goes on as if it had never stopped."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from simnmt.files import written_whole
+from simnmt.nmt.training.errors import TrainingError
+from simnmt.nmt.training.learner import Learner
+
+VERSION = 1
+_START_AGAIN = "start again in another folder"
+
+
+@dataclass(slots=True)
+class Standing:
+    """What has been done so far, all sittings together."""
+
+    step: int = 0
+    epoch: int = 0
+    """Epochs completed."""
+    batch: int = 0
+    """Batches done of the epoch that is under way."""
+    seconds: float = 0.0
+    """Spent on steps and on looks at the development part."""
+    step_seconds: float = 0.0
+    """Spent on steps alone."""
+    pairs: int = 0
+    """Sentence pairs learnt from, those of every epoch counted."""
+    tgt_tokens: int = 0
+    loss_sum: float = 0.0
+    """Of the smoothed loss since the last look, in nats."""
+    loss_tokens: int = 0
+    """Target tokens since the last look."""
+    looked_at: int = -1
+    """The step at which the development part was last looked at."""
+    best_loss: float | None = None
+    """The least loss of the development part, in nats a token."""
+    best_step: int = -1
+    curves: list[dict[str, float]] = field(default_factory=list)
+    """A point per look."""
+    sittings: int = 0
+    """How often the training was begun or taken up."""
+
+
+def save_state(path: Path, identity: dict[str, Any], learner: Learner, standing: Standing) -> None:
+    """Write all that the next step depends on; `identity` is what a later sitting must agree with."""
+    content = {"version": VERSION, "identity": identity, "standing": asdict(standing), **learner.state()}
+    with written_whole(path) as partial, partial.open("wb") as file:  # a name without a letter after its dot troubles torch
+        torch.save(content, file)
+
+
+def load_state(path: Path, identity: dict[str, Any], learner: Learner) -> Standing:
+    """Put the learner where the file says, and return where that is.
+
+    Raises `TrainingError` for a file that is damaged or of another training, naming what differs.
+    """
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+        version, recorded = content["version"], content["identity"]
+    except Exception as error:  # pickle, zip and torch each have their own
+        reason = type(error).__name__
+        raise TrainingError(f"the state cannot be read: {reason}", path=path, remedy=_START_AGAIN) from None
+    if version != VERSION:
+        raise TrainingError(f"a state of version {version}, not {VERSION}", path=path, remedy=_START_AGAIN)
+    check_identity(recorded, identity, path.parent)
+    try:
+        learner.restore(content)
+        return Standing(**content["standing"])
+    except (KeyError, TypeError, ValueError, RuntimeError):
+        raise TrainingError("the state does not fit the model", path=path, remedy=_START_AGAIN) from None
+
+
+def check_identity(recorded: dict[str, Any], wanted: dict[str, Any], folder: Path) -> None:
+    """Raise `TrainingError` where a training would go on with another recipe or another text."""
+    for name, was, now in _differences(recorded, wanted):
+        what = f"its training has {name} {_short(was)}, this one {_short(now)}"
+        raise TrainingError(what, path=folder, remedy="give the same again, or another --out")
+
+
+def _differences(one: dict[str, Any], other: dict[str, Any]) -> list[tuple[str, Any, Any]]:
+    found: list[tuple[str, Any, Any]] = []
+    for name in [*one, *(name for name in other if name not in one)]:
+        was, now = one.get(name), other.get(name)
+        if isinstance(was, dict) and isinstance(now, dict):
+            found += [(f"{name}.{inner}", old, new) for inner, old, new in _differences(was, now)]
+        elif was != now:
+            found.append((name, was, now))
+    return found
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 24 else text[:12] + "..."

@@ -1,0 +1,87 @@
+"""A subword vocabulary per side, or one for both, learnt by sentencepiece from the text that is trained on."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from simnmt.nmt.training.errors import TrainingError, need
+
+MOST_LINES = 1_000_000
+"""Of a longer text the vocabulary is learnt from as many lines, spread evenly."""
+
+
+def learn_vocabulary(texts: Sequence[str], size: int, *, side: str, pad: int, eos: int, unk: int, start: int) -> bytes:
+    """A serialised unigram model of exactly `size` pieces; the same lines give the same bytes.
+
+    `side`: how a complaint calls the text. The four ids are those of the marks; `start` may be `pad`.
+
+    Raises `TrainingError` where the text is too small or too varied for the size, or sentencepiece is missing.
+    """
+    trainer = need("sentencepiece").SentencePieceTrainer
+    step = -(-len(texts) // MOST_LINES)
+    model = io.BytesIO()
+    marks = {"pad_id": pad, "eos_id": eos, "unk_id": unk, "bos_id": -1 if start == pad else start}
+    try:
+        trainer.train(
+            sentence_iterator=iter(texts[::step]),
+            model_writer=model,
+            model_type="unigram",
+            vocab_size=size,
+            character_coverage=0.9998,
+            num_threads=1,  # with more, the order of sums and so their last digits may differ
+            max_sentence_length=1 << 16,
+            minloglevel=2,
+            **marks,
+        )
+    except (RuntimeError, OSError) as error:
+        raise _complaint(str(error), size, side) from None
+    return model.getvalue()
+
+
+def _complaint(words: str, size: int, side: str) -> TrainingError:
+    """sentencepiece's own words, which name a line of its source, in ours."""
+    if most := re.search(r"value <= (\d+)", words):
+        what = f"a vocabulary of {size:,} is more than the {side} text has pieces for"
+        return TrainingError(what, remedy=f"give --vocab {most[1]} or less, or more text")
+    if least := re.search(r"smaller than required_chars\. \d+ vs (\d+)", words):
+        what = f"a vocabulary of {size:,} is less than the {side} text has characters"
+        return TrainingError(what, remedy=f"give --vocab {least[1]} or more")
+    what = f"sentencepiece makes no vocabulary of {size:,} from the {side} text: {' '.join(words.split())[:200]}"
+    return TrainingError(what, remedy="look at the text, or give another --vocab")
+
+
+class Subwords:
+    """Text into token ids and back, by a sentencepiece model."""
+
+    def __init__(self, model: bytes) -> None:
+        self._pieces = need("sentencepiece").SentencePieceProcessor(model_proto=model)
+        self.model = model
+        self.size: int = self._pieces.get_piece_size()
+        self.eos: int = self._pieces.eos_id()
+        self.unk: int = self._pieces.unk_id()
+
+    @classmethod
+    def read(cls, path: Path) -> Subwords:
+        """Raises `TrainingError` for a file that is no sentencepiece model."""
+        try:
+            return cls(path.read_bytes())
+        except (OSError, RuntimeError):
+            remedy = "give the folder as simnmt nmt train wrote it"
+            raise TrainingError("no sentencepiece model", path=path, remedy=remedy) from None
+
+    def encode(self, texts: Iterable[str]) -> list[list[int]]:
+        """Token ids of each text, the end mark last."""
+        encoded: list[list[int]] = self._pieces.encode(list(texts), out_type=int, add_eos=True, num_threads=1)
+        return encoded
+
+    def decode(self, sentences: Sequence[Sequence[int]]) -> list[str]:
+        """The text of each sentence, up to its end mark if it has one; marks give nothing."""
+        kept = [[token for token in self._until_end(sentence) if token < self.size] for sentence in sentences]
+        return [text.strip() for text in self._pieces.decode(kept)] if kept else []
+
+    def _until_end(self, sentence: Sequence[int]) -> Sequence[int]:
+        tokens = list(sentence)
+        return tokens[: tokens.index(self.eos)] if self.eos in tokens else tokens
