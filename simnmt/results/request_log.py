@@ -15,6 +15,9 @@ from simnmt.columns import AnyColumn, Array, Rows, assembled, written
 Log = Mapping[str, Array]
 """Columns by name, all of shape (requests,)."""
 
+Joules = Callable[[Array, Array, Array], "NDArray[np.float64] | None"]
+"""From source lengths, target lengths and execution times to the energy of each execution; None where it is unknown."""
+
 DONE = 0
 """`outcome` of a request that was answered; other values are for faults."""
 
@@ -33,6 +36,8 @@ class Truth:
     """From the end node that asks to each target and back, at the moment on the traces that belongs to the request."""
     rtt_time_s: AnyColumn
     """That moment, on the trace of the link to the last target."""
+    joules: tuple[Joules | None, ...] = ()
+    """What an execution on each target costs; empty or None where that was never measured."""
 
     @property
     def all(self) -> slice:
@@ -68,6 +73,7 @@ class Truth:
             tuple(_stored(folder, f"execution_s {target}", column) for target, column in enumerate(self.execution_s)),
             tuple(_stored(folder, f"transfer_s {target}", column) for target, column in enumerate(self.transfer_s)),
             _stored(folder, "rtt_time_s", self.rtt_time_s),
+            self.joules,
         )
 
 
@@ -111,6 +117,18 @@ def _chosen(columns: tuple[AnyColumn, ...], passage: Passage, rows: slice) -> ND
     return chosen
 
 
+def _energy_j(truth: Truth, passage: Passage, rows: slice) -> NDArray[np.float64]:
+    """Of each request; NaN, never 0, where its target's energy is unknown."""
+    target, execution_s = passage.target[rows], _chosen(truth.execution_s, passage, rows)
+    energy_j = np.full(len(target), np.nan)
+    for number, joules in enumerate(truth.joules):
+        there = target == number
+        known_j = None if joules is None else joules(truth.src_len[rows][there], truth.tgt_len[rows][there], execution_s[there])
+        if known_j is not None:
+            energy_j[there] = known_j
+    return energy_j
+
+
 _COLUMNS: dict[str, Callable[[Truth, Passage, slice], Array]] = {
     "request_id": lambda _, __, rows: np.arange(rows.start, rows.stop, dtype=np.int32),
     "node": lambda truth, _, rows: truth.node[rows],
@@ -130,13 +148,14 @@ _COLUMNS: dict[str, Callable[[Truth, Passage, slice], Array]] = {
     "rtt_estimate_s": lambda _, passage, rows: passage.estimate_s[rows],
     "rtt_estimate_age_s": lambda _, passage, rows: passage.estimate_age_s[rows],
     "outcome": lambda _, __, rows: np.full(rows.stop - rows.start, DONE, np.int8),
+    "energy_j": _energy_j,
 }
 COLUMNS = tuple(_COLUMNS)
 """In the order in which they are written."""
 
 
 class RequestLog(Log):
-    """The columns of one policy's log, each made when it is asked for: whole, they are 95 bytes a request."""
+    """The columns of one policy's log, each made when it is asked for: whole, they are 103 bytes a request."""
 
     __slots__ = ("_passage", "_rows", "_truth")
 

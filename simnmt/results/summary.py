@@ -61,6 +61,7 @@ def measure(
         "misrouted_share": float((lost_s > 0.0).mean()),
         **_parts(log, latency_s, quantiles),
         "mean_estimate_age_s": float(log["rtt_estimate_age_s"].mean()),
+        "mean_energy_j": _known_mean(log["energy_j"]),
         "offered_rps": len(latency_s) / issued_s if discipline != "back_to_back" and issued_s > 0.0 else None,
     }
     for number, device in enumerate(devices):
@@ -89,6 +90,12 @@ def _parts(log: Log, latency_s: Column, quantiles: Mapping[str, float | None]) -
         means[f"mean_{part}_s"] = float(seconds.mean())
         means |= {f"beyond_{name}_{part}_s": float(seconds[those].mean()) for name, those in slowest.items()}
     return means
+
+
+def _known_mean(values: Column) -> float | None:
+    """The mean; None where a value is unknown, lest the known ones stand for all."""
+    mean = float(values.mean())
+    return None if np.isnan(mean) else mean
 
 
 def with_regret(runs: Mapping[RunKey, dict[str, float | None]], oracle: str | None) -> dict[RunKey, dict[str, float | None]]:

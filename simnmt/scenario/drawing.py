@@ -54,7 +54,7 @@ class Drawn:
 
         whole_s = tuple(map(np.concatenate, zip(*map(transfer_s, blocks_of(truth.all)), strict=True)))
         trace_s = np.mod(self.routes.begin_s + at_s, self.routes.lap_s)
-        return Truth(node, truth.src_len, truth.tgt_len, truth.execution_s, whole_s, trace_s)
+        return Truth(node, truth.src_len, truth.tgt_len, truth.execution_s, whole_s, trace_s, truth.joules)
 
 
 def draw(scenario: Scenario, case: Case, network: str, links: Network, learnt: Learnt, replication: int, folder: Path) -> Drawn:
@@ -74,6 +74,7 @@ def draw(scenario: Scenario, case: Case, network: str, links: Network, learnt: L
         _numbers(columns, "execution_s"),
         _numbers(columns, "transfer_s"),
         columns["rtt_time_s"],
+        tuple(None if profile.energy_cost is None else profile.energy_cost.joules for profile in case.profiles),
     )
     requests, order = _for_the_world(truth, columns, issued_s)
     looked_up = issued_s is None and (not spread or arrivals.discipline == "closed")

@@ -104,6 +104,7 @@ def queue_of_one(arrival_s: Any, service_s: Any) -> dict[str, Any]:
     return {
         "arrival_s": arrival_s, "target": zeros.astype(np.int8), "server": zeros.astype(np.int32), "t_queue_s": wait_s,
         "t_exe_s": service_s, "t_tx_s": zeros, "latency_s": wait_s + service_s, "rtt_estimate_age_s": zeros,
+        "energy_j": zeros,
     }  # fmt: skip
 
 

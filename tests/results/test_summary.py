@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from simnmt.costs.energy import EnergyCost
 from simnmt.results.request_log import Logs, Passage, RequestLog, Truth
 from simnmt.results.summary import PARTS, WITH_INTERVAL, Device, RunKey, comparisons, measure, rows, with_regret
 
@@ -51,7 +52,7 @@ def test_the_log_of_four_requests_by_hand() -> None:
     log = RequestLog(truth(), PASSAGE)
     assert " ".join(log) == (
         "request_id node arrival_s src_len tgt_len tgt_len_predicted target server t_queue_s t_exe_s t_tx_s latency_s "
-        "rtt_time_s rtt_estimate_s rtt_estimate_age_s outcome"
+        "rtt_time_s rtt_estimate_s rtt_estimate_age_s outcome energy_j"
     )
     assert log["t_exe_s"].tolist() == [1.0, 0.5, 0.5, 0.5]
     assert log["t_tx_s"].tolist() == [0.0, 1.0, 9.0, 1.0]
@@ -62,6 +63,19 @@ def test_the_log_of_four_requests_by_hand() -> None:
     assert {name: str(log[name].dtype) for name in ("request_id", "node", "src_len", "tgt_len", "target", "outcome")} == {
         "request_id": "int32", "node": "int32", "src_len": "int32", "tgt_len": "int32", "target": "int8", "outcome": "int8",
     }  # fmt: skip
+
+
+def test_energy_is_told_of_the_device_that_executed_and_unknown_is_not_nothing() -> None:
+    three_w = EnergyCost(active_w=3.0).joules
+    both = RequestLog(replace(truth(), joules=(three_w, EnergyCost(active_w=10.0).joules)), PASSAGE)
+    assert both["energy_j"].tolist() == [3.0, 5.0, 5.0, 5.0]
+    assert measure(both, np.zeros(4), DEVICES, "open")["mean_energy_j"] == 4.5
+    for joules in ((three_w, None), (three_w, EnergyCost(idle_w=1.0).joules)):
+        one = RequestLog(replace(truth(), joules=joules), PASSAGE)
+        assert one["energy_j"][0] == 3.0
+        assert np.isnan(one["energy_j"][1:]).all()
+        assert measure(one, np.zeros(4), DEVICES, "open")["mean_energy_j"] is None
+    assert np.isnan(RequestLog(truth(), PASSAGE)["energy_j"]).all()
 
 
 def test_a_passage_with_a_truth_of_its_own_is_logged_with_that() -> None:
@@ -101,6 +115,7 @@ def test_the_numbers_of_that_run() -> None:
         "beyond_p99_execution_s": 0.5,
         "beyond_p99_transfer_s": 9.0,
         "mean_estimate_age_s": 0.75,
+        "mean_energy_j": None,
         "offered_rps": None,
         "gateway_share": 0.25,
         "gateway_load": None,
@@ -136,7 +151,8 @@ def test_the_parts_of_the_slowest_add_up_to_their_latency() -> None:
     draw = np.random.default_rng(5)
     log = {
         "arrival_s": np.zeros(1_000), "target": np.zeros(1_000, np.int8), "server": np.zeros(1_000, np.int32),
-        "rtt_estimate_age_s": np.zeros(1_000), **{part: draw.exponential(size=1_000) for part in PARTS.values()},
+        "rtt_estimate_age_s": np.zeros(1_000), "energy_j": np.zeros(1_000),
+        **{part: draw.exponential(size=1_000) for part in PARTS.values()},
     }  # fmt: skip
     log["latency_s"] = sum(log[part] for part in PARTS.values())
     numbers = measure(log, np.zeros(1_000), DEVICES[:1], "open")
