@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -108,7 +109,13 @@ def start() -> Callable[..., subprocess.Popen[str]]:
     def run(*arguments: str, env: dict[str, str] | None = None, **options: Any) -> subprocess.Popen[str]:
         options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
         variables = environment(PYTHONWARNINGS="", **(env or {}))
-        return subprocess.Popen([*COMMAND, *arguments], text=True, env=variables, start_new_session=True, **options)
+        # A suite under nohup or in a script's background ignores these, and so would all that it starts, rightly.
+        inherited = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGINT, signal.SIGHUP)}
+        try:
+            return subprocess.Popen([*COMMAND, *arguments], text=True, env=variables, start_new_session=True, **options)
+        finally:
+            for number, handler in inherited.items():
+                signal.signal(number, handler)
 
     return run
 

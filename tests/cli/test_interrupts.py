@@ -42,8 +42,6 @@ def eventually(met: Callable[[], Any], seconds: float = 20.0) -> Any:
 def long_run(folder: Path, start: Callable[..., Any]) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """A run that has begun: its folder is reserved, its processes are starting."""
     started = []
-    # Where the suite itself runs under nohup, processes would inherit that hang-ups are ignored, and rightly go on.
-    inherited = signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
     def begin(jobs: int, *more: str) -> subprocess.Popen[str]:
         process = start("run", "small.yaml", "--requests", "200000", "--replications", "40", "--jobs", str(jobs), *more)
@@ -56,7 +54,6 @@ def long_run(folder: Path, start: Callable[..., Any]) -> Iterator[Callable[..., 
         if living(process.pid):
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-    signal.signal(signal.SIGHUP, inherited)
 
 
 @pytest.mark.parametrize(
