@@ -1,0 +1,143 @@
+"""Recorded trees of five boxes, and the box at hand."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from simnmt.calibrate.box import JetsonDescription, describe, load_average
+from simnmt.calibrate.box.arm_cores import arm_core
+from simnmt.calibrate.box.mounts import mount_of
+from simnmt.calibrate.box.tree import Tree, listed
+from tests.calibrate.trees import container, graviton, orin, plant, tx2, x86_server
+
+
+def test_a_server_with_two_sockets_and_threads(tmp_path: Path) -> None:
+    box = describe(x86_server(tmp_path))
+    assert (box.machine, box.cpu_model, box.system) == ("x86_64", "Intel(R) Xeon(R) Gold 6430", "Linux 6.8.0-45-generic")
+    assert (box.physical_cores, box.logical_cores, box.usable_cpus) == (4, 8, 8)
+    assert {"avx2", "avx512_vnni", "amx_int8"} <= set(box.simd)
+    assert (box.governor, box.frequency_mhz, box.frequency_max_mhz) == ("performance", 3350.0, 3400.0)
+    assert (box.memory_bytes, box.load_average) == (131072000 * 1024, (0.04, 0.10, 0.20))
+    assert (box.virtualisation, box.jetson, box.cpu_quota) == (None, None, None)
+
+
+def test_cores_are_counted_without_the_topology_folder_too(tmp_path: Path) -> None:
+    root = x86_server(tmp_path)
+    for cpu in range(8):
+        (root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list").unlink()
+    assert describe(root).physical_cores == 4
+
+
+def test_an_arm_server_of_a_cloud(tmp_path: Path) -> None:
+    box = describe(graviton(tmp_path))
+    assert (box.machine, box.cpu_model, box.physical_cores) == ("aarch64", "Arm Neoverse-V1", 4)
+    assert {"asimd", "asimddp", "sve", "i8mm", "bf16"} <= set(box.simd)
+    assert box.governor is None
+    assert box.virtualisation == "virtual machine (Amazon EC2 c7g.xlarge)"
+    plant(tmp_path, {"sys/class/dmi/id/product_name": "c7g.metal\n"})
+    assert describe(tmp_path).virtualisation is None
+
+
+def test_a_jetson(tmp_path: Path) -> None:
+    box = describe(orin(tmp_path))
+    assert (box.board, box.cpu_model) == ("NVIDIA Jetson AGX Orin Developer Kit", "Arm Cortex-A78AE")
+    assert box.jetson == JetsonDescription(l4t="36.4.3", jetpack="6.2", power_mode="MODE_30W")
+    assert (box.logical_cores, box.usable_cpus) == (12, 8)
+
+
+def test_a_jetson_of_two_kinds_of_cores_whose_exact_jetpack_is_unknown(tmp_path: Path) -> None:
+    box = describe(tx2(tmp_path))
+    assert box.cpu_model == "2 x NVIDIA Denver 2 + 4 x Arm Cortex-A57"
+    assert box.jetson == JetsonDescription(l4t="32.7.1", jetpack="4", power_mode=None)
+
+
+def test_a_core_that_nobody_has_heard_of_goes_by_its_numbers() -> None:
+    assert arm_core("0x41", "0xfff") == "Arm part 0xfff"
+    assert arm_core("0x99", "0x123") == "Arm implementer 0x99 part 0x123"
+    assert arm_core(None, None) is None
+
+
+def test_a_container_is_bound_by_affinity_quota_and_limit(tmp_path: Path) -> None:
+    box = describe(container(tmp_path))
+    assert box.allowed_cpus == (0, 1, 2, 3, 8)
+    assert (box.cpu_quota, box.usable_cpus) == (2.5, 2)
+    assert box.memory_limit_bytes == 1_500_000_000
+    assert box.virtualisation == "container (kubepods)"
+
+
+@pytest.mark.parametrize(
+    ("files", "quota"),
+    [
+        ({"sys/fs/cgroup/a/cpu.max": "max 100000\n", "sys/fs/cgroup/cpu.max": "50000 100000\n"}, 0.5),
+        ({"sys/fs/cgroup/a/cpu.max": "max 100000\n"}, None),
+        ({"sys/fs/cgroup/a/cpu.max": "300000 100000\n", "sys/fs/cgroup/a/b/cpu.max": "400000 100000\n"}, 3.0),
+    ],
+    ids=["the parent's", "none", "the tighter of two"],
+)
+def test_the_quota_is_the_least_on_the_way_up(tmp_path: Path, files: dict[str, str], quota: float | None) -> None:
+    assert describe(plant(tmp_path, files | {"proc/self/cgroup": "0::/a/b\n"})).cpu_quota == quota
+
+
+def test_control_groups_of_version_1(tmp_path: Path) -> None:
+    root = plant(
+        tmp_path,
+        {
+            "proc/self/cgroup": "4:memory:/docker/x\n3:cpu,cpuacct:/docker/x\n",
+            "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us": "150000\n",
+            "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us": "100000\n",
+            "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
+        },
+    )
+    box = describe(root)
+    assert (box.cpu_quota, box.memory_limit_bytes) == (1.5, None)
+    plant(root, {"sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us": "-1\n"})
+    assert describe(root).cpu_quota is None
+
+
+@pytest.mark.parametrize("boxes", [x86_server, graviton, orin, tx2, container, lambda root: root])
+def test_every_box_goes_into_json_whatever_it_lacks_or_garbles(tmp_path: Path, boxes: Callable[[Path], Path]) -> None:
+    root = boxes(tmp_path)
+    json.dumps(describe(root).as_json(), allow_nan=False)
+    for path in root.rglob("*"):
+        if path.is_file():
+            path.write_bytes(b"\xff\x00 : nonsense\n\n- (,")
+    garbled = describe(root)
+    assert garbled.usable_cpus >= 1
+    assert garbled.cpu_quota is None
+
+
+def test_the_box_at_hand_agrees_with_an_independent_reader() -> None:
+    box = describe(libraries=False)
+    assert (box.machine, box.versions["python"]) == (platform.machine(), platform.python_version())
+    assert box.logical_cores == psutil.cpu_count()
+    assert box.memory_bytes == psutil.virtual_memory().total
+    if hasattr(os, "sched_getaffinity"):
+        assert set(box.allowed_cpus) == os.sched_getaffinity(0)
+    assert load_average() == pytest.approx(os.getloadavg()[0], abs=2.0)
+    assert box.gpus == ()
+
+
+def test_cpu_lists_and_numbered_names(tmp_path: Path) -> None:
+    assert [listed("0-2,5"), listed("7"), listed(""), listed("x-y")] == [(0, 1, 2, 5), (7,), (), ()]
+    root = plant(tmp_path, {f"cpu{at}/x": "" for at in (10, 2, 0)})
+    assert list(Tree.at(root).names("cpu*")) == ["cpu0", "cpu2", "cpu10"]
+
+
+def test_the_mount_of_a_folder_is_the_innermost_and_the_last(tmp_path: Path) -> None:
+    lines = [
+        "22 1 8:1 / / rw - ext4 /dev/sda1 rw",
+        "23 22 0:5 / /data rw shared:3 - tmpfs none rw",
+        "24 22 8:2 / /data rw - xfs /dev/sdb1 rw",
+        "25 24 0:9 / /data/with\\040blank rw - nfs4 host:/x rw",
+    ]
+    root = plant(tmp_path, {"proc/self/mountinfo": "\n".join(lines)})
+    assert str(mount_of("/data/sub", root)) == "xfs on /dev/sdb1"
+    assert str(mount_of("/data2", root)) == "ext4 on /dev/sda1"
+    assert str(mount_of("/data/with blank", root)) == "nfs4 on host:/x"

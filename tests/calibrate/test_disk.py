@@ -1,0 +1,185 @@
+"""Cold, paced, and nothing left behind."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simnmt.calibrate import disk, page_cache
+from simnmt.calibrate.box.mounts import IN_MEMORY, Mount, mount_of
+from simnmt.calibrate.disk import DiskError, DiskSample, measure_disk
+from simnmt.costs.profile_blocks import DiskBlock
+
+SIZES = (5_000, 20_000, 80_000)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    mount = mount_of(tmp_path)
+    if not hasattr(os, "posix_fadvise") or (mount is not None and mount.kind in IN_MEMORY):
+        pytest.skip("the tests' folder is no disk of a Linux system")
+    return tmp_path
+
+
+def test_every_size_is_read_as_often_as_asked_and_nothing_stays(folder: Path) -> None:
+    told: list[tuple[int, int]] = []
+    found = measure_disk(folder, SIZES, repeats=4, progress=lambda done, total: told.append((done, total)))
+    assert [(sample.bytes, len(sample.read_s)) for sample in found.samples] == [(size, 4) for size in SIZES]
+    assert min(found.reads()[1]) > 0.0
+    assert told == [(done, 12) for done in range(1, 13)]
+    assert list(folder.iterdir()) == []
+
+
+def test_what_is_measured_fits_into_a_profile(folder: Path) -> None:
+    found = measure_disk(folder, SIZES, repeats=2)
+    block = {"kind": "measured", "s_fixed": 1e-4, "bytes_per_s": 1e9} | found.as_json()
+    assert [sample.bytes for sample in DiskBlock.model_validate_json(json.dumps(block)).samples] == list(SIZES)
+
+
+def test_a_file_that_was_dropped_has_left_the_memory(folder: Path) -> None:
+    path = folder / "file"
+    path.write_bytes(os.urandom(64 * 4096))
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        file.read()
+        if page_cache.resident_pages(file.fileno(), 64 * 4096) is None:
+            pytest.skip("mincore tells nothing here")
+        assert page_cache.resident_pages(file.fileno(), 64 * 4096) == 64
+        assert page_cache.drop(file.fileno()) == 0
+        file.seek(0)
+        file.read(1)
+        assert page_cache.resident_pages(file.fileno(), 64 * 4096) > 0
+
+
+@pytest.mark.parametrize(
+    ("left", "kind", "cold", "told"),
+    [
+        (0, "ext4", True, "mincore found nothing"),
+        (3, "ext4", False, "before 4 of 4 reads"),
+        (None, "ext4", False, "could not be found out"),
+        (0, "zfs", False, "a cache of its own"),
+        (0, "fuse.sshfs", False, "a cache of its own"),
+    ],
+)
+def test_cold_is_claimed_only_where_it_was_seen(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, left: int | None, kind: str, cold: bool, told: str
+) -> None:
+    monkeypatch.setattr(page_cache, "drop", lambda file: left)
+    monkeypatch.setattr(disk, "mount_of", lambda folder: Mount(kind, "/dev/x", "/"))
+    found = measure_disk(folder, (4096, 8192), repeats=2)
+    assert found.cold is cold
+    assert told in found.cold_check
+    assert found.file_system == f"{kind} on /dev/x"
+
+
+def test_sizes_are_interleaved_at_aligned_places_within_the_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, int]] = []
+
+    def note(file: int, buffer: memoryview, offset: int, pace: float | None) -> float:
+        seen.append((len(buffer), offset))
+        return 1.0
+
+    monkeypatch.setattr(disk, "_timed_read", note)
+    measure_disk(folder, SIZES, repeats=10)
+    sizes = [size for size, _ in seen]
+    first_half = sizes[:15]
+    assert all(0 < first_half.count(size) < 10 for size in SIZES)
+    assert all(offset % 4096 == 0 and offset + size <= 4 * SIZES[-1] for size, offset in seen)
+    assert len({offset for _, offset in seen}) > 10
+
+
+def test_a_paced_read_is_never_faster_than_its_pace(folder: Path) -> None:
+    found = measure_disk(folder, (30_000, 70_000, 140_000), repeats=2, pace=5e6)
+    assert found.paced_bytes_per_s == 5e6
+    for sample in found.samples:
+        assert min(sample.read_s) >= sample.bytes / 5e6
+    free = measure_disk(folder, (140_000,), repeats=3)
+    assert min(free.samples[0].read_s) < 140_000 / 5e6
+
+
+def test_what_is_read_is_what_was_written(folder: Path) -> None:
+    path = folder / "file"
+    content = os.urandom(200_000)
+    path.write_bytes(content)
+    buffer = memoryview(bytearray(150_000))
+    with path.open("rb") as file:
+        for pace in (None, 1e8):
+            buffer[:] = bytes(150_000)
+            disk._timed_read(file.fileno(), buffer, 4096, pace)
+            assert bytes(buffer) == content[4096:154_096]
+
+
+def interrupted(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_an_interrupt_leaves_neither_file_nor_descriptor(folder: Path) -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    with pytest.raises(KeyboardInterrupt):
+        measure_disk(folder, SIZES, repeats=4, progress=interrupted)
+    assert list(folder.iterdir()) == []
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_a_disk_that_fills_up_is_one_line_and_nothing_stays(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(DiskError, match=r"No space left on device \(make room"):
+        measure_disk(folder, SIZES, repeats=1)
+    assert list(folder.iterdir()) == []
+
+
+def small(path: object) -> shutil._ntuple_diskusage:
+    return shutil._ntuple_diskusage(10**9, 10**9 - 10**6, 10**6)
+
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+@pytest.mark.parametrize(
+    ("patch", "told"),
+    [
+        (lambda patch: patch.setattr(disk, "mount_of", lambda folder: Mount("tmpfs", "tmpfs", "/x")), "tmpfs is memory"),
+        (lambda patch: patch.setattr(shutil, "disk_usage", small), "1 MB free, 64 needed"),
+        (lambda patch: patch.setattr(os, "access", lambda *_: False), "not writable"),
+        (lambda patch: patch.delattr(os, "posix_fadvise"), "need Linux"),
+    ],
+    ids=["memory", "full", "closed", "not Linux"],
+)
+def test_a_folder_without_a_fit_disk_is_refused_before_anything_is_written(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, patch: Patch, told: str
+) -> None:
+    patch(monkeypatch)
+    with pytest.raises(DiskError, match=told):
+        measure_disk(folder, SIZES)
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("wrong", [{"sizes_bytes": ()}, {"sizes_bytes": (0,)}, {"repeats": 0}, {"pace": 0.0}, {"pace": np.nan}])
+def test_requests_that_mean_nothing_are_refused(folder: Path, wrong: dict[str, object]) -> None:
+    with pytest.raises(DiskError):
+        measure_disk(folder, **({"sizes_bytes": SIZES} | wrong))  # type: ignore[arg-type]
+
+
+def test_a_missing_folder_is_named(folder: Path) -> None:
+    with pytest.raises(DiskError, match="nowhere: no such folder"):
+        measure_disk(folder / "nowhere")
+
+
+@given(st.lists(st.floats(1e-6, 10.0), min_size=1, max_size=30))
+def test_quantiles_are_numpys(seconds: list[float]) -> None:
+    told = DiskSample(7, tuple(seconds)).as_json()
+    wanted = np.quantile(seconds, [0, 0.25, 0.5, 0.75, 0.95])
+    assert [told[f"{name}_s"] for name in ("min", "p25", "median", "p75", "p95")] == pytest.approx(wanted.tolist())
+    assert told["mean_s"] == pytest.approx(np.mean(seconds))
