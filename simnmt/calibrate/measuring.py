@@ -10,7 +10,7 @@ from simnmt.calibrate.estimate import Estimate
 from simnmt.calibrate.journal import Journal
 from simnmt.calibrate.plan import BenchPlan, Stretch, out_of_reach
 from simnmt.calibrate.progress import Listener
-from simnmt.calibrate.samples import Cell, Reading, Sample, of_cells
+from simnmt.calibrate.samples import Cell, Reading, Sample, kept, of_cells
 from simnmt.nmt.engine import Engine, Work
 from simnmt.nmt.errors import OutOfMemory
 
@@ -125,7 +125,7 @@ class _Measuring:
     def _timed(self, plan: BenchPlan, attempt: int, stretch: Stretch, index: int, work: Work) -> Sample:
         try:
             self._warm_up(work)
-            timing = self._engine.run(work)
+            timing = kept(plan.bench, self._engine.run(work))
         except OutOfMemory:
             self._listener.say(f"out of memory at {_words(work)}: this and larger ones are left out")
             return Sample(plan.bench, attempt, stretch.number, index, work, None)

@@ -1,12 +1,10 @@
-"""What was measured: single timings, readings of the reference cell, and their statistics over repeats. Pure."""
+"""What was measured: single timings, readings of the reference cell, and all repeats of a cell. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
-
-import numpy as np
 
 from simnmt.calibrate.plan import Bench
 from simnmt.nmt.engine import Timing, Work
@@ -37,21 +35,23 @@ class Sample:
         }
         if self.timing is None:
             return line | {"out_of_memory": True}
-        steps_s = self.timing.steps_s
-        # Single steps are used by the step bench alone; elsewhere their sum tells the gaps between them.
-        kept = {"steps_s": steps_s} if self.bench == "step" else {"steps_sum_s": None if steps_s is None else sum(steps_s)}
-        return line | {"total_s": self.timing.total_s, "encode_s": self.timing.encode_s} | kept
+        return line | {name: getattr(self.timing, name) for name in ("total_s", "encode_s", "steps_s")}
 
     @classmethod
     def of_json(cls, line: dict[str, Any]) -> Sample:
-        """Back from the journal; the sum of steps comes back as one step."""
+        """Back from the journal."""
         timing = None
         if not line.get("out_of_memory"):
-            steps = line.get("steps_s")
-            if steps is None and line.get("steps_sum_s") is not None:
-                steps = [line["steps_sum_s"]]
-            timing = Timing(line["total_s"], line["encode_s"], None if steps is None else tuple(steps))
+            steps_s = line["steps_s"]
+            timing = Timing(line["total_s"], line["encode_s"], None if steps_s is None else tuple(steps_s))
         return cls(line["bench"], line["attempt"], line["stretch"], line["index"], Work(*line["work"]), timing)
+
+
+def kept(bench: Bench, timing: Timing) -> Timing:
+    """What of a timing is used: single steps by the step bench alone, elsewhere their sum, which tells of the gaps."""
+    if bench == "step" or timing.steps_s is None:
+        return timing
+    return Timing(timing.total_s, timing.encode_s, (sum(timing.steps_s),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,17 +96,6 @@ class Cell:
     def min_s(self) -> float:
         """The least of the repeats."""
         return min(self.total_s)
-
-    def statistics(self) -> dict[str, float | int]:
-        """Minimum, quantiles and mean of the repeats, by the keys of a profile's samples."""
-        return {"repeats": len(self.total_s)} | spread_s(self.total_s)
-
-
-def spread_s(seconds: Sequence[float]) -> dict[str, float]:
-    """Minimum, quantiles and mean, by the keys of a profile's samples."""
-    low, p25, median, p75, p95 = np.quantile(seconds, [0.0, 0.25, 0.5, 0.75, 0.95]).tolist()
-    mean = float(np.mean(seconds))
-    return {"min_s": low, "p25_s": p25, "median_s": median, "p75_s": p75, "p95_s": p95, "mean_s": mean}
 
 
 def of_cells(samples: Iterable[Sample], disturbed: Iterable[tuple[int, int]]) -> list[Cell]:

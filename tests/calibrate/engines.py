@@ -18,6 +18,7 @@ class FakeEngine:
     """Runs nothing and says how long it took: seeded, so that the same calls give the same times.
 
     `disturbance(call)`: factor on the time of the call of that number. `most_batch`: larger ones raise `OutOfMemory`.
+    `gap_s`: a step adds to the whole beside itself. `stop_at`: the call that is interrupted.
     """
 
     def __init__(
@@ -28,6 +29,7 @@ class FakeEngine:
         seed: int = 0,
         disturbance: Callable[[int], float] = lambda call: 1.0,
         most_batch: int = 1_000_000,
+        gap_s: float = 0.0,
         tells_steps: bool = True,
         stop_at: int | None = None,
         **account: Any,
@@ -39,6 +41,7 @@ class FakeEngine:
         self._random = np.random.default_rng(seed)
         self._disturbance = disturbance
         self._most_batch = most_batch
+        self._gap_s = gap_s
         self._tells_steps = tells_steps
         self._stop_at = stop_at
         facts: dict[str, Any] = {
@@ -74,7 +77,7 @@ class FakeEngine:
         factor = (1.0 + abs(self._random.normal(0.0, self._noise))) * self._disturbance(call)
         steps_s = tuple(factor * self.step_s(work.batch, position) for position in range(work.tgt_len))
         encode_s = factor * self.encode_s(work.batch, work.src_len)
-        total_s = encode_s + sum(steps_s) + factor * self.plane[2]
+        total_s = encode_s + sum(steps_s) + factor * (self.plane[2] + self._gap_s * work.tgt_len)
         return Timing(total_s, encode_s, steps_s) if self._tells_steps else Timing(total_s, None, None)
 
     def close(self) -> None:

@@ -1,0 +1,119 @@
+"""From measured cells to cost blocks: known truths are found again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from simnmt.calibrate import fitting
+from simnmt.calibrate.measuring import Measured, measure
+from simnmt.calibrate.plan import plan_benches
+from simnmt.calibrate.progress import Silent
+from simnmt.calibrate.samples import Cell
+from simnmt.calibrate.settings import Settings
+from simnmt.costs import EncoderCost, StepCost
+from tests.calibrate.engines import PLANE, FakeEngine
+
+
+@pytest.fixture
+def measured(open_journal: Callable[..., Any]) -> Callable[..., Measured]:
+    def run(settings: Settings, drawn: list[tuple[int, int]] | None = None, **engine: Any) -> Measured:
+        tells_steps = engine.get("tells_steps", True)
+        plans = plan_benches(settings, drawn, tells_steps=tells_steps)
+        return measure(FakeEngine(**engine), plans, open_journal(), Silent)
+
+    return run
+
+
+@pytest.mark.parametrize(("mode", "kind", "cells"), [("quick", "six_cells", 10), ("full", "full_grid", 42)])
+def test_the_plane_is_found_and_its_held_out_error_is_small(measured: Any, mode: Any, kind: str, cells: int) -> None:
+    settings = Settings("gru", mode=mode)
+    block = fitting.execution_block(measured(settings).cells["execution"], settings)
+    assert block["plane"]["s_per_src_token"] == pytest.approx(PLANE[0], rel=0.05)
+    # The step itself grows with the position: by 5 % over the grid's 100 tokens on average.
+    assert block["plane"]["s_per_tgt_token"] == pytest.approx(PLANE[1], rel=0.05)
+    fit = block["fit"]
+    assert (fit["mode"], fit["cells"]) == (kind, cells)
+    assert fit["heldout_error"] < 0.025
+    assert fit["r2_of_means_per_tgt_len"] > 0.99
+    assert len(block["samples"]) == cells
+    assert ("heldout_error_six_cells" in fit) == (mode == "full")
+    assert fit.get("heldout_error_six_cells", 0.0) < 0.04
+
+
+def test_quick_mode_fits_six_cells_and_is_judged_by_four_others(measured: Any) -> None:
+    """Double the four inner cells: the plane stays, the held-out error tells."""
+    settings = Settings("gru", mode="quick")
+    cells = measured(settings, noise=0.0).cells["execution"]
+    inner = [cell for cell in cells if 2 < cell.work.src_len < 100]
+    assert len(inner) == 4
+
+    straight = fitting.execution_block(cells, settings)
+    doubled = [Cell(cell.work, tuple(replace(t, total_s=2 * t.total_s) for t in cell.timings), False) for cell in inner]
+    bent = fitting.execution_block([*doubled, *(cell for cell in cells if cell not in inner)], settings)
+    shape = [block["plane"]["s_per_tgt_token"] / block["fit"]["level"] for block in (straight, bent)]
+    assert shape[0] == pytest.approx(shape[1])
+    assert straight["fit"]["heldout_error"] < 0.03 < 0.4 < bent["fit"]["heldout_error"]
+
+
+def test_paper_mode_fits_all_inferences_by_ordinary_least_squares(measured: Any) -> None:
+    settings = Settings("gru", mode="paper", parts=("execution",))
+    drawn = [(1 + number * 7 % 50, 1 + number * 11 % 43) for number in range(600)]
+    cells = measured(settings, drawn).cells["execution"]
+    block = fitting.execution_block(cells, settings)
+    assert block["fit"]["inferences"] == 600
+    assert block["plane"]["s_per_src_token"] == pytest.approx(PLANE[0], rel=0.05)
+    assert block["fit"]["relative_plane"]["s_per_src_token"] == pytest.approx(PLANE[0], rel=0.05)
+    assert block["fit"]["relative_plane"]["heldout_error"] < 0.02
+    assert fitting.valid_range(cells, settings) == {"src_len": [1, 50], "tgt_len": [1, 43]}
+
+
+@pytest.mark.parametrize("tells_steps", [True, False])
+def test_step_and_encoder_costs_are_found_told_or_by_differences(measured: Any, tells_steps: bool) -> None:
+    found = measured(Settings("gru", parts=("step",)), tells_steps=tells_steps, noise=0.0005)
+    block = fitting.step_block(found.cells["step"], [], 1)
+    assert block is not None
+    assert block.batch == (1, 2, 4, 8, 16, 32, 64)
+    truth, cost = FakeEngine(), StepCost.of(block)
+    for batch in (1, 5, 16, 64):
+        for position in (10, 30, 50):
+            assert float(cost.seconds(batch, position)) == pytest.approx(truth.step_s(batch, position), rel=0.02)
+    assert block.heldout_error is not None
+    assert block.heldout_error < 0.1
+    encoder = fitting.encoder_block(found.cells["encoder"], [], 1, block)
+    assert encoder is not None
+    seconds = float(EncoderCost.of(encoder).seconds(16, 50))
+    # By differences the encoder bears what happens once a call.
+    assert seconds == pytest.approx(truth.encode_s(16, 50) + (0.0 if tells_steps else PLANE[2]), rel=0.05)
+    said = " ".join((*block.left_out, *encoder.left_out))
+    assert ("does not tell" in said) == (not tells_steps)
+
+
+def test_what_memory_left_out_is_told(measured: Any) -> None:
+    found = measured(Settings("gru", parts=("step",)), most_batch=4)
+    block = fitting.step_block(found.cells["step"], found.too_large["step"], 1)
+    assert block is not None
+    assert block.batch == (1, 2, 4)
+    assert sum("out of memory" in note for note in block.left_out) == 4
+
+
+def test_one_batch_size_makes_no_cost(measured: Any) -> None:
+    found = measured(Settings("gru", parts=("step",)), most_batch=1)
+    assert fitting.step_block(found.cells["step"], [], 1) is None
+    assert fitting.encoder_block(found.cells["encoder"], [], 1, None) is None
+
+
+@pytest.mark.parametrize("gap_s", [0.0, 0.0005])
+def test_the_gap_is_what_a_step_adds_to_the_whole_beside_itself(measured: Any, gap_s: float) -> None:
+    """And not what a call costs once."""
+    settings = Settings("gru", mode="quick", parts=("execution",))
+    found = fitting.step_gap_s(measured(settings, noise=0.0, gap_s=gap_s).cells["execution"])
+    assert found == pytest.approx(gap_s, abs=1e-12)
+
+
+def test_without_told_steps_no_gap_is_known(measured: Any) -> None:
+    settings = Settings("gru", mode="quick", parts=("execution",))
+    assert fitting.step_gap_s(measured(settings, tells_steps=False).cells["execution"]) is None

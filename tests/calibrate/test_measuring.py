@@ -1,0 +1,156 @@
+"""The measuring loop on a box made of numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from simnmt.calibrate.journal import Journal
+from simnmt.calibrate.measuring import Measured, measure
+from simnmt.calibrate.plan import plan_benches, plan_execution, plan_steps
+from simnmt.calibrate.progress import Silent
+from simnmt.calibrate.settings import Settings
+from tests.calibrate.engines import PLANE, FakeEngine
+
+
+class Heard:
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.progress: list[tuple[str, float, float]] = []
+
+    def say(self, text: str) -> None:
+        self.lines.append(text)
+
+    def measured(self, part: str, done_s: float, left_s: float) -> None:
+        self.progress.append((part, done_s, left_s))
+
+
+Opener = Callable[..., Journal]
+QUICK = Settings("gru", mode="quick")
+
+
+def cells_s(measured: Measured, bench: str = "execution") -> dict[Any, float]:
+    return {cell.work: cell.min_s for cell in measured.cells[bench]}
+
+
+def test_each_cell_is_timed_as_often_as_planned_and_its_least_time_is_near_the_truth(open_journal: Opener) -> None:
+    plan = plan_execution(QUICK)
+    measured = measure(FakeEngine(), [plan], open_journal(), Silent)
+    a, b, c = PLANE
+    for cell in measured.cells["execution"]:
+        work = cell.work
+        assert len(cell.total_s) == plan.works.count(work)
+        truth_s = a * work.src_len + c + b * sum(1 + 0.001 * position for position in range(work.tgt_len))
+        assert truth_s <= cell.min_s <= 1.004 * truth_s
+        assert not cell.disturbed
+    assert measured.repeated == 0
+
+
+def test_the_engine_is_warm_before_anything_counts(open_journal: Opener) -> None:
+    """The first calls of every batch size are ten times too slow, and nobody notices."""
+    plans = plan_benches(QUICK, None, tells_steps=True)
+    met: dict[int, int] = {}
+
+    class Cold(FakeEngine):
+        def run(self, work: Any) -> Any:
+            met[work.batch] = met.get(work.batch, 0) + 1
+            self._disturbance = lambda _: 10.0 if met[work.batch] <= 2 else 1.0
+            return super().run(work)
+
+    measured = measure(Cold(noise=0.0), plans, open_journal(), Silent)
+    assert measured.drift.largest == pytest.approx(0.0, abs=1e-12)
+    for cells in measured.cells.values():
+        for cell in cells:
+            assert max(cell.total_s) == pytest.approx(min(cell.total_s))
+
+
+def test_a_disturbed_stretch_is_measured_again_and_only_the_calm_repeats_count(open_journal: Opener) -> None:
+    plan = plan_execution(QUICK)
+    heard = Heard()
+    engine = FakeEngine(noise=0.0, disturbance=lambda call: 1.5 if 12 <= call < 24 else 1.0)
+    measured = measure(engine, [plan], open_journal(), heard)
+    quiet = measure(FakeEngine(noise=0.0), [plan], open_journal("quiet"), Silent)
+    assert measured.repeated >= 1
+    assert cells_s(measured) == pytest.approx(cells_s(quiet))
+    assert all(max(cell.total_s) == pytest.approx(cell.min_s) for cell in measured.cells["execution"])
+    assert any("disturbed by more than 5 %, measured again" in line for line in heard.lines)
+
+
+def test_a_box_that_never_calms_down_is_not_measured_for_ever_and_that_is_said(open_journal: Opener) -> None:
+    plan = plan_execution(QUICK)
+    engine = FakeEngine(noise=0.0, disturbance=lambda call: 1.0 + 0.4 * (call // 9 % 2))
+    measured = measure(engine, [plan], open_journal(), Silent)
+    assert len(engine.calls) < 3 * (len(plan.works) + 3 * len(plan.stretches) + 3)
+    assert any(cell.disturbed for cell in measured.cells["execution"])
+    assert len(measured.cells["execution"]) == 10, "what is disturbed is kept all the same"
+
+
+@pytest.mark.parametrize("most_batch", [1, 5, 16])
+def test_batches_beyond_the_memory_are_left_out_and_larger_ones_not_tried(open_journal: Opener, most_batch: int) -> None:
+    plan = plan_steps(Settings("gru"), tells_steps=True)
+    heard = Heard()
+    engine = FakeEngine(most_batch=most_batch)
+    measured = measure(engine, [plan], open_journal(), heard)
+    assert {cell.work.batch for cell in measured.cells["step"]} == {b for b in (1, 2, 4, 8, 16, 32, 64) if b <= most_batch}
+    left_out = {work.batch for work in measured.too_large["step"]}
+    assert left_out == {b for b in (1, 2, 4, 8, 16, 32, 64) if b > most_batch}
+    assert sum(work.batch > most_batch for work in engine.calls) <= len(left_out), "each at most once"
+    assert sum("out of memory" in line for line in heard.lines) == sum(work.batch > most_batch for work in engine.calls)
+
+
+@pytest.mark.parametrize("stop_at", [0, 1, 4, 10, 37, 60])
+def test_interrupted_anywhere_nothing_is_measured_twice(open_journal: Opener, stop_at: int) -> None:
+    plans = plan_benches(QUICK, None, tells_steps=True)
+    whole = FakeEngine(noise=0.0)
+    all_at_once = measure(whole, plans, open_journal("whole"), Silent)
+    first, second = FakeEngine(noise=0.0, stop_at=stop_at), FakeEngine(noise=0.0)
+    kept = open_journal()
+    with pytest.raises(KeyboardInterrupt):
+        measure(first, plans, kept, Silent)
+    kept.close()
+    resumed = measure(second, plans, open_journal(), Silent)
+    assert resumed.cells == all_at_once.cells
+    warm_ups_and_a_cut_reading = 2 * 4 + 3
+    assert len(first.calls) + len(second.calls) <= len(whole.calls) + warm_ups_and_a_cut_reading
+
+
+def test_a_journal_that_holds_all_needs_no_engine(open_journal: Opener) -> None:
+    plans = plan_benches(QUICK, None, tells_steps=True)
+    kept = open_journal()
+    once = measure(FakeEngine(disturbance=lambda call: 1.4 if call in range(20, 40) else 1.0), plans, kept, Silent)
+    kept.close()
+    idle = FakeEngine(stop_at=0)
+    again = measure(idle, plans, open_journal(), Silent)
+    assert idle.calls == []
+    assert again.cells["execution"] and {name: len(cells) for name, cells in again.cells.items()} == {
+        name: len(cells) for name, cells in once.cells.items()
+    }
+    for bench in once.cells:
+        assert cells_s(again, bench) == cells_s(once, bench)
+    assert again.drift == once.drift
+
+
+def test_an_out_of_memory_is_remembered_across_sessions(open_journal: Opener) -> None:
+    plan = plan_steps(QUICK, tells_steps=True)
+    kept = open_journal()
+    measure(FakeEngine(most_batch=4), [plan], kept, Silent)
+    kept.close()
+    roomier = FakeEngine()
+    assert {work.batch for work in measure(roomier, [plan], open_journal(), Silent).too_large["step"]} == {16}
+    assert roomier.calls == []
+
+
+def test_time_left_falls_to_nothing_and_is_right_from_the_second_round_on(open_journal: Opener) -> None:
+    heard = Heard()
+    plans = plan_benches(Settings("gru"), None, tells_steps=True)
+    measure(FakeEngine(noise=0.0), [plans[0]], open_journal(), heard)
+    done = heard.progress[-1][1]
+    assert heard.progress[-1][2] == 0.0
+    later = heard.progress[len(heard.progress) // 4 :]
+    for _, done_s, left_s in later:
+        assert left_s <= 1.001 * (done - done_s), "readings of the reference come on top"
+        assert left_s >= 0.85 * (done - done_s) - 1.0

@@ -1,0 +1,136 @@
+"""What is measured and in which order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simnmt.calibrate.errors import CalibrationError
+from simnmt.calibrate.plan import (
+    corner_cells,
+    grid_cells,
+    judging_cells,
+    out_of_reach,
+    plan_benches,
+    plan_encoder,
+    plan_execution,
+    plan_steps,
+)
+from simnmt.calibrate.settings import PARTS, Settings, parts_named
+from simnmt.nmt.engine import Work
+
+
+def settings(**keys: Any) -> Settings:
+    return Settings(**({"model": "gru"} | keys))
+
+
+LONGEST = st.integers(8, 2_000)
+
+
+@given(LONGEST, LONGEST)
+def test_six_corners_span_the_lengths_and_the_grid_holds_them(max_src_len: int, max_tgt_len: int) -> None:
+    asked = settings(max_src_len=max_src_len, max_tgt_len=max_tgt_len, beam=3)
+    corners, grid = corner_cells(asked), grid_cells(asked)
+    assert len(set(corners)) == 6
+    assert {work.src_len for work in corners} == {2, max_src_len}
+    assert {min(work.tgt_len for work in corners), max(work.tgt_len for work in corners)} == {2, max_tgt_len}
+    assert set(corners) <= set(grid)
+    assert len(set(grid)) == len(grid) > 6
+    assert {(work.batch, work.beam) for work in grid} == {(1, 3)}
+
+
+@given(LONGEST, LONGEST)
+def test_the_cells_that_judge_lie_strictly_inside_and_are_not_fitted(max_src_len: int, max_tgt_len: int) -> None:
+    asked = settings(max_src_len=max_src_len, max_tgt_len=max_tgt_len)
+    assert len(judging_cells(asked)) == 4
+    for work in judging_cells(asked):
+        assert 2 < work.src_len < max_src_len
+        assert 2 < work.tgt_len < max_tgt_len
+
+
+@pytest.mark.parametrize("mode", ["quick", "full"])
+def test_every_round_does_each_cell_once_in_an_order_of_its_own(mode: str) -> None:
+    plan = plan_execution(settings(mode=mode))
+    cells = len(set(plan.works))
+    rounds = [plan.works[start : start + cells] for start in range(0, len(plan.works), cells)]
+    assert all(Counter(each) == Counter(rounds[0]) for each in rounds)
+    assert len({tuple(each) for each in rounds}) == len(rounds) >= 3
+
+
+def test_the_same_seed_gives_the_same_order_and_another_one_another() -> None:
+    one, same, other = (plan_execution(settings(seed=seed)) for seed in (1, 1, 2))
+    assert one == same
+    assert Counter(one.works) == Counter(other.works)
+    assert one.works != other.works
+
+
+def test_the_paper_takes_the_drawn_lengths_as_they_come() -> None:
+    drawn = [(3 + number % 40, 2 + number % 31) for number in range(250)]
+    plan = plan_execution(settings(mode="paper"), drawn)
+    assert [(work.src_len, work.tgt_len) for work in plan.works] == drawn
+    assert len(plan.stretches) > 5, "the reference is read now and then"
+
+
+def test_an_engine_that_does_not_tell_its_steps_is_timed_at_several_target_lengths() -> None:
+    told, untold = (plan_steps(settings(), tells_steps=tells) for tells in (True, False))
+    for batch in (1, 64):
+        assert len({work.tgt_len for work in told.works if work.batch == batch}) == 1
+        assert len({work.tgt_len for work in untold.works if work.batch == batch}) >= 3
+
+
+def test_only_what_was_asked_for_is_planned() -> None:
+    named = {
+        parts: [plan.bench for plan in plan_benches(settings(parts=parts), None, tells_steps=True)]
+        for parts in (PARTS, ("execution",), ("step", "disk"), ("energy", "overheads"))
+    }
+    assert list(named.values()) == [["execution", "step", "encoder"], ["execution"], ["step", "encoder"], []]
+
+
+def test_short_longest_lengths_bound_all_benches() -> None:
+    asked = settings(max_src_len=8, max_tgt_len=9)
+    for plan in (plan_execution(asked), plan_steps(asked, tells_steps=True), plan_encoder(asked)):
+        assert max(work.src_len for work in [*plan.works, plan.reference]) <= 8
+        assert max(work.tgt_len for work in [*plan.works, plan.reference]) <= 9
+
+
+def test_what_is_larger_than_something_too_large_is_out_of_reach() -> None:
+    too_large = [Work(20, 64, 32), Work(100, 1, 16)]
+    assert out_of_reach(Work(20, 64, 64), too_large)
+    assert out_of_reach(Work(100, 1, 16), too_large)
+    assert not out_of_reach(Work(20, 32, 64), too_large)
+    assert not out_of_reach(Work(99, 1, 16), too_large)
+
+
+def test_parts_are_named_in_any_order() -> None:
+    assert parts_named("disk, execution") == ("execution", "disk")
+
+
+@pytest.mark.parametrize(("text", "said"), [("step,disc", "no part is called disc"), (" , ", "nothing to measure")])
+def test_unknown_parts_are_refused(text: str, said: str) -> None:
+    with pytest.raises(CalibrationError, match=said):
+        parts_named(text)
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"threads": 0}, "0 threads"),
+        ({"beam": 0}, "a beam of 0"),
+        ({"max_src_len": 7}, "a longest source of 7 tokens makes no grid"),
+        ({"max_tgt_len": 10_000}, "a longest target of 10000 tokens"),
+        ({"inferences": 5}, "5 inferences determine no plane"),
+    ],
+)
+def test_settings_that_make_no_plan_are_refused(keys: dict[str, Any], said: str) -> None:
+    with pytest.raises(CalibrationError, match=said):
+        settings(**keys)
+
+
+def test_a_token_is_a_word_where_the_papers_models_read_words() -> None:
+    units = [settings(model=model).units for model in ("bilstm", "gru", "marian", "some/folder")]
+    assert units == [("word", "word"), ("word", "word"), ("subword", "subword"), ("subword", "subword")]
+    assert settings(model="marian", tgt_unit="char").units == ("subword", "char")

@@ -1,0 +1,268 @@
+"""Whole calibrations of a box made of numbers: the profile, what is said, what is kept, what is refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simnmt.calibrate import run as run_module
+from simnmt.calibrate.box import BoxDescription
+from simnmt.calibrate.disk import DiskError, DiskSample, DiskSamples
+from simnmt.calibrate.energy import FoundMeter, Obstacle
+from simnmt.calibrate.errors import CalibrationError
+from simnmt.calibrate.journal import beside
+from simnmt.calibrate.run import Calibrated, calibrate
+from simnmt.calibrate.settings import Settings
+from simnmt.costs import DeviceProfile, read_profile, write_profile
+from simnmt.errors import InputError
+from tests.calibrate.engines import PLANE, FakeEngine
+
+QUICK = Settings("gru", mode="quick", threads=1)
+BOX = BoxDescription(
+    machine="x86_64", system="Linux 6.1", cpu_model="Abacus 3000", logical_cores=4, allowed_cpus=(0, 1, 2, 3),
+    governor="performance", frequency_mhz=3000.0, load_average=(0.1, 0.2, 0.3),
+)  # fmt: skip
+
+
+@pytest.fixture
+def box(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Puts another box under the calibration."""
+
+    def put(**facts: Any) -> None:
+        monkeypatch.setattr(run_module, "describe", lambda **_: replace(BOX, **facts))
+
+    put()
+    monkeypatch.setattr(run_module, "measure_disk", _disk)
+    monkeypatch.setattr(run_module, "find_energy_meter", lambda device: FoundMeter(None, (Obstacle("rapl", "no counter"),)))
+    return put
+
+
+def _disk(folder: Path, **_: Any) -> DiskSamples:
+    samples = tuple(DiskSample(size, tuple(0.001 + size / 2e8 for _ in range(3))) for size in (10**6, 4 * 10**6, 16 * 10**6))
+    return DiskSamples(samples, cold=True, cold_check="made up", paced_bytes_per_s=None, file_system="none")
+
+
+@pytest.fixture
+def measured(box: Any, tmp_path: Path) -> Callable[..., Calibrated]:
+    def one(settings: Settings = QUICK, engine: FakeEngine | None = None, **options: Any) -> Calibrated:
+        def load(*_: Any, **__: Any) -> FakeEngine:
+            return FakeEngine() if engine is None else engine
+
+        return calibrate(settings, tmp_path / "box.json", load=load, **options)
+
+    return one
+
+
+def test_the_profile_says_all_of_what_was_measured_on_what(measured: Any, tmp_path: Path) -> None:
+    engine = FakeEngine()
+    done = measured(engine=engine)
+    profile = read_profile(tmp_path / "box.json")
+    assert profile == done.profile
+    assert (profile.name, profile.device.name) == ("box", "Abacus 3000, 1 thread")
+    assert (profile.model.name, profile.model.vocab) == ("gru", 32_000)
+    assert profile.length_unit.model_dump() == {"src": "word", "tgt": "word"}
+    assert profile.valid_range.model_dump() == {"src_len": (1, 100), "tgt_len": (1, 100)}
+    assert profile.execution.kind == "measured"
+    assert profile.plane.s_per_tgt_token == pytest.approx(PLANE[1], rel=0.05)
+    assert profile.engine is not None
+    assert (profile.engine.weights, profile.engine.threads, profile.engine.beam) == ("random", 1, 1)
+    assert profile.step is not None
+    assert profile.encoder is not None
+    assert profile.disk is not None
+    assert profile.disk.bytes_per_s == pytest.approx(2e8)
+    assert profile.energy is None
+    assert profile.conditions is not None
+    assert (profile.conditions.load_average, profile.conditions.governor) == (0.1, "performance")
+    assert "random weights" in profile.provenance.source
+    assert engine.closed
+    assert [path.name for path in tmp_path.iterdir()] == ["box.json"], "the journal is gone"
+    assert not done.replaced
+    assert done.warnings == ("no energy: rapl: no counter",)
+
+
+def test_a_decision_takes_less_than_a_thousandth_of_an_inference(measured: Any) -> None:
+    """CNMT-12, of the policy that the simulation runs; the fake GRU is as fast as a real one."""
+    profile = measured().profile
+    assert profile.overheads is not None
+    assert profile.overheads.decision_s is not None
+    mean_s = float(profile.plane.seconds(20, 20))
+    assert 0.0 < profile.overheads.decision_s.value < 1e-3 * mean_s
+
+
+def test_names_and_units_are_as_given(measured: Any) -> None:
+    settings = replace(QUICK, model="marian", src_unit="char")
+    profile = measured(settings, name="kitchen", device_name="the old laptop").profile
+    assert (profile.name, profile.device.name, profile.model.name) == ("kitchen", "the old laptop", "marian")
+    assert profile.length_unit.model_dump() == {"src": "char", "tgt": "subword"}
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({"load_average": (1.7, 1.0, 1.0)}, "the box was busy: its load average was 1.7"),
+        ({"governor": "powersave"}, "the clock governor is powersave"),
+        ({"governor": "performance+schedutil"}, "the clock governor is performance+schedutil"),
+    ],
+)
+def test_a_box_that_spoils_measurements_is_warned_of(measured: Any, box: Any, facts: dict[str, Any], said: str) -> None:
+    box(**facts)
+    assert any(said in warning for warning in measured().warnings)
+
+
+def test_a_box_that_does_not_tell_its_state_is_measured_without_a_guess(measured: Any, box: Any) -> None:
+    box(load_average=None, governor=None, frequency_mhz=None)
+    done = measured()
+    assert done.warnings == ("no energy: rapl: no counter",)
+    assert done.profile.conditions.load_average is None
+    assert done.profile.conditions.frequency_mhz is None
+
+
+def test_what_stays_disturbed_is_said_in_the_profile_and_warned_of(measured: Any) -> None:
+    engine = FakeEngine(noise=0.0, disturbance=lambda call: 1.0 + 0.4 * (call // 9 % 2))
+    done = measured(engine=engine)
+    extra = done.profile.conditions.model_extra
+    assert done.profile.conditions.disturbed_cells == len(extra["disturbed"]) > 0
+    assert extra["stretches_repeated"] > 0
+    assert any("stayed disturbed" in warning for warning in done.warnings)
+
+
+def test_memory_that_does_not_suffice_leaves_cells_out_and_says_so(measured: Any) -> None:
+    done = measured(engine=FakeEngine(most_batch=4))
+    assert done.profile.step.batch == (1, 4)
+    assert any("from batch 16 on were left out: out of memory" in warning for warning in done.warnings)
+
+
+def test_without_memory_for_single_sentences_nothing_is_written(measured: Any, tmp_path: Path) -> None:
+    class Cramped(FakeEngine):
+        def run(self, work: Any) -> Any:
+            self._most_batch = 0 if work.tgt_len > 10 or work.src_len > 20 else 8
+            return super().run(work)
+
+    with pytest.raises(CalibrationError, match="determine no plane"):
+        measured(engine=Cramped())
+    assert not (tmp_path / "box.json").exists()
+
+
+@pytest.mark.parametrize("stop_at", [3, 25, 90])
+def test_interrupted_it_keeps_what_it_has_and_the_same_call_goes_on(measured: Any, tmp_path: Path, stop_at: int) -> None:
+    """Whatever stood at --out stays until the new profile is whole."""
+    older = measured().profile
+    stopped = FakeEngine(noise=0.0, stop_at=stop_at)
+    with pytest.raises(KeyboardInterrupt):
+        measured(replace(QUICK, seed=1), stopped)
+    assert stopped.closed
+    assert read_profile(tmp_path / "box.json") == older
+    assert beside(tmp_path / "box.json").is_file()
+    heard: list[str] = []
+
+    class Ear:
+        def say(self, text: str) -> None:
+            heard.append(text)
+
+        def measured(self, part: str, done_s: float, left_s: float) -> None:
+            pass
+
+    rest = FakeEngine(noise=0.0)
+    done = measured(replace(QUICK, seed=1), rest, listener=Ear())
+    assert done.replaced
+    assert re.match(r"going on from .*box\.json\.journal\.jsonl: \d+ measurements are there", heard[0]) or stop_at < 5
+    assert done.profile.conditions.model_extra["sessions"] == 2
+    assert not beside(tmp_path / "box.json").exists()
+    at_once = measured(replace(QUICK, seed=1), FakeEngine(noise=0.0)).profile
+    assert done.profile.execution == at_once.execution
+    assert (done.profile.step, done.profile.encoder) == (at_once.step, at_once.encoder)
+
+
+def test_other_settings_do_not_go_on_with_the_journal(measured: Any, tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        measured(engine=FakeEngine(stop_at=20))
+    kept = beside(tmp_path / "box.json").read_bytes()
+    with pytest.raises(CalibrationError, match=re.escape("settings.seed 0, this calibration 5")):
+        measured(replace(QUICK, seed=5))
+    with pytest.raises(CalibrationError, match=r"engine\.versions\.abacus"):
+        measured(engine=FakeEngine(versions={"abacus": "3.1"}))
+    assert beside(tmp_path / "box.json").read_bytes() == kept
+
+
+def test_another_box_does_not_go_on_with_the_journal(measured: Any, box: Any) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        measured(engine=FakeEngine(stop_at=20))
+    box(cpu_model="Slide rule")
+    with pytest.raises(CalibrationError, match=r"box\.cpu_model"):
+        measured()
+
+
+def test_single_parts_complete_a_profile_of_the_same_engine(measured: Any) -> None:
+    whole = measured(replace(QUICK, parts=("execution",))).profile
+    assert whole.disk is None
+    done = measured(replace(QUICK, parts=("disk", "overheads"))).profile
+    assert done.execution == whole.execution
+    assert done.valid_range == whole.valid_range
+    assert done.disk is not None
+    assert done.overheads is not None
+
+
+def test_single_parts_of_another_engine_do_not(measured: Any) -> None:
+    measured(replace(QUICK, parts=("execution",)))
+    with pytest.raises(CalibrationError, match="the profile to complete is of compute_type 'float32', this is 'int8'"):
+        measured(replace(QUICK, parts=("step",)), FakeEngine(compute_type="int8"))
+
+
+def test_single_parts_need_a_profile_to_complete(measured: Any) -> None:
+    with pytest.raises(CalibrationError, match="a profile needs the part execution"):
+        measured(replace(QUICK, parts=("disk",)))
+
+
+def test_a_disk_that_cannot_be_measured_spoils_nothing_else(measured: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any, **__: Any) -> DiskSamples:
+        raise DiskError("too full", path="/mnt")
+
+    monkeypatch.setattr(run_module, "measure_disk", full)
+    done = measured()
+    assert done.profile.disk is None
+    assert any(warning.startswith("no disk: /mnt: too full") for warning in done.warnings)
+
+
+def nothing_is_loaded(*_: Any, **__: Any) -> FakeEngine:
+    raise AssertionError("refuse before the model is loaded")
+
+
+@pytest.mark.parametrize(
+    ("make", "out", "keys", "said"),
+    [
+        ((), "none/box.json", {}, "its folder does not exist"),
+        (("box.json/",), "box.json", {}, "not a file"),
+        (("box.json",), "box.json", {}, "stands there and is no device profile"),
+        ((), "box.json", {"threads": 5}, "5 threads on 4 CPUs would wait for each other (give --threads 4 or fewer)"),
+        ((), "box.json", {"mode": "paper", "lengths": "@de-en-nws"}, "did you mean @de-en-news?"),
+        ((), "box.json", {"mode": "paper", "lengths": "missing.csv"}, "missing.csv"),
+    ],
+)
+def test_what_cannot_end_well_is_refused_before_the_model_is_loaded(
+    box: Any, tmp_path: Path, make: tuple[str, ...], out: str, keys: dict[str, Any], said: str
+) -> None:
+    for name in make:
+        (tmp_path / name).mkdir() if name.endswith("/") else (tmp_path / name).write_text("dear diary")
+    with pytest.raises(InputError) as refused:
+        calibrate(replace(QUICK, **keys), tmp_path / out, load=nothing_is_loaded)
+    assert said in str(refused.value)
+
+
+def test_a_model_file_is_not_written_over(box: Any, tmp_path: Path, make_profile: Callable[..., DeviceProfile]) -> None:
+    write_profile(tmp_path / "model.json", make_profile())
+    with pytest.raises(InputError, match="would replace what is read"):
+        calibrate(replace(QUICK, model=str(tmp_path / "model.json")), tmp_path / "model.json", load=nothing_is_loaded)
+
+
+def test_paper_mode_draws_its_lengths_from_the_table(measured: Any) -> None:
+    settings = replace(QUICK, mode="paper", inferences=300, parts=("execution",))
+    profile = measured(settings).profile
+    assert profile.execution.quality.mode == "paper"
+    assert profile.execution.quality.inferences == 300
+    assert profile.valid_range.src_len[1] > 30
+    assert "300 inferences with the lengths of @de-en-news" in profile.provenance.source
