@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from simnmt import __version__
-from simnmt.cli import corpus, reproduce, run, scenario, trace
+from simnmt.cli import calibrate, corpus, doctor, nmt, profile, reproduce, run, scenario, trace
 from simnmt.errors import InputError, SimnmtError
 
 app = typer.Typer(
@@ -32,9 +32,13 @@ app = typer.Typer(
 app.command("run")(run.run)
 app.command("init")(scenario.init)
 app.command("schema")(scenario.schema)
+app.command("calibrate")(calibrate.calibrate)
+app.command("doctor")(doctor.doctor)
+app.add_typer(profile.app, name="profile")
 app.add_typer(corpus.app, name="corpus")
 app.add_typer(reproduce.app, name="reproduce")
 app.add_typer(trace.app, name="trace")
+app.add_typer(nmt.app, name="nmt")
 
 
 def _version(wanted: bool) -> None:
