@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Annotated
 
@@ -21,30 +24,94 @@ def _papers() -> None:
 
 @app.command()
 def cnmt(
-    fit: Annotated[bool, typer.Option("--fit", help="Infer the device profiles and CP2's level anew (four minutes).")] = False,
     out: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="With --fit: where the profiles and RTT series are written.")
-    ] = Path("reports/cnmt-fit"),
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="DIR",
+            help="Folder to write: page and JSON, or what --fit infers; default: a new one under reports/.",
+        ),
+    ] = None,
+    measured: Annotated[
+        str, typer.Option("--measured", metavar="SCENARIO|@NAME", help="Table I on measured profiles, such as your own.")
+    ] = "@table1-measured",
     requests: Annotated[int | None, typer.Option("--requests", metavar="N", help="Requests per run of the table.")] = None,
     jobs: Annotated[int, typer.Option("--jobs", metavar="J", min=0, help="Processes; 0: one per processor.")] = 0,
+    fit: Annotated[
+        bool, typer.Option("--fit", help="Infer the device profiles and CP2's level anew, and nothing else (four minutes).")
+    ] = False,
+    network: Annotated[
+        bool, typer.Option("--find-network", help="Search the RTTs at which each measured device wins, and nothing else.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
 ) -> None:
-    """C-NMT (ISCAS 2022): Table I, its ratios and its claims, published and ours."""
-    import simnmt.api
+    """C-NMT (ISCAS 2022): Table I, its ratios, figures and claims: published, on inferred and on measured profiles."""
+    from simnmt.errors import InputError
+
+    if fit and network:
+        raise InputError("--fit and --find-network together", remedy="give one at a time")
+    if network and out is not None:
+        raise InputError("--find-network writes nothing", remedy="leave out --out")
+    if requests is not None and requests < 1:
+        raise InputError(f"--requests {requests}: nothing to run", remedy="give 1 or more")
+    jobs = jobs or os.cpu_count() or 1
+    if fit:
+        _fit(out or Path("reports/cnmt-fit"), requests, jobs, as_json)
+    elif network:
+        _find_network(measured, as_json)
+    else:
+        _reproduce(out, measured, requests, jobs, as_json)
+
+
+def _fit(out: Path, requests: int | None, jobs: int, as_json: bool) -> None:
     from simnmt.reproduce.cnmt import replication
     from simnmt.results.run_directory import check_free, whole
 
-    jobs = jobs or os.cpu_count() or 1
-    if fit:
-        check_free(out)
-        with progress_bar() as progress:
-            fitted, found = replication.fit_and_replay(jobs=jobs, progress=progress)
-        with whole(out) as folder:
-            replication.write_fit(folder, fitted, found)
-        text = f"{replication.as_text(fitted, found)}\n\nprofiles and RTT series: {out}"
+    check_free(out)
+    with progress_bar() as progress:
+        fitted, found = replication.fit_and_replay(requests=requests or 100_000, jobs=jobs, progress=progress)
+    with whole(out) as folder:
+        replication.write_fit(folder, fitted, found)
+    if as_json:
+        print(json.dumps(found.document() | {"directory": str(out)}, indent=1, allow_nan=False))
     else:
-        with progress_bar() as progress:
-            result = simnmt.api.run("@table1", requests=requests, jobs=jobs, progress=progress)
-        found = replication.replicate(result.rows, [kind for cell in result.cells for kind in cell.profile_kinds])
-        text = found.text()
-    print(json.dumps(found.document(), indent=1, allow_nan=False) if as_json else text)
+        print(f"{replication.as_text(fitted, found)}\n\nprofiles and RTT series: {out}")
+
+
+def _find_network(measured: str, as_json: bool) -> None:
+    from simnmt.reproduce.cnmt.reproduction import find_network
+
+    found = find_network(measured)
+    print(json.dumps(found.document(), indent=1, allow_nan=False) if as_json else found.text())
+
+
+def _reproduce(out: Path | None, measured: str, requests: int | None, jobs: int, as_json: bool) -> None:
+    from simnmt.report.reproduction_page import render_reproduction
+    from simnmt.reproduce.cnmt.reproduction import reproduce
+    from simnmt.results import run_directory as files
+
+    with _directory(out) as directory:
+        with files.scratch(directory) as room, progress_bar() as progress:
+            found = reproduce(measured=measured, requests=requests, folder=room, jobs=jobs, progress=progress)
+        document = found.document()
+        page = render_reproduction(document, {part.name: part for part in found.parts})
+        with files.whole(directory) as folder:
+            (folder / files.PAGE).write_text(page, encoding="utf-8")
+            files.write_json(folder / "reproduction.json", document)
+    if as_json:
+        print(json.dumps(document | {"directory": str(directory)}, indent=1, allow_nan=False))
+    else:
+        print(f"{found.text()}\n\npage: {directory / files.PAGE}")
+
+
+@contextmanager
+def _directory(out: Path | None) -> Iterator[Path]:
+    """The folder to write, known to be free and writable; without a name, a new one under reports/."""
+    from simnmt.results.run_directory import check_free, reserved
+
+    if out is not None:
+        check_free(out)
+        yield out
+    else:
+        with reserved(Path("reports"), f"reproduce-cnmt-{datetime.now(timezone.utc):%Y%m%d-%H%M%S}") as directory:
+            yield directory

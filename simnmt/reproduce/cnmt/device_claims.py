@@ -37,10 +37,9 @@ def device_claims(profiles: Mapping[str, Pair], lengths: Mapping[str, LengthTabl
 
 def _r2_of_means(profile: DeviceProfile) -> float | None:
     """As the profile states it, else from its samples; None without either."""
-    fit = profile.model_dump()["execution"].get("fit") or {}
-    stated = fit.get("r2_of_means_per_tgt_len")
+    stated = profile.execution.quality.r2_of_means_per_tgt_len
     if stated is not None:
-        return float(stated)
+        return stated
     found = time_over_length(samples_of(profile))
     return None if found is None else found.r2
 
@@ -69,8 +68,8 @@ def _src_over_tgt(profile: DeviceProfile) -> float:
 
 
 def _on_a_gpu(profile: DeviceProfile) -> bool:
-    engine = profile.model_dump().get("engine") or {}
-    return profile.execution.kind == "measured" and str(engine.get("device", "")).startswith("cuda")
+    on_cuda = profile.engine is not None and profile.engine.device.startswith("cuda")
+    return on_cuda and profile.execution.kind == "measured"
 
 
 def _flat_encoder_on_a_gpu(profiles: Mapping[str, Pair]) -> dict[str, Any]:
@@ -116,8 +115,8 @@ def _recurrent_encoders_cost_more(profiles: Mapping[str, Pair]) -> dict[str, Any
 def _decisions_cost_nothing(profiles: Mapping[str, Pair], lengths: Mapping[str, LengthTable]) -> dict[str, Any]:
     share: dict[str, float] = {}
     for workload, pair in profiles.items():
-        overheads = pair[0].model_dump().get("overheads") or {}
-        decision_s = (overheads.get("decision_s") or {}).get("value")
+        overheads = pair[0].overheads
+        decision_s = None if overheads is None or overheads.decision_s is None else overheads.decision_s.value
         if decision_s is not None:
             share[workload] = decision_s / min(_mean_s(profile, lengths[workload]) for profile in pair)
     high = [workload.upper() for workload, ratio in share.items() if ratio >= MOST_OVERHEAD]

@@ -18,6 +18,7 @@ from simnmt.results.result import Cell
 from simnmt.results.summary import Row
 from simnmt.scenario.build import Plan, build
 from simnmt.scenario.model import Scenario
+from simnmt.scenario.overrides import Override
 from simnmt.scenario.run import run_plan
 from simnmt.scenario.source import open_source
 
@@ -61,21 +62,35 @@ def prepare(scenario: str | os.PathLike[str], requests: int | None = None) -> Pr
 
     Raises the rooms' `InputError`s for what is there and is wrong, and `InputError` where the scenario is none of Table I.
     """
-    found = open_source(scenario, [] if requests is None else [f"requests={requests}"]).scenario
-    lacking = [name for name in published.NETWORKS if name not in found.networks]
+    overrides = [] if requests is None else [Override.of("requests", requests, f"--requests {requests}")]
+    found = open_source(scenario, overrides).scenario
     known = [name for name in found.workloads if name in published.WORKLOADS]
-    if lacking or not known or list(found.devices) != ["gateway", "cloud"]:
-        raise InputError(
-            f"{scenario}: no scenario of Table I",
-            remedy=f"it takes workloads among {', '.join(published.WORKLOADS)}, networks {' and '.join(published.NETWORKS)}, "
-            "devices gateway and cloud, as in @table1",
-        )
+    _refuse_another_protocol(os.fspath(scenario), found, known)
     missing = {workload: names for workload in known if (names := _missing(found, workload))}
     there = [workload for workload in known if workload not in missing]
     if not there:
         return Prepared(None, missing)
     plan = build(only(found, there), Path.cwd())
     return Prepared(plan, missing, {name: case.profiles for name, case in plan.cases.items()})
+
+
+def _refuse_another_protocol(name: str, found: Scenario, known: Sequence[str]) -> None:
+    """Raise `InputError` for a scenario whose rows would not mean what Table I means (CNMT-14)."""
+    wrong = ""
+    if not known:
+        wrong = f"none of the workloads {', '.join(published.WORKLOADS)}"
+    elif not set(published.NETWORKS) <= set(found.networks):
+        wrong = f"not both networks {' and '.join(published.NETWORKS)}"
+    elif list(found.devices) != ["gateway", "cloud"]:
+        wrong = "other devices than gateway and cloud, in this order"
+    elif not {*published.BASELINES, *published.POLICIES} <= set(found.policies):
+        wrong = f"not all of the policies {', '.join((*published.BASELINES, *published.POLICIES))}"
+    elif any(found.workloads[workload].arrivals.kind != "back_to_back" for workload in known):
+        wrong = "arrivals that are not back to back"
+    elif any(found.networks[network].clock not in (None, "spread") for network in published.NETWORKS):
+        wrong = "a network whose clock is not spread over the trace"
+    if wrong:
+        raise InputError(f"no scenario of Table I: {wrong}", path=name, remedy="see @table1-measured")
 
 
 def _missing(scenario: Scenario, workload: str) -> list[str]:

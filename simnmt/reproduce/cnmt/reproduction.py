@@ -21,6 +21,7 @@ from simnmt.reproduce.cnmt.parts import Part, Prepared, Progress
 from simnmt.reproduce.cnmt.published import REFERENCE
 from simnmt.reproduce.cnmt.replication import claims_as_text
 from simnmt.reproduce.cnmt.time_over_length import PUBLISHED, samples_of, time_over_length
+from simnmt.scenario.build import Plan
 
 INFERRED, MEASURED = "@table1", "@table1-measured"
 
@@ -94,7 +95,7 @@ def reproduce(
     inferred, tested = parts.prepare(INFERRED, requests), parts.prepare(measured, requests)
     assert inferred.plan is not None
     search = None if tested.plan is None else search_networks(tested.plan)
-    todo: list[tuple[parts.PartName, list[parts.Plan]]] = [("inferred", [inferred.plan])]
+    todo: list[tuple[parts.PartName, list[Plan]]] = [("inferred", [inferred.plan])]
     if tested.plan is not None and search is not None:
         if search.stated.outside:
             own = [parts.at_levels(tested.plan, workload, levels) for workload, levels in search.own.items()]
@@ -188,6 +189,3 @@ def _times(profiles: Mapping[str, tuple[Any, ...]]) -> list[dict[str, Any]]:
                     }
                 )
     return rows
-
-
-__all__ = ["INFERRED", "LEAST_SHARE", "MEASURED", "MOST_SHARE", "Reproduction", "find_network", "reproduce"]

@@ -129,6 +129,7 @@ def ratios_as_text(parts: Sequence[Part]) -> str:
     rows = []
     for ratio in ratios(parts):
         one, other = ratio["published"]
+        others = {str(part.name): _number(ratio[key_of(part)], ".4f") for part in parts[1:]}
         rows.append(
             {
                 "data": ratio["workload"].upper(),
@@ -138,7 +139,7 @@ def ratios_as_text(parts: Sequence[Part]) -> str:
                 "inferred": _number(ratio["inferred"], ".4f"),
                 "error %": f"{100 * ratio['error']:+.2f}",
                 "role": ratio["role"],
-                **{part.name: _number(ratio[key_of(part)], ".4f") for part in parts[1:]},
+                **others,
             }
         )
     told = ", ".join(f"{group} {100 * error:.2f} %" for group, error in errors(parts).items())

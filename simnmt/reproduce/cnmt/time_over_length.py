@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from simnmt.costs import DeviceProfile
+from simnmt.costs.profile_blocks import CellSample
 
 QUARTILES_OF_SD = 1.349
 """Distance of a normal law's quartiles in standard deviations."""
@@ -31,24 +31,25 @@ class TimeOverLength:
     mse_ms2: float
 
 
-def samples_of(profile: DeviceProfile) -> list[Mapping[str, Any]]:
+def samples_of(profile: DeviceProfile) -> list[CellSample]:
     """The profile's raw samples of single sentences; empty where it holds none."""
-    samples = profile.model_dump()["execution"].get("samples") or []
-    return [sample for sample in samples if sample.get("batch", 1) == 1]
+    return [sample for sample in profile.execution.samples if sample.batch == 1]
 
 
-def time_over_length(samples: Sequence[Mapping[str, Any]]) -> TimeOverLength | None:
-    """Mean per target length over the samples; None where they hold less than three target lengths."""
-    lengths = sorted({int(sample["tgt_len"]) for sample in samples})
+def time_over_length(samples: Sequence[CellSample]) -> TimeOverLength | None:
+    """Mean per target length over the inferences of the samples; None where they hold less than three target lengths."""
+    lengths = sorted({sample.tgt_len for sample in samples})
     if len(lengths) < 3:
         return None
     means, deviations = [], []
     for length in lengths:
-        here = [sample for sample in samples if sample["tgt_len"] == length]
-        of_cell = np.array([1e3 * sample["mean_s"] for sample in here])
-        within = np.array([1e3 * (sample["p75_s"] - sample["p25_s"]) / QUARTILES_OF_SD for sample in here])
-        means.append(float(of_cell.mean()))
-        deviations.append(float(np.sqrt(of_cell.var() + (within**2).mean())))
+        here = [sample for sample in samples if sample.tgt_len == length]
+        repeats = np.array([sample.repeats for sample in here])
+        of_cell = np.array([1e3 * sample.mean_s for sample in here])
+        within = np.array([1e3 * _sd_s(sample) for sample in here])
+        mean = float(np.average(of_cell, weights=repeats))
+        means.append(mean)
+        deviations.append(float(np.sqrt(np.average((of_cell - mean) ** 2 + within**2, weights=repeats))))
     slope, offset = (float(number) for number in np.polyfit(lengths, means, 1))
     residual = np.array(means) - (slope * np.array(lengths) + offset)
     spread = float(np.var(means))
@@ -61,3 +62,12 @@ def time_over_length(samples: Sequence[Mapping[str, Any]]) -> TimeOverLength | N
         1.0 - float((residual**2).mean()) / spread if spread > 0 else 0.0,
         float((residual**2).mean()),
     )
+
+
+def _sd_s(sample: CellSample) -> float:
+    """Standard deviation over the repeats of a cell: as it was written, else from the quartiles, else unknown and left out."""
+    if sample.sd_s is not None:
+        return sample.sd_s
+    if sample.p25_s is None or sample.p75_s is None:
+        return 0.0
+    return (sample.p75_s - sample.p25_s) / QUARTILES_OF_SD

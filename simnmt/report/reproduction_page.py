@@ -1,0 +1,156 @@
+"""The page of a paper's reproduction: tables side by side, claims with verdicts, its figures from our data (CNMT-18)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from simnmt import __version__
+from simnmt.report import plotly_js
+from simnmt.report.packing import packed
+from simnmt.report.reproduction_figures import drawings
+from simnmt.report.typography import DASH, number, signed, typeset
+from simnmt.results import Cell
+from simnmt.results.summary import Row
+
+_HERE = Path(__file__).resolve().parent
+_SCRIPTS = ("page_tools.js", "page_plane.js", "page_fits.js", "reproduction_page.js", "page.js")
+_LABELS = {"edge": "GW", "cloud": "Server", "oracle": "Oracle", "naive": "Naive", "cnmt": "C-NMT"}
+
+Record = Mapping[str, Any]
+
+
+class Replayed(Protocol):
+    """A replay of the paper's table on one kind of profiles."""
+
+    @property
+    def rows(self) -> Sequence[Row]:
+        """The summary's rows."""
+        ...
+
+    @property
+    def fits(self) -> Sequence[Row]:
+        """What the policies believe."""
+        ...
+
+    @property
+    def cells(self) -> Sequence[Cell]:
+        """Empty where its profiles are missing."""
+        ...
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What limits its numbers."""
+        ...
+
+
+def render_reproduction(document: Mapping[str, Any], parts: Mapping[str, Replayed]) -> str:
+    """The page as text, to be written as UTF-8; it opens from disk without a network.
+
+    `document`: what `--json` prints, with its tables in that order; `parts`: the replays by name, the inferred one first.
+    """
+    environment = Environment(
+        loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["typeset"] = typeset
+    cells, _, ratios, networks, times = document["tables"]
+    kinds = {name: list(dict.fromkeys(kind for c in part.cells for kind in c.profile_kinds)) for name, part in parts.items()}
+    rows = [row for part in parts.values() for row in part.rows]
+    return environment.get_template("reproduction_page.html.j2").render(
+        document=document,
+        version=__version__,
+        parts=[
+            {"name": name, "heading": f"{name} profiles", "kinds": kinds[name], "notes": part.notes}
+            for name, part in parts.items()
+        ],
+        lacking=sorted({note for part in parts.values() for note in part.notes if note.startswith("Not at hand")}),
+        requests=rows[0]["requests"] if rows else None,
+        one_network=len(parts) > 2,
+        claims=_claims(document["claims"]),
+        heads=list(dict.fromkeys(f"{cell['network'].upper()} {_LABELS[cell['baseline']]}" for cell in cells["cells"])),
+        table_one=_table_one(cells["cells"], kinds),
+        ratios=[_ratio(row, list(parts)) for row in ratios["rows"]],
+        errors=", ".join(f"{_group(name)} {100 * error:.2f} %" for name, error in ratios["mean_absolute_error"].items()),
+        networks=[_network(row) for row in networks["rows"]],
+        drawings=[
+            drawing | {"packed": packed(json.dumps(drawing["content"], separators=(",", ":"), allow_nan=False).encode())}
+            for drawing in drawings(times["rows"], parts)
+        ],
+        grouped=lambda count: number(count, 0),
+        style=_asset("page.css"),
+        script=Markup("\n").join(map(_asset, _SCRIPTS)),
+        plotly=Markup(plotly_js.packed()),
+    )
+
+
+def _claims(records: Sequence[Record]) -> list[list[dict[str, Any]]]:
+    """The records of each claim together, in the order of the first of them; `bare`: the id without the part's name."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for record in records:
+        bare = str(record["id"]).removesuffix(f", {record['profiles']}")
+        groups.setdefault(bare, []).append({**record, "bare": bare, "ours": record["ours"] or DASH})
+    return list(groups.values())
+
+
+def _key(name: str) -> str:
+    return name.replace(", ", "_").replace(" ", "_")
+
+
+def _table_one(cells: Sequence[Record], kinds: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
+    """Per data set and policy the published line, and one of each part."""
+    groups: dict[tuple[str, str], list[Record]] = {}
+    for cell in cells:
+        groups.setdefault((cell["workload"], cell["policy"]), []).append(cell)
+    origins = {"published": "published"} | {name: (kinds[name] or ["not at hand"])[0] for name in kinds}
+    return [
+        {
+            "name": f"{workload.upper()} {_LABELS[policy]}",
+            "rows": [
+                {"name": name, "kind": kind, "values": [_signed(cell[f"{_key(name)}_percent"]) for cell in own]}
+                for name, kind in origins.items()
+            ],
+        }
+        for (workload, policy), own in groups.items()
+    ]
+
+
+def _ratio(row: Record, names: Sequence[str]) -> dict[str, Any]:
+    one, other = row["published"]
+    return {
+        "name": f"{row['workload'].upper()} {row['network'].upper()} {_LABELS[row['policy']]}",
+        "published": number(one, 4) if one == other else f"{number(one, 4)} | {number(other, 4)}",
+        "inferred": number(row["inferred"], 4),
+        "error": signed(100 * row["error"], 2),
+        "role": row["role"],
+        "others": [DASH if row[_key(name)] is None else number(row[_key(name)], 4) for name in names[1:]],
+    }
+
+
+def _network(row: Record) -> dict[str, Any]:
+    share = row["oracle_offloaded_share"]
+    return {
+        "profiles": row["profiles"],
+        "data": row["workload"].upper(),
+        "network": row["network"].upper(),
+        "mean": number(row["mean_rtt_ms"], 1),
+        "share": DASH if share is None else number(100 * share, 1),
+        "kind": row["kind"],
+    }
+
+
+def _group(name: str) -> str:
+    return {"all": "all 24", "fitted": "the fifteen fitted", "test": "the nine held out as a test"}.get(name, name.upper())
+
+
+def _signed(value: float | None) -> str:
+    return DASH if value is None else signed(value, 2)
+
+
+def _asset(name: str) -> Markup:
+    """Our own style or script, which goes in as it stands."""
+    return Markup((_HERE / name).read_text(encoding="utf-8"))
