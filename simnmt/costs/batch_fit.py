@@ -1,4 +1,4 @@
-"""Fits of batch costs: a linear form or a table, whichever errs less on batch sizes that it did not see (FNI-18)."""
+"""Fits of batch costs: a linear form, or a table where that errs clearly less on batch sizes that neither saw (FNI-18)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,11 @@ from simnmt.costs.bounded_least_squares import bounded_least_squares
 from simnmt.costs.cells import by_cell, r_squared
 from simnmt.costs.profile_blocks import EncoderBlock, EncoderCoefficients, Kind, StepBlock, StepCoefficients
 from simnmt.costs.surfaces import LinearSurface, TableSurface
+
+CLEARLY = 0.8
+GOOD_ENOUGH = 0.005
+"""A table is kept where its held-out error is below 0.8 of the line's and the line errs by more than 0.5 %: it has so many
+numbers that noise alone makes it the better one now and then, and outside of its grid it knows less."""
 
 Floats = NDArray[np.float64]
 
@@ -28,9 +33,9 @@ def fit_step_cost(
 ) -> StepBlock:
     """The profile's block of measured steps, repeats and all; three columns of shape (steps,).
 
-    Fits both forms to a quantile of each cell's repeats and keeps the one with the smaller error on batch sizes left out in
-    turn; of batch sizes at which some position is missing, the linear form alone makes use. `left_out`: what could not be
-    measured, to be told. Raises `ValueError` for no or impossible measurements.
+    Fits both forms to a quantile of each cell's repeats and keeps the line unless the table errs clearly less on batch sizes
+    left out in turn; of batch sizes at which some position is missing, the linear form alone makes use. `left_out`: what
+    could not be measured, to be told. Raises `ValueError` for no or impossible measurements.
     """
     found = _fitted(batch, position, time_s, quantile)
     own = found.linear
@@ -100,8 +105,9 @@ def _fitted(batch: ArrayLike, length: ArrayLike, time_s: ArrayLike, quantile: fl
     errors, how = _heldout(rows, tokens, time, table)
     linear = _linear(rows, tokens, time)
     form: Literal["linear", "table"] = "linear"
-    if errors["table"] is not None and errors["linear"] is not None and errors["table"] < errors["linear"]:
-        form = "table"
+    if errors["table"] is not None and errors["linear"] is not None:
+        clearly = errors["table"] < CLEARLY * errors["linear"] and errors["linear"] > GOOD_ENOUGH
+        form = "table" if clearly else "linear"
     own = whole if form == "table" else every
     told = {
         "batch": tuple(int(size) for size in own),

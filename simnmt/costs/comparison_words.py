@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
+from pathlib import Path
 
 from simnmt.costs.comparison import Comparison, coefficients, compared
 from simnmt.costs.profile import DeviceProfile
@@ -11,7 +11,7 @@ from simnmt.costs.profile import DeviceProfile
 
 def comparison_text(files: Sequence[str], profiles: Sequence[DeviceProfile]) -> str:
     """Coefficients of all, then each against the first; files by their last names where these tell them apart."""
-    last = [os.path.basename(file) for file in files]
+    last = [Path(file).name for file in files]
     names = last if len(set(last)) == len(last) else list(files)
     numbers = [coefficients(profile) for profile in profiles]
     keys = list(dict.fromkeys(key for each in numbers for key in each))
