@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from random import Random
 from typing import Any, Literal, Protocol
 
+from simnmt.nmt.architecture import Architecture
 from simnmt.nmt.errors import NmtError
 
 BACKENDS = ("torch", "ctranslate2")
@@ -91,4 +94,28 @@ def load_engine(
     `threads`: of one operation on the CPU, all cores by default. `compute_type`: float32 by default. Raises `NmtError`
     where the model cannot be read, or this machine lacks what is asked for.
     """
-    raise NotImplementedError
+    if backend not in BACKENDS:
+        raise NmtError(f"no backend {backend}", remedy=f"one of {', '.join(BACKENDS)}")
+    if re.fullmatch(r"cpu|cuda(:\d+)?", device) is None:
+        raise NmtError(f"no device {device}", remedy="cpu or cuda:0")
+    if threads is not None and (threads < 1 or device != "cpu"):
+        what = f"threads: {threads} where 1 is the least" if threads < 1 else f"threads are of the CPU, not of {device}"
+        raise NmtError(what, remedy="leave threads out")
+    place = "cuda:0" if device == "cuda" else device
+    try:
+        if backend == "torch":
+            from simnmt.nmt.torch_engine import load_torch_engine as load
+        else:
+            from simnmt.nmt.ctranslate2_engine import load_ctranslate2_engine as load
+    except ModuleNotFoundError as error:
+        extra = "ctranslate2" if error.name == "ctranslate2" else "models"
+        raise NmtError(f"{error.name} is not installed", remedy=f"pip install 'simnmt[{extra}]'") from None
+    return load(model, device=place, threads=threads, compute_type=compute_type, seed=seed)
+
+
+def random_sources(work: Work, architecture: Architecture, seed: int) -> list[list[int]]:
+    """Source tokens of a batch, the same at each call: any but padding, each sentence's end token last."""
+    draw = Random(seed)
+    vocab, pad, eos = architecture.src_vocab, architecture.pad_token, architecture.eos_token
+    body = [[draw.randrange(vocab) for _ in range(work.src_len - 1)] for _ in range(work.batch)]
+    return [[architecture.unk_token if token == pad else token for token in tokens] + [eos] for tokens in body]

@@ -1,19 +1,218 @@
-"""MarianMT through `transformers`: a step model with key/value cache, and trainable. Never touches the network."""
+"""MarianMT through `transformers`: a step model with key/value cache, and trainable. Never touches the network.
+
+The weights, the encoder and the training pass are `transformers`' own. The decoder's step is written out here over the
+same layers: its names for the cache change from version to version, and it builds masks at every step that a
+single new token does not need.
+"""
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+import math
+import os
+from dataclasses import dataclass
+from typing import Any, cast
 
-from simnmt.nmt.architecture import TransformerArchitecture
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import AutoConfig, MarianConfig, MarianMTModel
+
+from simnmt.nmt.architecture import TransformerArchitecture, architecture_of
+from simnmt.nmt.errors import NmtError
+
+_FIRST_CAPACITY = 32
+_FOLDER = "name a folder of MarianMTModel with config.json and weights"
+
+
+@dataclass(slots=True)
+class MarianMemory:
+    """What the encoder leaves."""
+
+    states: Tensor
+    """[batch, src_len, d_model]."""
+    mask: Tensor | None
+    """True up to each source's end, [batch, 1, 1, src_len]; None where all are equally long."""
+
+
+@dataclass(slots=True)
+class MarianState:
+    """Keys and values of all layers in one tensor each, so that reordering rows is one operation."""
+
+    past: Tensor
+    """Of the tokens so far: [layers, keys and values, rows, heads, capacity, head width]."""
+    cross: Tensor
+    """Of the source: [layers, keys and values, rows, heads, src_len, head width]."""
+    mask: Tensor | None
+    """True up to each source's end, [rows, 1, 1, src_len]."""
+    position: int
+    """Tokens fed so far."""
 
 
 class MarianModel(nn.Module):
     """A step model; `forward` is for training with the reference fed (teacher forcing)."""
 
-    def __init__(self, architecture: TransformerArchitecture) -> None:
+    def __init__(self, architecture: TransformerArchitecture, hf: MarianMTModel | None = None, dropout: float = 0.0) -> None:
         super().__init__()
         self.architecture = architecture
+        self.pad_token, self.start_token = architecture.pad_token, architecture.start_token
+        self.eos_token, self.vocab = architecture.eos_token, architecture.vocab
+        self.max_positions: int | None = architecture.max_positions
+        self.hf = MarianMTModel(marian_config(architecture, dropout)) if hf is None else hf
+        self.heads = architecture.heads
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights lie."""
+        device: torch.device = self.hf.final_logits_bias.device
+        return device
 
     def forward(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> Tensor:
         """Logits [batch, tgt_len, vocab] after each of the fed tokens `tgt_in`, int64 [batch, tgt_len], start token first."""
-        raise NotImplementedError
+        logits: Tensor = self.hf(
+            input_ids=src, attention_mask=_within(src, src_lengths).long(), decoder_input_ids=tgt_in, use_cache=False
+        ).logits
+        return logits
+
+    def encode(self, src: Tensor, src_lengths: Tensor) -> MarianMemory:
+        """See `StepModel`."""
+        within = None if bool((src_lengths == src.shape[1]).all()) else _within(src, src_lengths)
+        states = self.hf.model.encoder(input_ids=src, attention_mask=None if within is None else within.long())
+        return MarianMemory(states.last_hidden_state, None if within is None else within[:, None, None, :])
+
+    def start(self, memory: MarianMemory, beam: int) -> MarianState:
+        """See `StepModel`."""
+        layers, states = self.hf.model.decoder.layers, memory.states
+        batch, length, width = states.shape
+        cross = states.new_empty((len(layers), 2, batch, self.heads, length, width // self.heads))
+        for layer, kept in zip(layers, cross, strict=True):
+            kept[0] = self._split(layer.encoder_attn.k_proj(states))
+            kept[1] = self._split(layer.encoder_attn.v_proj(states))
+        past = states.new_empty((len(layers), 2, batch, self.heads, _FIRST_CAPACITY, width // self.heads))
+        state = MarianState(past, cross, memory.mask, 0)
+        return state if beam == 1 else self.select(state, torch.arange(batch, device=self.device).repeat_interleave(beam))
+
+    def step(self, state: MarianState, tokens: Tensor) -> tuple[Tensor, MarianState]:
+        """See `StepModel`."""
+        decoder, position = self.hf.model.decoder, state.position
+        if position == state.past.shape[4]:
+            state.past = torch.cat((state.past, torch.empty_like(state.past)), dim=4)
+        hidden = decoder.embed_tokens(tokens[:, None])
+        if self.architecture.scale_embedding:
+            hidden = hidden * math.sqrt(self.architecture.d_model)
+        hidden = hidden + decoder.embed_positions.weight[position]
+        for layer, past, (cross_keys, cross_values) in zip(decoder.layers, state.past, state.cross, strict=True):
+            own = layer.self_attn
+            past[0, :, :, position] = self._split(own.k_proj(hidden))[:, :, 0]
+            past[1, :, :, position] = self._split(own.v_proj(hidden))[:, :, 0]
+            keys, values = past[:, :, :, : position + 1]
+            attended = own.out_proj(self._attend(own.q_proj(hidden), keys, values, None))
+            hidden = layer.self_attn_layer_norm(hidden + attended)
+            source = layer.encoder_attn
+            attended = source.out_proj(self._attend(source.q_proj(hidden), cross_keys, cross_values, state.mask))
+            hidden = layer.encoder_attn_layer_norm(hidden + attended)
+            hidden = layer.final_layer_norm(hidden + layer.fc2(layer.activation_fn(layer.fc1(hidden))))
+        state.position += 1
+        return self.hf.lm_head(hidden[:, 0]) + self.hf.final_logits_bias, state
+
+    def select(self, state: MarianState, rows: Tensor) -> MarianState:
+        """See `StepModel`."""
+        return MarianState(
+            state.past.index_select(2, rows),
+            state.cross.index_select(2, rows),
+            None if state.mask is None else state.mask.index_select(0, rows),
+            state.position,
+        )
+
+    def _split(self, states: Tensor) -> Tensor:
+        """[rows, length, d_model] -> [rows, heads, length, head width]."""
+        rows, length, width = states.shape
+        return states.view(rows, length, self.heads, width // self.heads).transpose(1, 2)
+
+    def _attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+        attended = scaled_dot_product_attention(self._split(query), keys, values, attn_mask=mask)
+        return attended.transpose(1, 2).reshape(query.shape)
+
+
+def marian_config(architecture: TransformerArchitecture, dropout: float = 0.0) -> MarianConfig:
+    """The configuration that `transformers` builds this architecture from."""
+    return MarianConfig(
+        vocab_size=architecture.vocab,
+        d_model=architecture.d_model,
+        encoder_layers=architecture.encoder_layers,
+        decoder_layers=architecture.decoder_layers,
+        encoder_attention_heads=architecture.heads,
+        decoder_attention_heads=architecture.heads,
+        encoder_ffn_dim=architecture.ffn,
+        decoder_ffn_dim=architecture.ffn,
+        max_position_embeddings=architecture.max_positions,
+        activation_function=architecture.activation,
+        scale_embedding=architecture.scale_embedding,
+        pad_token_id=architecture.pad_token,
+        bos_token_id=None,
+        eos_token_id=architecture.eos_token,
+        forced_eos_token_id=None,
+        decoder_start_token_id=architecture.start_token,
+        dropout=dropout,
+    )
+
+
+def load_hf(folder: str | os.PathLike[str]) -> MarianModel:
+    """A Hugging Face Marian folder's model, its weights in safetensors or weights-only form; raises `NmtError`."""
+    try:
+        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError, KeyError) as error:
+        raise NmtError(f"no Hugging Face configuration: {_one_line(error)}", path=folder, remedy=_FOLDER) from None
+    if not isinstance(config, MarianConfig):
+        raise NmtError(f"holds a model of type {config.model_type} where marian is read", path=folder, remedy=_FOLDER)
+    architecture = _architecture_of(config, folder)
+    try:
+        loaded: Any = MarianMTModel.from_pretrained(
+            folder, local_files_only=True, weights_only=True, torch_dtype=torch.float32, output_loading_info=True
+        )
+    except Exception as error:  # pickle, zip, safetensors and torch each have their own
+        raise NmtError(f"no usable weights: {_one_line(error)}", path=folder, remedy=_FOLDER) from None
+    hf, report = loaded
+    if lacking := sorted(report["missing_keys"]):
+        raise NmtError(f"the weights lack {lacking[0]}", path=folder, remedy=_FOLDER)
+    return MarianModel(architecture, hf.eval())
+
+
+def _architecture_of(config: MarianConfig, folder: str | os.PathLike[str]) -> TransformerArchitecture:
+    pairs = {
+        "attention heads": (config.encoder_attention_heads, config.decoder_attention_heads),
+        "feed-forward width": (config.encoder_ffn_dim, config.decoder_ffn_dim),
+        "vocabulary": (config.vocab_size, getattr(config, "decoder_vocab_size", None) or config.vocab_size),
+    }
+    for name, (encoder, decoder) in pairs.items():
+        if encoder != decoder:
+            raise NmtError(f"{name}: {encoder} in the encoder, {decoder} in the decoder", path=folder, remedy=_FOLDER)
+    return cast(
+        TransformerArchitecture,
+        architecture_of(
+            {
+                "kind": "transformer",
+                "encoder_layers": config.encoder_layers,
+                "decoder_layers": config.decoder_layers,
+                "d_model": config.d_model,
+                "heads": config.encoder_attention_heads,
+                "ffn": config.encoder_ffn_dim,
+                "vocab": config.vocab_size,
+                "max_positions": config.max_position_embeddings,
+                "activation": "swish" if config.activation_function == "silu" else config.activation_function,
+                "scale_embedding": config.scale_embedding,
+                "pad_token": config.pad_token_id,
+                "eos_token": config.eos_token_id,
+                "start_token": config.decoder_start_token_id,
+            },
+            folder,
+        ),
+    )
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__
+
+
+def _within(src: Tensor, src_lengths: Tensor) -> Tensor:
+    """True up to each source's end, [batch, src_len]."""
+    return torch.arange(src.shape[1], device=src.device)[None, :] < src_lengths[:, None]

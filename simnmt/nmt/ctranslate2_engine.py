@@ -1,0 +1,142 @@
+"""The very same Marian model under CTranslate2, converted offline: no tokenizer, no network, a temporary folder."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import ctranslate2
+import torch
+from ctranslate2.converters.transformers import BartLoader
+
+from simnmt.nmt.engine import EngineAccount, Timing, Work, random_sources
+from simnmt.nmt.errors import NmtError
+from simnmt.nmt.marian import MarianModel
+from simnmt.nmt.memory import within_memory
+from simnmt.nmt.models import LoadedModel, load_model
+from simnmt.nmt.processor import cpu_name
+from simnmt.nmt.search import check_lengths
+
+_TYPES = ("float32", "int8", "int16", "bfloat16", "float16")
+
+
+class CTranslate2Engine:
+    """Runs forced lengths through CTranslate2's own search, of which only the whole can be timed.
+
+    Its tokens are texts: each id stands as its decimal digits. The target's first token and padding are handled as in
+    our own search: a start token that pads feeds a vector of zeros, and padding is suppressed.
+    """
+
+    def __init__(
+        self, loaded: LoadedModel, model: MarianModel, device: str, threads: int | None, compute_type: str, seed: int
+    ) -> None:
+        architecture = loaded.architecture
+        self._architecture, self._seed = architecture, seed
+        self._suppressed = [[str(architecture.pad_token)]] if architecture.pad_token != architecture.eos_token else None
+        kind, _, index = device.partition(":")
+        with tempfile.TemporaryDirectory(prefix="simnmt-ctranslate2-") as folder:
+            convert(model, Path(folder))
+            # The weights are read whole when the translator is made: the folder need not outlive it.
+            self._translator: ctranslate2.Translator | None = ctranslate2.Translator(
+                folder,
+                device=kind,
+                device_index=int(index or 0),
+                compute_type=compute_type,
+                inter_threads=1,
+                intra_threads=threads or 0,
+            )
+        self.account = EngineAccount(
+            model=loaded.name,
+            architecture=architecture.model_dump(mode="json"),
+            weights=loaded.weights,
+            vocab=architecture.tgt_vocab,
+            backend="ctranslate2",
+            compute_type=self._translator.compute_type,
+            device=device,
+            device_name=_gpu_name() if kind == "cuda" else cpu_name(),
+            threads=threads,
+            versions={"ctranslate2": ctranslate2.__version__},
+        )
+
+    def run(self, work: Work) -> Timing:
+        """See `Engine`."""
+        check_lengths(self._architecture.max_positions, work.src_len, work.tgt_len)
+        sources = [[str(token) for token in source] for source in random_sources(work, self._architecture, self._seed)]
+        start = time.perf_counter()
+        within_memory(self.account.device, lambda: self.translate(sources, beam=work.beam, forced_len=work.tgt_len))
+        return Timing(time.perf_counter() - start, None, None)
+
+    def translate(self, sources: list[list[str]], *, beam: int, forced_len: int) -> list[list[str]]:
+        """The best hypothesis of each source, of just so many tokens; all sources in one batch."""
+        if self._translator is None:
+            raise NmtError("this engine is closed", remedy="load it again")
+        results = self._translator.translate_batch(
+            sources,
+            beam_size=beam,
+            min_decoding_length=forced_len,
+            max_decoding_length=forced_len,
+            max_input_length=0,
+            suppress_sequences=self._suppressed,
+        )
+        return [result.hypotheses[0] for result in results]
+
+    def close(self) -> None:
+        """See `Engine`; no run afterwards."""
+        self._translator = None
+
+
+def convert(model: MarianModel, folder: Path) -> None:
+    """Write a model in CTranslate2's form, float32; other types are made from it when it is loaded."""
+    spec = _Marian().get_model_spec(model.hf)
+    vocabulary = [str(token) for token in range(model.vocab)]
+    spec.register_source_vocabulary(vocabulary)
+    spec.register_target_vocabulary(vocabulary)
+    spec.config.unk_token = str(model.architecture.unk_token)
+    spec.config.eos_token = str(model.eos_token)
+    spec.config.bos_token = spec.config.decoder_start_token = str(model.start_token)
+    spec.decoder.start_from_zero_embedding = model.start_token == model.pad_token
+    spec.config.add_source_eos = False
+    spec.validate()
+    spec.optimize(quantization=None)
+    spec.save(str(folder))
+
+
+class _Marian(BartLoader):  # type: ignore[misc]  # an untyped library
+    """Reads the weights as CTranslate2's own Marian converter does, but keeps the row of the padding token.
+
+    Its own drops the vocabulary's last token, taking it for padding, which holds for published Marian models alone.
+    """
+
+    def get_model_spec(self, model: Any) -> Any:
+        """The weights, in CTranslate2's names."""
+        config = model.config
+        config.normalize_before = config.normalize_embedding = False
+        return super().get_model_spec(model)
+
+
+def load_ctranslate2_engine(
+    model: str, *, device: str, threads: int | None, compute_type: str | None, seed: int
+) -> CTranslate2Engine:
+    """See `load_engine`, which has checked the device's name."""
+    kind = device.partition(":")[0]
+    if kind == "cuda" and not ctranslate2.get_cuda_device_count():
+        raise NmtError(f"CTranslate2 sees no {device} here", remedy="use cpu, or install a driver with CUDA")
+    offered = ctranslate2.get_supported_compute_types(kind)
+    supported = [name for name in _TYPES if name in offered]
+    compute_type = compute_type or "float32"
+    if compute_type not in supported:
+        # int16 is fast with Intel's MKL alone, and offered only there.
+        raise NmtError(f"no {compute_type} with CTranslate2 on this {device}", remedy=f"one of {', '.join(supported)}")
+    loaded = load_model(model, seed=seed)
+    marian = loaded.model
+    if not isinstance(marian, MarianModel):
+        raise NmtError(f"CTranslate2 runs no {loaded.architecture.kind} model", remedy="use the torch backend, or marian")
+    if kind == "cpu":
+        threads = threads or torch.get_num_threads()
+    return within_memory(device, lambda: CTranslate2Engine(loaded, marian, device, threads, compute_type, seed))
+
+
+def _gpu_name() -> str:
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else "GPU"

@@ -1,0 +1,133 @@
+"""A step model timed on the CPU or on a CUDA device. The CUDA path was written without a device at hand: not yet measured."""
+
+from __future__ import annotations
+
+import time
+from importlib.metadata import version
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from simnmt.nmt.engine import EngineAccount, Timing, Work, random_sources
+from simnmt.nmt.errors import NmtError
+from simnmt.nmt.memory import within_memory
+from simnmt.nmt.models import LoadedModel, TranslationModel, load_model
+from simnmt.nmt.processor import cpu_name, has_bfloat16
+from simnmt.nmt.search import Mark, beam, check_lengths, greedy
+
+_TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+class TorchEngine:
+    """Runs forced lengths through our own search and marks the end of the encoder and of each step.
+
+    On the CPU the marks are the performance counter; on a GPU they are events on its stream, read after one
+    synchronisation at the end, so that measuring does not stall it. `threads` is torch's setting for the whole process,
+    made again before each run, so that engines of one process take turns with their own. Its inter-operator threads are
+    left alone: torch fixes them at the first parallel work, and nothing here uses them.
+    """
+
+    def __init__(self, loaded: LoadedModel, device: torch.device, threads: int | None, compute_type: str, seed: int) -> None:
+        self._model: TranslationModel | None = loaded.model.to(device=device, dtype=_TYPES[compute_type])
+        self._architecture, self._device, self._threads, self._seed = loaded.architecture, device, threads, seed
+        self.account = EngineAccount(
+            model=loaded.name,
+            architecture=loaded.architecture.model_dump(mode="json"),
+            weights=loaded.weights,
+            vocab=loaded.architecture.tgt_vocab,
+            backend="torch",
+            compute_type=compute_type,
+            device=str(device),
+            device_name=torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_name(),
+            threads=threads,
+            versions=_versions(loaded, device),
+        )
+
+    def run(self, work: Work) -> Timing:
+        """See `Engine`."""
+        model = self._model
+        if model is None:
+            raise NmtError("this engine is closed", remedy="load it again")
+        check_lengths(model.max_positions, work.src_len, work.tgt_len)
+        if self._threads is not None and torch.get_num_threads() != self._threads:
+            torch.set_num_threads(self._threads)
+        timed = _timed_on_gpu if self._device.type == "cuda" else _timed
+        return within_memory(self.account.device, lambda: timed(model, *self._batch(work), work))
+
+    def close(self) -> None:
+        """See `Engine`; no run afterwards."""
+        self._model = None
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def _batch(self, work: Work) -> tuple[Tensor, Tensor]:
+        src = torch.tensor(random_sources(work, self._architecture, self._seed))
+        return src, torch.full((work.batch,), work.src_len)
+
+
+def load_torch_engine(model: str, *, device: str, threads: int | None, compute_type: str | None, seed: int) -> TorchEngine:
+    """See `load_engine`, which has checked the device's name."""
+    place = _place(device)
+    supported = _supported(place)
+    compute_type = compute_type or "float32"
+    if compute_type not in supported:
+        raise NmtError(f"no {compute_type} with torch on this {device}", remedy=f"one of {', '.join(supported)}")
+    if place.type == "cpu":
+        threads = threads or torch.get_num_threads()
+    return within_memory(device, lambda: TorchEngine(load_model(model, seed=seed), place, threads, compute_type, seed))
+
+
+def _timed(model: TranslationModel, src: Tensor, lengths: Tensor, work: Work) -> Timing:
+    marks: list[float] = []
+    start = time.perf_counter()
+    _search(model, src, lengths, work, lambda: marks.append(time.perf_counter()))
+    total = time.perf_counter() - start
+    return Timing(total, marks[0] - start, tuple(after - before for before, after in pairwise(marks)))
+
+
+def _timed_on_gpu(model: TranslationModel, src: Tensor, lengths: Tensor, work: Work) -> Timing:
+    device = model.device
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(work.tgt_len + 2)]
+    pressed = iter(events)
+    with torch.cuda.device(device):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        next(pressed).record()
+        _search(model, src.to(device), lengths.to(device), work, lambda: next(pressed).record())
+        torch.cuda.synchronize()
+        total = time.perf_counter() - start
+    encode_s, *steps_s = (before.elapsed_time(after) / 1e3 for before, after in pairwise(events))
+    return Timing(total, encode_s, tuple(steps_s))
+
+
+def _search(model: TranslationModel, src: Tensor, lengths: Tensor, work: Work, mark: Mark) -> None:
+    if work.beam == 1:
+        greedy(model, src, lengths, forced_len=work.tgt_len, mark=mark)
+    else:
+        beam(model, src, lengths, beam=work.beam, forced_len=work.tgt_len, mark=mark)
+
+
+def _place(device: str) -> torch.device:
+    place = torch.device(device)
+    if place.type == "cuda":
+        if not torch.cuda.is_available():
+            raise NmtError(f"torch sees no {device} here", remedy="use cpu, or install a torch with CUDA")
+        if (place.index or 0) >= torch.cuda.device_count():
+            raise NmtError(f"torch sees {torch.cuda.device_count()} GPU here, and no {device}", remedy="use cuda:0")
+    return place
+
+
+def _supported(place: torch.device) -> list[str]:
+    if place.type == "cuda":
+        return ["float32", "float16", *(["bfloat16"] if torch.cuda.is_bf16_supported() else [])]
+    return ["float32", *(["bfloat16"] if has_bfloat16() else [])]
+
+
+def _versions(loaded: LoadedModel, device: torch.device) -> dict[str, str]:
+    versions = {"torch": str(torch.__version__)}
+    if loaded.architecture.kind == "transformer":
+        versions["transformers"] = version("transformers")
+    if device.type == "cuda":
+        versions["cuda"] = str(torch.version.cuda)
+    return versions
