@@ -58,6 +58,16 @@ def test_a_jetson_of_two_kinds_of_cores_whose_exact_jetpack_is_unknown(tmp_path:
     assert box.jetson == JetsonDescription(l4t="32.7.1", jetpack="4", power_mode=None)
 
 
+def test_a_raspberry_pi_whose_board_stands_in_the_device_tree(tmp_path: Path) -> None:
+    """Its /proc/cpuinfo ends with a block that is no processor."""
+    block = "processor : 0\nFeatures : fp asimd asimddp\nCPU implementer : 0x41\nCPU part : 0xd0b\n"
+    board = "Raspberry Pi 5 Model B Rev 1.0"
+    files = {"proc/cpuinfo": f"{block}\nRevision : c04170\nModel : {board}\n", "proc/device-tree/model": f"{board}\0"}
+    box = describe(plant(tmp_path, files))
+    assert (box.board, box.cpu_model, box.logical_cores) == (board, "Arm Cortex-A76", 1)
+    assert (box.simd, box.jetson) == (("asimd", "asimddp"), None)
+
+
 def test_a_core_that_nobody_has_heard_of_goes_by_its_numbers() -> None:
     assert arm_core("0x41", "0xfff") == "Arm part 0xfff"
     assert arm_core("0x99", "0x123") == "Arm implementer 0x99 part 0x123"

@@ -20,7 +20,7 @@ class EnergyMeter(Protocol):
     source: str
     """rapl, ina3221 or nvml."""
     scope: str
-    """What the joules are of, for a reader: the processor packages, the whole module, the GPU's board."""
+    """What the joules are of, for a reader: the processor packages, the whole module, the GPU."""
     domains: tuple[str, ...]
     """The counters or rails that are summed, by the system's names."""
     resolution_s: float

@@ -1,4 +1,4 @@
-"""NVML: energy of one NVIDIA GPU's board, from its own counter (Volta and later) or else from its sampled power.
+"""NVML: energy of one NVIDIA GPU with its memory, from its own counter (Volta and later) or else from its sampled power.
 
 Calls and units: https://docs.nvidia.com/deploy/nvml-api/. Untested on a real GPU.
 """
@@ -19,7 +19,7 @@ from simnmt.calibrate.energy.sampled import SampledMeter
 SOURCE = "nvml"
 POWER_INTERVAL_S = 0.05
 COUNTER_RESOLUTION_S = 0.1
-_SCOPE = "the GPU's board"
+_SCOPE = "the GPU with its memory and circuits"
 
 
 class NvmlCounter:
