@@ -14,6 +14,10 @@ from hypothesis import strategies as st
 
 from simnmt import shipped
 from simnmt.costs import DeviceProfile, ProfileError, checked_profile, read_profile, write_profile
+from simnmt.costs.comparison import compared
+from simnmt.costs.comparison_words import comparison_text
+from simnmt.costs.profile_summary import as_json, facts
+from simnmt.report.profile_plots import drawn
 from tests.costs.made_profile import whole_profile
 
 MUTANT = st.sampled_from([None, -1.0, 0, "x", [], {}, [1.0], True, 1e300, -5])
@@ -50,7 +54,9 @@ def test_what_was_written_is_read_back_byte_for_byte(whole: dict[str, Any], tmp_
 
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_a_mutated_profile_is_read_or_refused_in_one_line(whole: dict[str, Any], tmp_path: Path, data: st.DataObject) -> None:
+def test_a_mutated_profile_is_read_told_and_drawn_or_refused_in_one_line(
+    whole: dict[str, Any], tmp_path: Path, data: st.DataObject
+) -> None:
     place = data.draw(st.sampled_from(places(whole)))
     path = tmp_path / "mutant.json"
     path.write_text(json.dumps(changed(whole, place, data.draw(MUTANT))), encoding="utf-8")
@@ -62,6 +68,12 @@ def test_a_mutated_profile_is_read_or_refused_in_one_line(whole: dict[str, Any],
         return
     write_profile(path, profile)
     assert read_profile(path) == profile
+    assert all("\n" not in said for _, said in facts(profile))
+    json.dumps(as_json(profile), allow_nan=False)
+    for one, other in ((profile, checked_profile(whole)), (checked_profile(whole), profile)):
+        json.dumps(compared(one, other).as_json(), allow_nan=False)
+    assert comparison_text(["a", "b"], [profile, profile])
+    json.dumps(drawn(profile), allow_nan=False)
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -1,0 +1,163 @@
+"""`simnmt profile inspect` and `compare` as a user meets them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simnmt.costs import checked_profile, write_profile
+from tests.costs.made_profile import whole_profile
+
+
+@pytest.fixture(scope="module")
+def contents() -> list[dict[str, Any]]:
+    return [whole_profile(), whole_profile(3.0, "fast")]
+
+
+@pytest.fixture
+def profiles(folder: Path, contents: list[dict[str, Any]]) -> Path:
+    for name, content in zip(("slow.json", "fast.json"), contents, strict=True):
+        write_profile(folder / name, checked_profile(content))
+    return folder
+
+
+def told(out: str) -> dict[str, str]:
+    return {line[2:].split("  ")[0]: line[2:].split("  ", 1)[1].strip() for line in out.splitlines() if line.startswith("  ")}
+
+
+def test_inspect_says_what_a_profile_knows(profiles: Path, simnmt: Callable[..., Any]) -> None:
+    done = simnmt("profile", "inspect", "slow.json")
+    assert (done.status, done.err) == (0, "")
+    assert done.out.splitlines()[0] == "slow.json: a model on a box, measured"
+    said = told(done.out)
+    assert said["engine"] == "torch float32 on cpu, a processor, 1 thread, beam 1, random weights"
+    assert said["conditions"] == "load 0.1, 0.2, 0.3, governor performance, drift 0.4 %, 1 disturbed cell"
+    assert said["holds for"] == "source 2 to 80 (word), target 2 to 80 (word)"
+    assert said["execution"].startswith("measured: 0.4")
+    assert " x target + 5.0" in said["execution"]
+    assert said["execution error"].endswith(" % held out (cells left out in turn)")
+    assert said["decode step"].startswith("measured, linear: ")
+    assert said["decode step error"].split(" ")[0] < "1"
+    assert said["decode step growth"].startswith("2.1")
+    assert said["decision"] == "measured: 0.0002 ms"
+    assert said["tokenisation, per token"] == "not measured; no tokeniser came with the model"
+    assert said["disk"] == "measured: 1 ms + bytes / 500 MB/s, cold; R2 1.0000"
+    assert said["energy"] == "measured (rapl): 12.5 W idle, 40 W active"
+    assert said["provenance"] == "made up; 2026-01-01, a test; form 2"
+
+
+def test_json_holds_the_held_out_error_of_every_cost_model(
+    profiles: Path, contents: list[dict[str, Any]], simnmt: Callable[..., Any]
+) -> None:
+    done = simnmt("profile", "inspect", "slow.json", "@tx2-gru", "--json")
+    measured, inferred = json.loads(done.out)["profiles"]
+    own = contents[0]
+    assert measured["file"] == "slow.json"
+    assert measured["heldout_error"] == {
+        "execution": own["execution"]["fit"]["heldout_error"],
+        "step": own["step"]["heldout_error"],
+        "encoder": own["encoder"]["heldout_error"],
+        "disk": own["disk"]["heldout_error"],
+        "energy": None,
+    }
+    assert all(0.0 <= measured["heldout_error"][name] < 0.02 for name in ("execution", "step", "encoder", "disk"))
+    assert measured["cost_models"]["execution"]["plane"]["s_per_tgt_token"] == pytest.approx(0.00306, rel=0.01), "seconds"
+    assert measured["cost_models"]["step"]["kind"] == "measured"
+    assert set(inferred["heldout_error"].values()) == {None}
+    assert inferred["cost_models"]["execution"]["kind"] == "inferred"
+
+
+def test_a_shipped_profile_is_inspected_by_its_name(folder: Path, simnmt: Callable[..., Any]) -> None:
+    done = simnmt("profile", "inspect", "@titan-xp-marian")
+    assert done.status == 0
+    said = told(done.out)
+    assert said["execution"].startswith("inferred: 0.04117 x source + 0.4122 x target + 11.51 ms")
+    assert said["execution error"] == "not measured: the numbers are inferred"
+    assert "energy" not in said, "version 1 does not speak of it"
+
+
+def test_compare_tells_ratios_and_who_is_faster(profiles: Path, simnmt: Callable[..., Any]) -> None:
+    done = simnmt("profile", "compare", "slow.json", "fast.json")
+    assert (done.status, done.err) == (0, "")
+    assert "fast.json against slow.json: fast.json is faster at all common lengths" in done.out
+    assert "step fixed, ms" in done.out and "disk bandwidth, MB/s" in done.out
+    found = json.loads(simnmt("profile", "compare", "slow.json", "fast.json", "--json").out)
+    against = found["against_first"][0]
+    assert against["faster_share"] == 1.0
+    assert [each for row in against["time_ratio"] for each in row] == pytest.approx([1 / 3] * 49)
+    assert against["step"]["time_ratio"] == pytest.approx([1 / 3] * 6, rel=1e-6)
+    assert against["differences"] == []
+    slow, fast = found["coefficients"]
+    assert slow["execution.s_per_tgt_token"] == pytest.approx(3 * fast["execution.s_per_tgt_token"])
+
+
+def test_compare_tells_where_each_is_faster_and_what_else_differs(
+    folder: Path, make_profile: Callable[..., Any], simnmt: Callable[..., Any]
+) -> None:
+    """A start of 100 ms against 10 ms more per target token: the second is faster from target 11 on, at any source."""
+    held = {"src_len": (1, 20), "tgt_len": (1, 20)}
+    write_profile(folder / "one.json", make_profile((0.0, 0.010, 0.0), valid_range=held))
+    other = make_profile((0.0, 0.0, 0.105), valid_range=held, length_unit={"src": "word", "tgt": "char"}, device={"name": "B"})
+    write_profile(folder / "two.json", other)
+    done = simnmt("profile", "compare", "one.json", "two.json")
+    assert "two.json is faster at 50 % of the common lengths, one.json at the others" in done.out
+    assert "note: device: a box and B" in done.out
+    assert "note: target unit: word and char" in done.out
+    far = {"src_len": (50, 60), "tgt_len": (1, 20)}
+    write_profile(folder / "far.json", make_profile((0.0, 0.010, 0.0), valid_range=far))
+    done = simnmt("profile", "compare", "one.json", "far.json")
+    assert (done.status, "they hold for no common lengths" in done.out) == (0, True)
+    assert (
+        json.loads(simnmt("profile", "compare", "one.json", "far.json", "--json").out)["against_first"][0]["time_ratio"] == []
+    )
+
+
+def test_profiles_of_one_file_name_are_told_by_their_folders(profiles: Path, simnmt: Callable[..., Any]) -> None:
+    (profiles / "b").mkdir()
+    (profiles / "slow.json").rename(profiles / "b" / "fast.json")
+    assert "b/fast.json against fast.json: fast.json is as fast" in simnmt("profile", "compare", "fast.json", "b/fast.json").out
+
+
+def test_plot_writes_a_page_and_never_over_a_profile(profiles: Path, simnmt: Callable[..., Any]) -> None:
+    done = simnmt("profile", "inspect", "slow.json", "@tx2-gru", "--plot", "page.html")
+    assert done.status == 0
+    assert done.out.splitlines()[-1] == "plots: page.html"
+    page = (profiles / "page.html").read_text()
+    assert page.count("<section data-profile") == 2 and page.count("<figure") == 6
+    before = (profiles / "slow.json").read_bytes()
+    done = simnmt("profile", "inspect", "slow.json", "--plot", "slow.json")
+    assert (done.status, done.err) == (2, "simnmt: slow.json would replace what is read (write to another file)\n")
+    assert (profiles / "slow.json").read_bytes() == before
+
+
+BAD = {
+    "version": (b'{"schema_version": 9}', "schema_version: 9 where this simnmt reads 1 and 2"),
+    "truncated": (b'{"schema_version": 2, "na', "no JSON: "),
+    "another": (b'{"schema_version": 2, "bins": 4}', "name: Field required"),
+    "csv": (b"time_s,rtt_ms\n0,1\n", "no JSON: "),
+    "picture": (b"\x89PNG\r\n\x1a\n\xff", "no UTF-8 text at byte 0"),
+}
+
+
+@pytest.mark.parametrize("verb", ["inspect", "compare"])
+@pytest.mark.parametrize(("content", "says"), BAD.values(), ids=BAD)
+def test_a_bad_file_is_one_line(profiles: Path, simnmt: Callable[..., Any], verb: str, content: bytes, says: str) -> None:
+    (profiles / "bad.json").write_bytes(content)
+    done = simnmt("profile", verb, "slow.json", "bad.json")
+    assert (done.status, done.out) == (2, "")
+    assert done.err.startswith("simnmt: bad.json:")
+    assert says in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_a_name_that_is_not_shipped_or_too_few_files_are_refused(profiles: Path, simnmt: Callable[..., Any]) -> None:
+    done = simnmt("profile", "inspect", "@tx2-gri")
+    assert (done.status, "did you mean @tx2-gru?" in done.err) == (2, True)
+    done = simnmt("profile", "compare", "slow.json")
+    assert (done.status, "two profiles or more" in done.err) == (2, True)
+    said = simnmt("profile", "inspect", "gone.json").err
+    assert said.startswith("simnmt: gone.json: cannot read the profile: No such file or directory (name a readable file")
