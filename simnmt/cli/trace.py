@@ -1,4 +1,4 @@
-"""`simnmt trace import` and `simnmt trace inspect`."""
+"""`simnmt trace import` and `simnmt trace inspect`, and the frame of the others."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simnmt.cli import trace_synth
+from simnmt.cli import trace_record, trace_synth
 from simnmt.files import refuse_replacing
 
 if TYPE_CHECKING:
@@ -125,6 +125,8 @@ def inspect(
 
 
 app.command("synth")(trace_synth.synth)
+app.command("record")(trace_record.record)
+app.command("respond")(trace_record.respond)
 
 
 def _read(

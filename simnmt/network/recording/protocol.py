@@ -1,0 +1,93 @@
+"""What a recorder and a responder say to each other over TCP.
+
+The recorder opens with `ASK`, the responder answers with `ANSWER` and the bytes that a transfer may have. Then frames follow,
+each a head of a tag and two numbers, all in network order:
+
+| tag | first number | second number | from | means |
+|---|---|---|---|---|
+| ECHO | sequence | bytes that follow | both | comes back as it went |
+| DOWN | bytes wanted | 0 | recorder | send me so many |
+| DATA | 0 | bytes that follow | responder | here they are |
+| UPLD | 0 | bytes that follow | recorder | take them and say how fast they came |
+| DONE | 0 | 16 | responder | bytes counted and nanoseconds, 64 bits each |
+
+Whatever else comes ends the connection.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import time
+
+ASK = b"simnmt record 1\n"
+ANSWER = b"simnmt respond 1\n"
+MOST = struct.Struct("!I")
+"""Behind the answer: bytes that a transfer may have; 0 where the responder serves as many as it may."""
+
+HEAD = struct.Struct("!4sII")
+ECHO, DOWN, DATA, UPLOAD, DONE = b"ECHO", b"DOWN", b"DATA", b"UPLD", b"DONE"
+RATE = struct.Struct("!QQ")
+
+LONGEST_ECHO = 1024
+CHUNK = 1 << 16
+WARM_UP_SHARE = 0.5
+"""Of a transfer: while its window opens, TCP sends less than the network carries, so this part is not counted."""
+
+FILLING = os.urandom(CHUNK)
+"""Random, for a link that compresses would else look faster than it is."""
+
+
+class PeerError(Exception):
+    """The other end broke off, was too slow, or said what nobody understands."""
+
+
+def receive(connection: socket.socket, size: int, deadline_s: float) -> bytes:
+    """Exactly `size` bytes. Raises `PeerError` where they do not come before `deadline_s` on the monotonic clock."""
+    found = bytearray()
+    while len(found) < size:
+        chunk = _some(connection, min(size - len(found), CHUNK), deadline_s)
+        found += chunk
+    return bytes(found)
+
+
+def send(connection: socket.socket, size: int, deadline_s: float) -> None:
+    """Send so many random bytes. Raises `PeerError` where they are not taken before `deadline_s`."""
+    left = size
+    while left:
+        connection.settimeout(_left_s(deadline_s))
+        try:
+            left -= connection.send(FILLING[: min(left, CHUNK)])
+        except OSError as error:
+            raise PeerError(error.strerror or "took too long") from None
+
+
+def receive_timed(connection: socket.socket, size: int, deadline_s: float) -> tuple[int, int]:
+    """(bytes counted, nanoseconds) of a transfer: what came after its warm-up part. Raises `PeerError` as `receive`."""
+    warm = int(size * WARM_UP_SHARE)
+    got, counted_from, warm_ns, now_ns = 0, size, 0, 0
+    while got < size:
+        got += len(_some(connection, min(size - got, CHUNK), deadline_s))
+        now_ns = time.monotonic_ns()
+        if counted_from == size and got >= warm:
+            counted_from, warm_ns = got, now_ns
+    return size - counted_from, now_ns - warm_ns
+
+
+def _some(connection: socket.socket, most: int, deadline_s: float) -> bytes:
+    connection.settimeout(_left_s(deadline_s))
+    try:
+        chunk = connection.recv(most)
+    except OSError as error:
+        raise PeerError(error.strerror or "took too long") from None
+    if not chunk:
+        raise PeerError("closed the connection")
+    return chunk
+
+
+def _left_s(deadline_s: float) -> float:
+    left_s = deadline_s - time.monotonic()
+    if left_s <= 0.0:
+        raise PeerError("took too long")
+    return left_s

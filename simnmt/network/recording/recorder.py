@@ -1,0 +1,237 @@
+"""The recording itself: probes on a schedule that does not drift, transfers between them."""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from simnmt.network.errors import TraceError
+from simnmt.network.recording.connection import Place, places, reach
+from simnmt.network.recording.icmp_echo import IcmpEcho
+from simnmt.network.recording.plan import Plan
+from simnmt.network.recording.protocol import WARM_UP_SHARE
+from simnmt.network.recording.samples import Files, Samples, bandwidth_path
+from simnmt.network.recording.tcp_echo import TcpEcho
+from simnmt.network.recording.transfers import LEAST_NS, transfer
+
+Progress = Callable[[float, Samples], None]
+"""Takes the seconds that have passed and what was found."""
+
+_GREETING_S = 5.0
+_TOLD_EACH_NS = 250_000_000
+_CLOCK_SET_S = 1.0
+
+
+class Prober(Protocol):
+    """Sends probes and collects their echoes."""
+
+    reconnections: int
+    method: str
+
+    def send(self, sequence: int) -> None:
+        """Send probe `sequence`, or lose it; never waits."""
+
+    def wait(self, at_most_s: float) -> list[tuple[int, int]]:
+        """(sequence, monotonic nanoseconds of its arrival) of echoes that came; may return before the time is up."""
+
+    def close(self) -> None:
+        """Let go of the network."""
+
+
+class Recorder:
+    """Makes the connection and the partial files; `run` records. Raises `TraceError` where there is nothing to record."""
+
+    def __init__(self, plan: Plan, out: str | os.PathLike[str]) -> None:
+        self.samples = Samples()
+        self.written: list[Path] = []
+        """The files that stand there once `run` has ended."""
+        self.left: list[Path] = []
+        """Partial files that a failure left, with what was recorded until then."""
+        self.oddities: list[str] = []
+        """What a reader of the files should know, once `run` has ended."""
+        self.targets = (Path(out), bandwidth_path(out))
+        """Where the RTTs go, and where the bandwidths."""
+        self._plan, self._out = plan, out
+        self._sent: deque[tuple[int, int]] = deque()  # (sequence, monotonic nanoseconds) of probes not yet decided
+        self._rtt_ns: dict[int, int] = {}
+        self._late = self._held_back = self._missed = self._brief = 0
+        self._place, self._responder, self._prober = _opened(plan)
+
+    def run(self, progress: Progress | None = None) -> None:
+        """Record until the time is up, and write the files.
+
+        An interruption keeps what was recorded so far: the files are written and the exception goes on. Raises `TraceError`
+        where no probe came back, or where the files cannot be written.
+        """
+        self._began_unix_s, self._start_ns = time.time(), time.monotonic_ns()
+        try:
+            self._files = Files(self._out, self._began_unix_s, self._about(), self._plan.transfers)
+            try:
+                self._record(progress)
+                if not self.samples.arrived:
+                    raise self._nothing_came()
+                self.written = self._files.finish(self.samples, self._said())
+            except TraceError:
+                if self.samples.arrived:
+                    self.left = self._files.leave()
+                else:
+                    self._files.discard()
+                raise
+            except BaseException:
+                if self.samples.arrived:
+                    self.written = self._files.finish(self.samples, self._said())
+                else:
+                    self._files.discard()
+                raise
+        finally:
+            self._prober.close()
+
+    def _record(self, progress: Progress | None) -> None:
+        plan = self._plan
+        interval_ns, timeout_ns = round(plan.interval_s * 1e9), round(plan.timeout_s * 1e9)
+        end_ns = self._start_ns + round(plan.duration_s * 1e9)
+        # Half an interval off, so that a transfer finds the link empty and probes find it empty again.
+        transfer_ns = self._start_ns + interval_ns // 2
+        between = False  # whether a probe went out since the last transfer
+        slot, told_ns, every_ns = 0, 0, round(plan.bandwidth_every_s * 1e9)
+        while True:
+            now_ns = time.monotonic_ns()
+            self._decide(now_ns - timeout_ns)
+            if slot >= plan.probes and not self._sent:
+                return
+            due_ns = self._start_ns + slot * interval_ns if slot < plan.probes else end_ns + timeout_ns
+            # No probe goes out until the transfer, which waits for the echoes of those that are on their way.
+            pausing = plan.transfers and between and transfer_ns <= now_ns < end_ns
+            if pausing and not self._sent:
+                self._transfer(now_ns)
+                between, after_ns = False, time.monotonic_ns()
+                first = min(plan.probes, _up(after_ns - self._start_ns, interval_ns))
+                self._held_back += max(0, first - slot)
+                slot = max(slot, first)
+                transfer_ns += every_ns * max(1, _up(after_ns - transfer_ns, every_ns))
+            elif slot < plan.probes and now_ns >= due_ns and not pausing:
+                behind = min((now_ns - due_ns) // interval_ns, plan.probes - 1 - slot)
+                self._missed += behind
+                self._send(slot + behind)
+                slot, between = slot + behind + 1, True
+            else:
+                if now_ns - told_ns > _TOLD_EACH_NS:
+                    told_ns = now_ns
+                    self._files.add(self.samples)
+                    if progress is not None:
+                        progress((now_ns - self._start_ns) / 1e9, self.samples)
+                until_ns = min(end_ns + timeout_ns if pausing else due_ns, now_ns + _TOLD_EACH_NS)
+                if self._sent:
+                    until_ns = min(until_ns, self._sent[0][1] + timeout_ns)
+                elif between and transfer_ns > now_ns:
+                    until_ns = min(until_ns, transfer_ns)
+                self._collect(max(until_ns - now_ns, 0) / 1e9)
+
+    def _collect(self, at_most_s: float) -> None:
+        for sequence, arrived_ns in self._prober.wait(at_most_s):
+            sent_ns = next((sent_ns for number, sent_ns in self._sent if number == sequence), None)
+            if sent_ns is None or arrived_ns - sent_ns > self._plan.timeout_s * 1e9:
+                self._late += 1
+            else:
+                self._rtt_ns.setdefault(sequence, arrived_ns - sent_ns)
+
+    def _send(self, sequence: int) -> None:
+        self._sent.append((sequence, time.monotonic_ns()))
+        self._prober.send(sequence)
+
+    def _decide(self, lost_before_ns: int) -> None:
+        """Move probes into the samples in the order of their sending, each once it was answered or its time is up."""
+        while self._sent:
+            sequence, sent_ns = self._sent[0]
+            rtt_ns = self._rtt_ns.pop(sequence, None)
+            if rtt_ns is None and sent_ns > lost_before_ns:
+                return
+            self._sent.popleft()
+            self.samples.sent_s.append(round((sent_ns - self._start_ns) / 1e9, 6))
+            self.samples.rtt_ms.append(math.nan if rtt_ns is None else rtt_ns / 1e6)
+
+    def _transfer(self, now_ns: int) -> None:
+        assert self._responder is not None
+        rates = transfer(self._responder, self._plan.transfer_bytes, max(self._plan.timeout_s, _GREETING_S))
+        self._brief += rates.brief
+        self.samples.transfer_s.append(round((now_ns - self._start_ns) / 1e9, 6))
+        for bps, column in ((rates.downlink_bps, self.samples.downlink_mbps), (rates.uplink_bps, self.samples.uplink_mbps)):
+            column.append(math.nan if bps is None else bps / 1e6)
+
+    def _about(self) -> dict[str, str]:
+        plan = self._plan
+        about = {
+            "source": f"{self._prober.method} to {self._place}, each {plan.interval_s:g} s",
+            "timeout": f"{plan.timeout_s:g} s",
+        }
+        if plan.transfers:
+            counted = f"the first {100 * WARM_UP_SHARE:.0f} % left out as TCP's warm-up"
+            about["bandwidth"] = f"goodput of {plan.transfer_bytes:,} bytes each way, {counted}; no probes meanwhile"
+        return about
+
+    def _nothing_came(self) -> TraceError:
+        probes = len(self.samples.rtt_ms)
+        remedy = "check that the other end answers, or give a longer --timeout"
+        return TraceError(f"{self._place}: all {probes:,} probes were lost", remedy=remedy)
+
+    def _said(self) -> dict[str, str]:
+        """What is known at the end alone."""
+        samples, plan = self.samples, self._plan
+        passed_s = (time.monotonic_ns() - self._start_ns) / 1e9
+        said = {"probes": f"{len(samples.rtt_ms):,} sent, {samples.lost:,} lost"}
+        if plan.transfers:
+            down, up = (sum(map(math.isnan, column)) for column in (samples.downlink_mbps, samples.uplink_mbps))
+            said["transfers"] = f"{len(samples.transfer_s):,} each way, lost: {down:,} down, {up:,} up"
+        oddities = {
+            f"probes held back while a transfer ran: {self._held_back:,}": self._held_back,
+            f"probes not sent as the recorder itself had been stopped: {self._missed:,}": self._missed,
+            f"echoes later than the timeout: {self._late:,}": self._late,
+            f"times that the connection was made anew: {self._prober.reconnections:,}": self._prober.reconnections,
+            f"transfers that took less than {LEAST_NS / 1e6:g} ms, too brief to trust: {self._brief:,}": self._brief,
+            f"cut short after {passed_s:.0f} s of {plan.duration_s:g} s": passed_s < plan.duration_s - plan.interval_s,
+        }
+        moved_s = time.time() - self._began_unix_s - passed_s
+        oddities[f"the machine's clock was set by {moved_s:+.1f} s meanwhile, the times here were not"] = (
+            abs(moved_s) > _CLOCK_SET_S
+        )
+        self.oddities = [what for what, count in oddities.items() if count]
+        return said | ({"oddities": "; ".join(self.oddities)} if self.oddities else {})
+
+
+def _opened(plan: Plan) -> tuple[Place, Place | None, Prober]:
+    """(where probes go, where transfers go, what sends the probes)."""
+    if plan.port is None:
+        place = _first(plan.host)
+        return place, None, IcmpEcho(place)
+    responder, connection, most = reach(plan.host, plan.port, max(plan.timeout_s, _GREETING_S))
+    try:
+        if plan.transfers and plan.transfer_bytes > most:
+            what = f"--transfer {plan.transfer_bytes:,} bytes: the responder grants {most:,}"
+            raise TraceError(what, remedy="give fewer")
+        if plan.method == "tcp":
+            return responder, responder, TcpEcho(responder, connection, max(plan.timeout_s, _GREETING_S))
+        place = Place(responder.host, responder.family, (responder.address[0], 0, *responder.address[2:]))
+        prober = IcmpEcho(place)
+    except BaseException:
+        connection.close()
+        raise
+    connection.close()
+    return place, responder, prober
+
+
+def _first(host: str) -> Place:
+    found = places(host, 0, socket.SOCK_DGRAM)
+    if not found:
+        raise TraceError(f"--host {host}: has no address", remedy="check the name")
+    return found[0]
+
+
+def _up(length: int, step: int) -> int:
+    """How many steps it takes to cover the length."""
+    return -(-length // step)

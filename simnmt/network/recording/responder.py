@@ -1,0 +1,181 @@
+"""The far end of a recording: answers echoes and short transfers, within bounds that keep a stranger from doing harm."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+
+from simnmt.network.errors import TraceError
+from simnmt.network.recording.protocol import (
+    ANSWER,
+    ASK,
+    DATA,
+    DONE,
+    DOWN,
+    ECHO,
+    HEAD,
+    LONGEST_ECHO,
+    MOST,
+    RATE,
+    UPLOAD,
+    PeerError,
+    receive,
+    receive_timed,
+    send,
+)
+
+_LOOK_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a responder grants at most."""
+
+    connections: int = 16
+    """At once; those beyond are told so and closed."""
+    transfer_bytes: int = 16_000_000
+    """Of one transfer."""
+    connection_bytes: int = 64_000_000
+    """Of all transfers on one connection."""
+    echoes_per_s: int = 1000
+    """On one connection."""
+    greeting_s: float = 5.0
+    """Until a new connection has said what it is."""
+    idle_s: float = 300.0
+    """Without a frame."""
+    transfer_s: float = 30.0
+    """A transfer, or the rest of a frame that has begun."""
+
+
+class Responder:
+    """Listens from its making on; `serve` answers until `close`. Raises `TraceError` where the address cannot be had.
+
+    Each connection has a thread and one buffer of 64 KiB, so `Limits` bound memory, too. One transfer runs at a time, that
+    they may not slow each other.
+    """
+
+    def __init__(self, bind: str = "127.0.0.1", port: int = 0, limits: Limits | None = None) -> None:
+        self._limits = limits or Limits()
+        self._listener = _listening(bind, port)
+        self._open: set[socket.socket] = set()
+        self._threads: list[threading.Thread] = []
+        self._guard = threading.Lock()
+        self._transfer = threading.Lock()
+        self._closed = threading.Event()
+        self._served = False
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens, the port that was given to it where 0 was asked for."""
+        host, port = self._listener.getsockname()[:2]
+        return str(host), int(port)
+
+    def serve(self, *, once: bool = False) -> None:
+        """Answer until `close`; `once`: until a recorder has been answered and every connection is closed again."""
+        while not self._closed.is_set():
+            try:
+                connection, _ = self._listener.accept()
+            except TimeoutError:
+                if once and self._served and not self._open:
+                    return
+                self._threads = [thread for thread in self._threads if thread.is_alive()]
+                continue
+            except OSError:  # gone before it was accepted, or no more descriptors to be had for now
+                self._closed.wait(_LOOK_S)
+                continue
+            self._take(connection)
+
+    def close(self) -> None:
+        """Let go of the address and of every connection."""
+        self._closed.set()
+        self._listener.close()
+        with self._guard:
+            for connection in self._open:
+                with suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join(1.0)
+
+    def _take(self, connection: socket.socket) -> None:
+        with self._guard:
+            full = len(self._open) >= self._limits.connections
+            if not full:
+                self._open.add(connection)
+        if full:
+            # What a fresh send buffer always has room for, so that this cannot wait.
+            with suppress(OSError), connection:
+                connection.setblocking(False)
+                connection.send(ANSWER + MOST.pack(0))
+            return
+        thread = threading.Thread(target=self._converse, args=(connection,), daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _converse(self, connection: socket.socket) -> None:
+        with suppress(PeerError, OSError):
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if receive(connection, len(ASK), time.monotonic() + self._limits.greeting_s) == ASK:
+                self._served = True
+                connection.sendall(ANSWER + MOST.pack(self._limits.transfer_bytes))
+                self._answer(connection)
+        with self._guard:
+            self._open.discard(connection)
+        connection.close()
+
+    def _answer(self, connection: socket.socket) -> None:
+        limits = self._limits
+        granted = limits.connection_bytes
+        echoes, second = 0, 0
+        while not self._closed.is_set():
+            tag, number, length = HEAD.unpack(receive(connection, HEAD.size, time.monotonic() + limits.idle_s))
+            now_s = time.monotonic()
+            deadline_s = now_s + limits.transfer_s
+            if tag == ECHO and length <= LONGEST_ECHO:
+                connection.sendall(HEAD.pack(ECHO, number, length) + receive(connection, length, deadline_s))
+                echoes = echoes + 1 if int(now_s) == second else 1
+                second = int(now_s)
+                if echoes > limits.echoes_per_s:
+                    return
+                continue
+            wanted = number if tag == DOWN else length
+            granted -= wanted
+            if tag not in (DOWN, UPLOAD) or not 0 < wanted <= limits.transfer_bytes or granted < 0:
+                return
+            if not self._transfer.acquire(timeout=limits.transfer_s):
+                return
+            try:
+                self._carry(connection, tag, wanted, time.monotonic() + limits.transfer_s)
+            finally:
+                self._transfer.release()
+
+    def _carry(self, connection: socket.socket, tag: bytes, size: int, deadline_s: float) -> None:
+        if tag == DOWN:
+            connection.sendall(HEAD.pack(DATA, 0, size))
+            send(connection, size, deadline_s)
+        else:
+            counted = receive_timed(connection, size, deadline_s)
+            connection.sendall(HEAD.pack(DONE, 0, RATE.size) + RATE.pack(*counted))
+
+
+def _listening(bind: str, port: int) -> socket.socket:
+    if not 0 <= port <= 65_535:
+        raise TraceError(f"--port {port}: is no port", remedy="give 1 to 65535, or 0 for any that is free")
+    place = f"{bind} port {port}"
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(bind, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        listener = socket.socket(family, kind, protocol)
+    except (OSError, UnicodeError):
+        raise TraceError(f"--bind {bind}: is no address of this machine", remedy="give one, such as 127.0.0.1") from None
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(16)
+        listener.settimeout(_LOOK_S)
+    except OSError as error:
+        listener.close()
+        what = f"cannot listen at {place}: {error.strerror or error}"
+        raise TraceError(what, remedy="choose another --port, or another --bind") from None
+    return listener

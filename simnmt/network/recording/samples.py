@@ -1,0 +1,172 @@
+"""What a recording has found so far, and the files that hold it."""
+
+from __future__ import annotations
+
+import math
+import os
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import IO
+
+from simnmt.network.csv_rows import VERSION
+from simnmt.network.errors import TraceError
+from simnmt.network.foreign_text import named
+from simnmt.network.text_files import write_texts
+
+_RTT_COLUMNS = ("time_s", "rtt_ms")
+_BANDWIDTH_COLUMNS = ("time_s", "downlink_mbps", "uplink_mbps")
+
+
+@dataclass(slots=True)
+class Samples:
+    """Columns that grow; NaN where a probe or a transfer was lost."""
+
+    sent_s: array[float] = field(default_factory=lambda: array("d"))
+    """Of each probe, since the start of the recording."""
+    rtt_ms: array[float] = field(default_factory=lambda: array("d"))
+    transfer_s: array[float] = field(default_factory=lambda: array("d"))
+    """When each pair of transfers began."""
+    downlink_mbps: array[float] = field(default_factory=lambda: array("d"))
+    uplink_mbps: array[float] = field(default_factory=lambda: array("d"))
+
+    @property
+    def lost(self) -> int:
+        """Probes whose echo did not come in time."""
+        return sum(map(math.isnan, self.rtt_ms))
+
+    @property
+    def arrived(self) -> int:
+        """Probes whose echo came in time."""
+        return len(self.rtt_ms) - self.lost
+
+    @property
+    def rates(self) -> bool:
+        """Whether any transfer found a bandwidth."""
+        return not all(map(math.isnan, [*self.downlink_mbps, *self.uplink_mbps]))
+
+
+class Files:
+    """The series of RTTs at `out` and that of bandwidths beside it, written as they come under names that end in `.partial`.
+
+    Raises `TraceError` where they cannot be written, or where such a partial file is left of an earlier recording.
+    """
+
+    def __init__(self, out: str | os.PathLike[str], began_unix_s: float, notes: dict[str, str], transfers: bool) -> None:
+        self.rtt = Path(out)
+        if self.rtt.is_dir():
+            raise TraceError("cannot be written: is a folder", path=self.rtt, remedy="give the name of a CSV file")
+        self.bandwidth = bandwidth_path(self.rtt)
+        self._began = datetime.fromtimestamp(began_unix_s, timezone.utc).isoformat(sep=" ", timespec="milliseconds")
+        self._notes = notes
+        self._partial: dict[Path, IO[str]] = {}
+        self._written = {self.rtt: 0, self.bandwidth: 0}
+        try:
+            self._begin(self.rtt, self._head("rtt", {}, _RTT_COLUMNS))
+            if transfers:
+                self._begin(self.bandwidth, self._head("bandwidth", {}, _BANDWIDTH_COLUMNS))
+        except BaseException:
+            self.discard()
+            raise
+
+    def add(self, samples: Samples) -> None:
+        """Append what has come since, and hand it to the system."""
+        for path, columns in _columns(self, samples).items():
+            file, done = self._partial.get(path), self._written[path]
+            if file is None or len(columns[0]) == done:
+                continue
+            rows = "".join(_rows([column[done:] for column in columns]))
+            with _told(path):
+                file.write(rows)
+                file.flush()
+            self._written[path] = len(columns[0])
+
+    def finish(self, samples: Samples, said: dict[str, str]) -> list[Path]:
+        """Write the whole files with all that there is to say, and remove the partial ones; returns what was written."""
+        texts = {self.rtt: self._whole("rtt", samples, said, _RTT_COLUMNS)}
+        if samples.rates:
+            texts[self.bandwidth] = self._whole("bandwidth", samples, said, _BANDWIDTH_COLUMNS)
+        write_texts(texts)
+        self.discard()
+        return list(texts)
+
+    def discard(self) -> None:
+        """Remove the partial files."""
+        for path, file in self._partial.items():
+            with suppress(OSError):
+                file.close()
+            _partial(path).unlink(missing_ok=True)
+        self._partial.clear()
+
+    def leave(self) -> list[Path]:
+        """Close the partial files and let them stand; returns them."""
+        for file in self._partial.values():
+            with suppress(OSError):
+                file.close()
+        return [_partial(path) for path in self._partial]
+
+    def _begin(self, path: Path, head: str) -> None:
+        partial = _partial(path)
+        with _told(path):
+            try:
+                file = partial.open("x", encoding="utf-8", newline="\n")
+            except FileExistsError:
+                what = "is left of a recording that was cut off, or belongs to one that is under way"
+                raise TraceError(what, path=partial, remedy="rename it to keep it: it is a series; or remove it") from None
+            self._partial[path] = file
+            file.write(head)
+            file.flush()
+
+    def _head(self, what: str, said: dict[str, str], columns: Sequence[str]) -> str:
+        notes = {"kind": "measured", **self._notes, "made": "simnmt trace record", "began": self._began, **said}
+        lines = [
+            f"# simnmt {what} series, version {VERSION}",
+            *(f"# {key}: {named(text, 1000)}" for key, text in notes.items()),
+        ]
+        return "\n".join([*lines, ",".join(columns)]) + "\n"
+
+    def _whole(self, what: str, samples: Samples, said: dict[str, str], columns: Sequence[str]) -> str:
+        path = self.rtt if what == "rtt" else self.bandwidth
+        return self._head(what, said, columns) + "".join(_rows(_columns(self, samples)[path]))
+
+
+def bandwidth_path(out: str | os.PathLike[str]) -> Path:
+    """`office-bandwidth.csv` of `office.csv`. Raises `TraceError` where `out` names no file."""
+    path = Path(out)
+    if not path.name:
+        raise TraceError(f"--out {os.fspath(out)!r} names no file", remedy="give the name of a CSV file")
+    return path.with_name(f"{path.stem}-bandwidth{path.suffix or '.csv'}")
+
+
+def _columns(files: Files, samples: Samples) -> dict[Path, list[array[float]]]:
+    return {
+        files.rtt: [samples.sent_s, samples.rtt_ms],
+        files.bandwidth: [samples.transfer_s, samples.downlink_mbps, samples.uplink_mbps],
+    }
+
+
+def _rows(columns: Sequence[Iterable[float]]) -> Iterator[str]:
+    for time_s, *values in zip(*columns, strict=True):
+        cells = ["" if math.isnan(value) else repr(round(value, 6)) for value in values]
+        yield f"{time_s!r},{','.join(cells)}\n"
+
+
+def _partial(path: Path) -> Path:
+    return path.with_name(f"{path.name}.partial")
+
+
+class _told:
+    """Turns an `OSError` about a file into a line."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if isinstance(error, OSError):
+            raise TraceError(f"cannot be written: {error.strerror}", path=self._path, remedy="choose another folder") from None
