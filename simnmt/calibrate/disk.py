@@ -102,14 +102,15 @@ def measure_disk(
     warm_reads, unknown = 0, False
     file_bytes = 4 * sizes[-1]
     buffer = memoryview(bytearray(os.urandom(1) * sizes[-1]))  # written to, so that its own pages are there
-    with _file_of(folder, file_bytes) as file, ThreadPoolExecutor(1, "simnmt-disk") as reader, _blamed(folder):
+    with _file_of(folder, file_bytes) as file, ThreadPoolExecutor(1, "simnmt-disk") as reader:
         for done, size in enumerate(order):
             offset = drawn.randrange((file_bytes - size) // ALIGN_BYTES + 1) * ALIGN_BYTES
-            resident = page_cache.drop(file)
+            with _blamed(folder):
+                resident = page_cache.drop(file)
+                # On a thread, as who streams weights beside computing reads them.
+                read_s[size].append(reader.submit(_timed_read, file, buffer[:size], offset, pace).result())
             unknown |= resident is None
             warm_reads += bool(resident)
-            # On a thread, as who streams weights beside computing reads them.
-            read_s[size].append(reader.submit(_timed_read, file, buffer[:size], offset, pace).result())
             if progress is not None:
                 progress(done + 1, len(order))
     doubt = _doubt(mount, warm_reads, len(order), unknown)

@@ -71,6 +71,8 @@ def clock(box: BoxDescription, tree: Tree) -> Iterator[Finding]:
         held = "performance" in governors_offered(tree) or not governors_offered(tree)
         remedy = "sudo cpupower frequency-set -g performance" if held else None
         yield Finding("warning", "clock", f"governor {box.governor}: the clock follows the load{speed}", remedy)
+    if box.on_battery:
+        yield Finding("warning", "clock", "on battery: most boxes lower their clocks", "connect the mains")
     if box.jetson is not None:
         mode = f"power mode {box.jetson.power_mode}" if box.jetson.power_mode else "the power mode is not known"
         what = f"Jetson, L4T {box.jetson.l4t}, {mode}: CPU, GPU and memory clocks depend on it"

@@ -15,7 +15,7 @@ from simnmt.calibrate.box import JetsonDescription, describe, load_average
 from simnmt.calibrate.box.arm_cores import arm_core
 from simnmt.calibrate.box.mounts import mount_of
 from simnmt.calibrate.box.tree import Tree, listed
-from tests.calibrate.trees import container, graviton, orin, plant, tx2, x86_server
+from tests.calibrate.trees import container, graviton, laptop, orin, plant, tx2, x86_server
 
 
 def test_a_server_with_two_sockets_and_threads(tmp_path: Path) -> None:
@@ -56,6 +56,14 @@ def test_a_jetson_of_two_kinds_of_cores_whose_exact_jetpack_is_unknown(tmp_path:
     box = describe(tx2(tmp_path))
     assert box.cpu_model == "2 x NVIDIA Denver 2 + 4 x Arm Cortex-A57"
     assert box.jetson == JetsonDescription(l4t="32.7.1", jetpack="4", power_mode=None)
+
+
+def test_a_laptop_on_battery_whose_clock_is_not_told(tmp_path: Path) -> None:
+    box = describe(laptop(tmp_path))
+    assert (box.on_battery, box.governor, box.frequency_mhz, box.load_average) == (True, "powersave", None, None)
+    plant(tmp_path, {"sys/class/power_supply/AC/online": "1\n"})
+    assert describe(tmp_path).on_battery is False
+    assert describe(container(tmp_path / "other")).on_battery is None
 
 
 def test_a_raspberry_pi_whose_board_stands_in_the_device_tree(tmp_path: Path) -> None:
@@ -111,7 +119,7 @@ def test_control_groups_of_version_1(tmp_path: Path) -> None:
     assert describe(root).cpu_quota is None
 
 
-@pytest.mark.parametrize("boxes", [x86_server, graviton, orin, tx2, container, lambda root: root])
+@pytest.mark.parametrize("boxes", [x86_server, graviton, orin, tx2, laptop, container, lambda root: root])
 def test_every_box_goes_into_json_whatever_it_lacks_or_garbles(tmp_path: Path, boxes: Callable[[Path], Path]) -> None:
     root = boxes(tmp_path)
     json.dumps(describe(root).as_json(), allow_nan=False)

@@ -118,6 +118,15 @@ def test_what_is_read_is_what_was_written(folder: Path) -> None:
             assert bytes(buffer) == content[4096:154_096]
 
 
+def test_a_listener_that_fails_is_not_blamed_on_the_disk(folder: Path) -> None:
+    def gone(done: int, total: int) -> None:
+        raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        measure_disk(folder, SIZES, repeats=1, progress=gone)
+    assert list(folder.iterdir()) == []
+
+
 def interrupted(*_: object) -> None:
     raise KeyboardInterrupt
 

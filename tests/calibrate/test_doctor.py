@@ -12,9 +12,10 @@ import pytest
 
 from simnmt.calibrate import doctor_backends, doctor_box
 from simnmt.calibrate.box import BoxDescription, GpuDescription, describe
+from simnmt.calibrate.box.tree import Tree
 from simnmt.calibrate.doctor import examine
 from simnmt.calibrate.finding import Finding
-from tests.calibrate.trees import container, graviton, orin, tx2, x86_server
+from tests.calibrate.trees import container, graviton, laptop, orin, tx2, x86_server
 
 
 def said(findings: Iterable[Finding], topic: str) -> list[tuple[str, str]]:
@@ -63,6 +64,15 @@ def test_a_jetson_is_told_of_its_power_mode_and_its_rails(tmp_path: Path) -> Non
     assert said(findings, "energy") == [
         ("can", "cpu: ina3221, the sum of the module's rails (VDD_GPU_SOC, VDD_CPU_CV, VIN_SYS_5V0) (None)")
     ]
+
+
+def test_a_laptop_is_told_of_battery_governor_and_memory(tmp_path: Path) -> None:
+    box = describe(laptop(tmp_path))
+    clock = said(doctor_box.clock(box, Tree.at(tmp_path)), "clock")
+    assert [verdict for verdict, _ in clock] == ["warning", "warning"]
+    assert "cpupower frequency-set -g performance" in clock[0][1] and "connect the mains" in clock[1][1]
+    assert said(doctor_box.memory(box), "memory")[0][0] == "warning"
+    assert said(doctor_box.load(box), "load")[0] == ("warning", "whether the box is quiet cannot be told (None)")
 
 
 def test_energy_that_cannot_be_read_says_why_and_what_to_do(tmp_path: Path) -> None:

@@ -16,9 +16,9 @@ from simnmt.calibrate.energy import find_energy_meter, open_energy_meter
 from simnmt.calibrate.energy.ina3221 import open_ina3221
 from simnmt.calibrate.energy.meter import Obstacle
 from simnmt.calibrate.energy.nvml import NvmlCounter, open_nvml
-from simnmt.calibrate.energy.rapl import RaplMeter
+from simnmt.calibrate.energy.rapl import RaplMeter, packages
 from simnmt.calibrate.energy.sampled import PowerIntegral, SampledMeter
-from tests.calibrate.trees import container, graviton, orin, plant, tx2, x86_server
+from tests.calibrate.trees import container, graviton, laptop, orin, plant, tx2, x86_server
 
 RANGE_UJ = 262143328850
 
@@ -57,6 +57,11 @@ def test_rapl_adds_up_the_packages_alone(server: Path) -> None:
     after = meter.read_j()
     assert before is not None and after is not None
     assert after - before == pytest.approx(7.5)
+
+
+def test_a_package_is_counted_once_however_often_it_shows(tmp_path: Path) -> None:
+    root = laptop(tmp_path)
+    assert [package.name for package in packages(Tree.at(root))] == ["package-0"]
 
 
 def test_rapl_counts_on_where_its_counter_begins_anew(server: Path) -> None:

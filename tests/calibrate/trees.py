@@ -148,6 +148,33 @@ def tx2(root: Path) -> Path:
     )
 
 
+def laptop(root: Path) -> Path:
+    """On battery, its clock following the load, with one package's counter."""
+    zone = "sys/class/powercap/intel-rapl:0"
+    block = {"vendor_id": "GenuineIntel", "model name": "Intel(R) Core(TM) Ultra 7", "cpu MHz": "nan", "flags": "avx2 avx_vnni"}
+    return plant(
+        root,
+        {
+            "proc/cpuinfo": _cpuinfo([{"processor": cpu, "core id": cpu} | block for cpu in range(4)]),
+            "proc/self/status": _status("0-3"),
+            "proc/meminfo": "MemTotal: 16000000 kB\nMemAvailable: 1500000 kB\n",
+            "proc/loadavg": "nan 0.1 0.1 1/2 3\n",
+            "sys/class/power_supply/AC/type": "Mains\n",
+            "sys/class/power_supply/AC/online": "0\n",
+            "sys/class/power_supply/BAT0/type": "Battery\n",
+            "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "powersave\n",
+            f"{zone}/name": "package-0\n",
+            f"{zone}/energy_uj": "5\n",
+            f"{zone}/max_energy_range_uj": "262143328850\n",
+            # The same package once more, and one that contains it.
+            "sys/class/powercap/intel-rapl-mmio:0/name": "package-0\n",
+            "sys/class/powercap/intel-rapl-mmio:0/energy_uj": "5\n",
+            "sys/class/powercap/intel-rapl:1/name": "psys\n",
+            "sys/class/powercap/intel-rapl:1/energy_uj": "9\n",
+        },
+    )
+
+
 def container(root: Path) -> Path:
     """A container with a CPU quota that shows next to nothing."""
     return plant(

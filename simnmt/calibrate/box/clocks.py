@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import isfinite
 
 from simnmt.calibrate.box.cpu import Processor
 from simnmt.calibrate.box.tree import Tree
@@ -37,6 +38,13 @@ def governors_offered(tree: Tree) -> tuple[str, ...]:
     return tuple((tree.text("sys/devices/system/cpu/cpu0/cpufreq/scaling_available_governors") or "").split())
 
 
+def on_battery(tree: Tree) -> bool | None:
+    """Whether no mains supply is connected, though the box has one; None where it tells of none."""
+    supplies = [name.rpartition("/")[0] for name in tree.names("sys/class/power_supply/*/type") if tree.text(name) == "Mains"]
+    connected = [tree.number(f"{supply}/online") for supply in supplies]
+    return None if not connected or None in connected else not any(connected)
+
+
 def _mhz(tree: Tree, name: str) -> list[float]:
     khz: Iterable[int | None] = (tree.number(file) for file in tree.names(f"sys/devices/system/cpu/cpu[0-9]*/cpufreq/{name}"))
     return [speed / 1e3 for speed in khz if speed]
@@ -44,6 +52,7 @@ def _mhz(tree: Tree, name: str) -> list[float]:
 
 def _number(text: str | None) -> float | None:
     try:
-        return float(text or "")
+        number = float(text or "")
     except ValueError:
         return None
+    return number if isfinite(number) else None

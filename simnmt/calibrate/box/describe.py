@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
+from contextlib import suppress
+from math import isfinite
 from typing import Any
 
 from simnmt.calibrate.box import clocks, cpu, gpus, jetson, limits, virtual
@@ -38,6 +40,7 @@ def describe(root: str | os.PathLike[str] = "/", *, libraries: bool = True) -> B
         "frequency_mhz": clock.frequency_mhz,
         "frequency_min_mhz": clock.min_mhz,
         "frequency_max_mhz": clock.max_mhz,
+        "on_battery": clocks.on_battery(tree),
         "load_average": _load_average(tree),
         "virtualisation": virtual.virtualisation(tree, cpus),
         "jetson": jetson.jetson(tree),
@@ -82,22 +85,18 @@ def _load_average(tree: Tree) -> tuple[float, float, float] | None:
         one, five, fifteen = map(float, (tree.text("proc/loadavg") or "").split()[:3])
     except ValueError:
         return None
-    return one, five, fifteen
+    return (one, five, fifteen) if isfinite(one + five + fifteen) else None
 
 
 def _asked() -> dict[str, Any]:
     """What systems without /proc tell through psutil; nothing where it is not installed."""
-    try:
+    told: dict[str, Any] = {"cpu_model": platform.processor() or None, "logical_cores": os.cpu_count()}
+    with suppress(Exception):  # not installed, or at a loss itself on a system that hides /proc
         import psutil
-    except ImportError:
-        return {"logical_cores": os.cpu_count()}
-    memory = psutil.virtual_memory()
-    loads = getattr(os, "getloadavg", lambda: None)
-    return {
-        "cpu_model": platform.processor() or None,
-        "logical_cores": psutil.cpu_count(),
-        "physical_cores": psutil.cpu_count(logical=False),
-        "memory_bytes": memory.total,
-        "memory_available_bytes": memory.available,
-        "load_average": loads(),
-    }
+
+        memory = psutil.virtual_memory()
+        told |= {"memory_bytes": memory.total, "memory_available_bytes": memory.available}
+        told |= {"physical_cores": psutil.cpu_count(logical=False)}
+    with suppress(OSError, AttributeError):
+        told["load_average"] = os.getloadavg()
+    return told

@@ -62,6 +62,8 @@ class BoxDescription:
     """Mean over the CPUs at this moment."""
     frequency_min_mhz: float | None = None
     frequency_max_mhz: float | None = None
+    on_battery: bool | None = None
+    """None where the box tells of no mains supply, as servers do not."""
     load_average: tuple[float, float, float] | None = None
     """Over 1, 5 and 15 minutes."""
     virtualisation: str | None = None
