@@ -129,7 +129,7 @@ class _Grid(Configuration):
     """Hypotheses of each sentence; a row of the batch is a sentence with all of its own."""
     repeats: Count | None = None
     left_out: tuple[str, ...] = ()
-    """What could not be measured, and why."""
+    """What could not be measured, or not directly, and why."""
 
     def _check(self, lengths: tuple[int, ...], name: str, coefficients: object) -> None:
         for key, values in (("batch", self.batch), (name, lengths)):

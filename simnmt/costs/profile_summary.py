@@ -143,7 +143,7 @@ def _grid(name: str, block: StepBlock | EncoderBlock) -> list[tuple[str, str]]:
     rejected = f"; {other[0]}: {percent(other[1])}" if other[1] is not None else ""
     found = [(name, said), (f"{name} error", f"{percent(block.heldout_error)} held out{how}{rejected}")]
     if block.left_out:
-        found.append((f"{name} left out", "; ".join(block.left_out)))
+        found.append((f"{name} note", "; ".join(block.left_out)))
     if step and block.seconds is not None and len(block.batch) > 1:
         middle = len(lengths) // 2
         growth = block.seconds[-1][middle] / block.seconds[0][middle]
