@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simnmt.cli import trace_record, trace_synth
+from simnmt.cli import trace_fetch, trace_record, trace_synth
 from simnmt.files import refuse_replacing
 
 if TYPE_CHECKING:
@@ -125,6 +125,7 @@ def inspect(
 
 
 app.command("synth")(trace_synth.synth)
+app.command("fetch")(trace_fetch.fetch)
 app.command("record")(trace_record.record)
 app.command("respond")(trace_record.respond)
 

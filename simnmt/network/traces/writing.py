@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -42,19 +42,28 @@ def of_kind(traces: Sequence[Trace], kind: str) -> list[Trace]:
     return [replace(trace, kind=cast(Kind, kind)) if trace.kind == "unstated" else trace for trace in traces]
 
 
-def write_traces(traces: Sequence[Trace], out: str | os.PathLike[str]) -> list[Path]:
-    """Write each trace as a series to its target, all or none; lost samples stay marked. Raises `TraceError`."""
+def write_traces(
+    traces: Sequence[Trace],
+    out: str | os.PathLike[str],
+    *,
+    made: str = "simnmt trace import",
+    notes: Mapping[str, str] | None = None,
+) -> list[Path]:
+    """Write each trace as a series to its target, all or none; lost samples stay marked. Raises `TraceError`.
+
+    `made` names the command in the file's head, `notes` become lines of it.
+    """
     paths = targets(traces, out)
     texts: dict[Path, str] = {}
     for trace, path in zip(traces, paths, strict=True):
-        notes = {"made": "simnmt trace import"}
-        notes |= {"began": began} if (began := _began(trace.began_s)) else {}
-        notes |= {"taken for granted": "; ".join(trace.granted)} if trace.granted else {}
-        notes |= {"mended": "; ".join(trace.mended)} if trace.mended else {}
+        said = {"made": made, **(notes or {})}
+        said |= {"began": began} if (began := _began(trace.began_s)) else {}
+        said |= {"taken for granted": "; ".join(trace.granted)} if trace.granted else {}
+        said |= {"mended": "; ".join(trace.mended)} if trace.mended else {}
         if trace.quantity == "rtt":
-            texts[path] = rtt_csv_text(trace.rtt_series(path.stem), notes=notes, decimals=6, lost=trace.lost)
+            texts[path] = rtt_csv_text(trace.rtt_series(path.stem), notes=said, decimals=6, lost=trace.lost)
         else:
-            texts[path] = bandwidth_csv_text(trace.bandwidth_series(path.stem), notes=notes, lost=trace.lost)
+            texts[path] = bandwidth_csv_text(trace.bandwidth_series(path.stem), notes=said, lost=trace.lost)
     write_texts(texts)
     return paths
 

@@ -1,0 +1,112 @@
+"""One GET of a file of moderate size: bounded, tried again where that may help, never led to another host."""
+
+from __future__ import annotations
+
+import http.client
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urljoin, urlsplit
+
+from simnmt import __version__
+from simnmt.network.errors import TraceError
+from simnmt.network.foreign_text import named
+
+MOST_BYTES = 256 << 20
+TIMEOUT_S = 30.0
+"""Without a byte."""
+LONGEST_S = 900.0
+"""For all of it."""
+PAUSES_S = (1.0, 4.0, 15.0)
+"""Before each further try, unless the site asks for longer."""
+LONGEST_PAUSE_S = 60.0
+_CHUNK = 1 << 16
+
+
+class _AgainError(Exception):
+    """What went wrong may go right later."""
+
+    def __init__(self, what: str, pause_s: float = 0.0) -> None:
+        super().__init__(what)
+        self.pause_s = pause_s
+
+
+def get(url: str, final: Mapping[int, TraceError], headers: Mapping[str, str]) -> bytes:
+    """What the address holds. Raises `TraceError`: the one in `final` for an HTTP status named there, else one that says why.
+
+    Answers of 429 and of 500 and above, silence and cut-off answers are tried again after a pause.
+    """
+    site = named(urlsplit(url).netloc)
+    said = {"Accept": "application/json", "User-Agent": f"simnmt/{__version__}", **headers}
+    request = urllib.request.Request(url, headers=said)  # its scheme was checked by who made the address
+    opener = urllib.request.build_opener(_SameHost)
+    for pause_s in (*PAUSES_S, None):
+        try:
+            return _once(opener, request, final, site)
+        except _AgainError as error:  # noqa: PERF203
+            if pause_s is None:
+                tries = len(PAUSES_S) + 1
+                raise TraceError(f"{site}: {error}, {tries} times in a row", remedy="try again later") from None
+            pause(min(max(pause_s, error.pause_s), LONGEST_PAUSE_S))
+    raise AssertionError
+
+
+def pause(length_s: float) -> None:
+    """Wait before another try."""
+    time.sleep(length_s)
+
+
+def _once(
+    opener: urllib.request.OpenerDirector, request: urllib.request.Request, final: Mapping[int, TraceError], site: str
+) -> bytes:
+    try:
+        with opener.open(request, timeout=TIMEOUT_S) as response:
+            return _read(response, site)
+    except urllib.error.HTTPError as error:
+        with error:
+            status, after = error.code, error.headers.get("Retry-After", "")
+        if status == 429 or status >= 500:
+            raise _AgainError(
+                f"answered with status {status}", float(after) if after.isdecimal() and len(after) < 6 else 0.0
+            ) from None
+        raise final.get(status) or TraceError(f"{site} answered with status {status}", remedy="check --base-url") from None
+    except urllib.error.URLError as error:
+        why = getattr(error.reason, "strerror", None) or error.reason
+        raise _AgainError(f"cannot be reached: {named(str(why))}") from None
+    except TimeoutError:
+        raise _AgainError(f"silent for {TIMEOUT_S:g} s") from None
+    except (http.client.HTTPException, OSError) as error:
+        raise _AgainError(f"broke off ({named(str(error)) or type(error).__name__})") from None
+
+
+def _read(response: Any, site: str) -> bytes:
+    """The whole body. Raises `_AgainError` where it is cut off, `TraceError` where it has no end or is a page."""
+    kind = response.headers.get_content_type()
+    if kind == "text/html":
+        raise TraceError(f"{site} sent a page instead of results", remedy="check --base-url")
+    length = response.headers.get("Content-Length", "")
+    found = bytearray()
+    end_s = time.monotonic() + LONGEST_S
+    while chunk := response.read(_CHUNK):
+        found += chunk
+        if len(found) > MOST_BYTES or time.monotonic() > end_s:
+            bound = f"more than {MOST_BYTES >> 20} MiB" if len(found) > MOST_BYTES else f"longer than {LONGEST_S:g} s"
+            raise TraceError(f"{site} sends {bound}", remedy="ask for a shorter time")
+    if length.isdecimal() and len(found) < int(length):
+        raise _AgainError(f"broke off after {len(found):,} of {int(length):,} bytes")
+    return bytes(found)
+
+
+class _SameHost(urllib.request.HTTPRedirectHandler):
+    """Follows a redirection within the site alone: elsewhere lies what nobody asked for, and the key would go with us."""
+
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+        """The request for the new address. Raises `TraceError` where it lies at another host."""
+        here, there = urlsplit(req.full_url), urlsplit(urljoin(req.full_url, newurl))
+        if (here.scheme, here.netloc) != (there.scheme, there.netloc):
+            fp.close()
+            what = f"{named(here.netloc)} sends us to another site, {named(there.scheme)}://{named(there.netloc)}"
+            raise TraceError(what, remedy="check --base-url")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
