@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from simnmt.files import written_whole
 from simnmt.nmt.architecture import architecture_of
-from simnmt.nmt.checkpoint import TRAINING_FILE
+from simnmt.nmt.checkpoint import SOURCE_TOKENIZER, TARGET_TOKENIZER, TRAINING_FILE
 from simnmt.nmt.training.corpus import Text
 from simnmt.nmt.training.errors import TrainingError
 from simnmt.nmt.training.recipe import Recipe
@@ -25,6 +25,7 @@ class TrainingFolder:
         self.path = path
         self.state = path / STATE_FILE
         self.account = path / TRAINING_FILE
+        self.vocabularies = path / SOURCE_TOKENIZER, path / TARGET_TOKENIZER
         try:
             if path.exists() and not path.is_dir():
                 raise TrainingError("not a folder", path=path, remedy="give another --out")
@@ -33,22 +34,27 @@ class TrainingFolder:
         except OSError as error:
             raise _unusable(path, error) from None
 
-    def begin(self, identity: dict[str, Any], text: dict[str, Any]) -> None:
-        """Raise `TrainingError` where the folder's training had another recipe or text; write down a new one's."""
-        if self.account.exists():
+    @property
+    def begun(self) -> bool:
+        """Whether a step was done here; what stands here otherwise may be written over."""
+        return self.state.exists()
+
+    def refuse_other(self, identity: dict[str, Any]) -> None:
+        """Raise `TrainingError` where the folder's training had another recipe or text."""
+        if self.begun:
             recorded = read_account(self.path)
             check_identity({name: recorded.get(name) for name in identity}, identity, self.path)
-        else:
-            self.write_account({"schema_version": 1, **identity, "text": text})
+
+    def begin(self, account: Mapping[str, Any], vocabularies: Sequence[bytes]) -> None:
+        """Write down what a new training goes by, and its two sentencepiece models."""
+        # First the account, by which the folder is known for a training should what follows be cut short.
+        self.write_account(account)
+        for path, model in zip(self.vocabularies, vocabularies, strict=True):
+            self._write(path, model)
 
     def write_account(self, account: Mapping[str, Any]) -> None:
         """Write training.json, whole."""
         self._write(self.account, (json.dumps(account, indent=1, allow_nan=False, ensure_ascii=False) + "\n").encode())
-
-    def write_vocabulary(self, models: Mapping[Path, bytes]) -> None:
-        """Write the sentencepiece models."""
-        for path, model in models.items():
-            self._write(path, model)
 
     def _write(self, path: Path, content: bytes) -> None:
         try:

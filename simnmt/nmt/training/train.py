@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from simnmt.nmt.architecture import Architecture
-from simnmt.nmt.checkpoint import SOURCE_TOKENIZER, TARGET_TOKENIZER, load_weights, save_checkpoint
+from simnmt.nmt.checkpoint import load_weights, save_checkpoint
 from simnmt.nmt.models import build_model
 from simnmt.nmt.training.corpus import Corpus, Text, read_training_corpus, text_of
 from simnmt.nmt.training.encoded import EncodedPairs
@@ -64,12 +64,16 @@ def train(
     tell("reading", None)
     corpus = read_training_corpus(text, heldout=recipe.heldout, seed=recipe.seed)
     identity = {"recipe": recipe.as_json(), "corpus": corpus.sha256}
-    folder.begin(identity, text.as_json())
-    with torch.random.fork_rng(), _threads(threads):
-        tell("learning subwords", None)
-        source, target = _vocabulary(folder, corpus, recipe.architecture)
+    folder.refuse_other(identity)
+    with torch.random.fork_rng([where] if where.type == "cuda" else []), _threads(threads):
+        if not folder.begun:
+            tell("learning subwords", None)
+            models = _learn_vocabularies(corpus, recipe.architecture)
+            with held_back():
+                folder.begin({"schema_version": 1, **identity, "text": text.as_json()}, models)
+        source, target = _vocabularies(folder, recipe.architecture)
         learner = Learner(build_model(recipe.architecture, seed=recipe.seed, dropout=recipe.dropout), recipe, where)
-        standing = load_state(folder.state, identity, learner) if folder.state.exists() else Standing()
+        standing = load_state(folder.state, identity, learner) if folder.begun else Standing()
         standing.sittings += 1
         sitting = _Sitting(folder, corpus, source, target, learner, standing, identity, tell)
         sitting.account["text"] = text.as_json()
@@ -221,38 +225,38 @@ class _Sitting:
         return account
 
 
-def _vocabulary(folder: TrainingFolder, corpus: Corpus, architecture: Architecture) -> tuple[Subwords, Subwords]:
-    """The folder's own, or learnt anew: one for both sides where the model shares its embeddings."""
-    paths = folder.path / SOURCE_TOKENIZER, folder.path / TARGET_TOKENIZER
-    if not all(path.exists() for path in paths):
-        marks = {
-            "pad": architecture.pad_token,
-            "eos": architecture.eos_token,
-            "unk": architecture.unk_token,
-            "start": architecture.start_token,
-        }
-        src, tgt = text_of(corpus.train, 0), text_of(corpus.train, 1)
-        if architecture.kind == "transformer":
-            models = [learn_vocabulary([*src, *tgt], architecture.src_vocab, side="whole", **marks)] * 2
-        else:
-            models = [
-                learn_vocabulary(src, architecture.src_vocab, side="source", **marks),
-                learn_vocabulary(tgt, architecture.tgt_vocab, side="target", **marks),
-            ]
-        with held_back():
-            folder.write_vocabulary(dict(zip(paths, models, strict=True)))
-    found = Subwords.read(paths[0]), Subwords.read(paths[1])
+def _learn_vocabularies(corpus: Corpus, architecture: Architecture) -> list[bytes]:
+    """The source's and the target's: one for both where the model shares its embeddings."""
+    marks = {
+        "pad": architecture.pad_token,
+        "eos": architecture.eos_token,
+        "unk": architecture.unk_token,
+        "start": architecture.start_token,
+    }
+    src, tgt = text_of(corpus.train, 0), text_of(corpus.train, 1)
+    if architecture.kind == "transformer":
+        return [learn_vocabulary([*src, *tgt], architecture.vocab, side="whole", **marks)] * 2
+    return [
+        learn_vocabulary(src, architecture.src_vocab, side="source", **marks),
+        learn_vocabulary(tgt, architecture.tgt_vocab, side="target", **marks),
+    ]
+
+
+def _vocabularies(folder: TrainingFolder, architecture: Architecture) -> tuple[Subwords, Subwords]:
+    source, target = (Subwords.read(path) for path in folder.vocabularies)
     sizes = architecture.src_vocab, architecture.tgt_vocab
-    for path, side, size in zip(paths, found, sizes, strict=True):
+    for path, side, size in zip(folder.vocabularies, (source, target), sizes, strict=True):
         if (side.size, side.eos, side.unk) != (size, architecture.eos_token, architecture.unk_token):
             raise TrainingError("not the vocabulary of this model", path=path, remedy="start again in another folder")
-    return found
+    return source, target
 
 
 def _device(name: str) -> torch.device:
     if name == "cuda" and not torch.cuda.is_available():
         raise TrainingError("no CUDA device, or a torch without CUDA", remedy="give --device cpu, or install torch for CUDA")
-    return torch.device(name)
+    if name not in ("cpu", "cuda"):
+        raise TrainingError(f"no device {name!r}", remedy="known: cpu, cuda")
+    return torch.device("cuda:0" if name == "cuda" else "cpu")
 
 
 @contextmanager

@@ -1,0 +1,157 @@
+"""`simnmt nmt train` and `simnmt nmt translate`, as a user meets them."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("sacrebleu", reason="the extra packages of simnmt[models] are not installed")
+pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
+
+from tests.nmt import toy_language
+
+SHAPE = ["--model", "tiny.json", "--heldout", "20", "--batch-tokens", "200", "--threads", "1"]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a corpus, an architecture, and a model that was trained by command."""
+    place = tmp_path_factory.mktemp("nmt")
+    toy_language.write(place, 300)
+    (place / "tiny.json").write_text(toy_language.GRU.model_dump_json())
+    return place
+
+
+@pytest.fixture
+def here(made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(made)
+    return made
+
+
+@pytest.fixture
+def train(here: Path, simnmt: Callable[..., Any]) -> Callable[..., Any]:
+    def run(*more: str, shape: list[str] = SHAPE) -> Any:
+        return simnmt("nmt", "train", "--src", "one.txt", "--tgt", "other.txt", *shape, *more)
+
+    return run
+
+
+@pytest.fixture
+def model(here: Path, train: Callable[..., Any]) -> str:
+    if not Path("m").exists():
+        assert train("--steps", "3", "--out", "m").status == 0
+    return "m"
+
+
+def test_a_training_says_what_came_of_it_and_goes_on_when_told_again(here: Path, train: Callable[..., Any]) -> None:
+    first = train("--steps", "4", "--out", "told")
+    assert (first.status, first.err) == (0, "")
+    assert first.out.startswith("trained on 260 pairs: 4 steps, ")
+    assert "on 20 held-out pairs, greedy: BLEU " in first.out and "BLEU nrefs:1|case:mixed|" in first.out
+    assert first.out.endswith("\nmodel: told\n")
+    more = json.loads(train("--steps", "6", "--out", "told", "--beam", "2", "--json").out)
+    assert (more["training"]["step"], more["training"]["sittings"], more["result"]["beam"]) == (6, 2, 2)
+
+
+def test_resume_takes_text_and_recipe_from_the_folder(
+    here: Path, train: Callable[..., Any], simnmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert train("--steps", "2", "--out", "r").status == 0
+    monkeypatch.chdir(here.parent)  # from anywhere
+    found = simnmt("nmt", "train", "--resume", "--out", str(here / "r"), "--steps", "5", "--threads", "1", "--json")
+    assert json.loads(found.out)["training"]["step"] == 5
+    wrong = simnmt("nmt", "train", "--resume", "--out", str(here / "r"), "--seed", "5")
+    assert wrong.status == 2 and "--seed" in wrong.err and "the folder says that itself" in wrong.err
+    none = simnmt("nmt", "train", "--resume", "--out", str(here / "nothing"))
+    assert (none.status, none.err.count("\n")) == (2, 1) and "nothing: no training here" in none.err
+
+
+def test_an_interrupt_says_what_is_kept(here: Path, train: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    from simnmt.cli import app
+    from simnmt.nmt.training import learner
+
+    step = learner.Learner.step
+
+    def stopped(self: Any, batch: Any, number: int) -> float:
+        if number == 4:
+            raise app._Stopped(2)
+        return step(self, batch, number)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(learner.Learner, "step", stopped)
+        found = train("--epochs", "3", "--out", "i")
+    assert (found.status, found.out) == (130, "")
+    assert "simnmt: note: kept up to step 3; the same command, or --resume --out i, goes on from there\n" in found.err
+    assert json.loads(train("--steps", "5", "--out", "i", "--json").out)["training"]["sittings"] == 2
+
+
+def test_as_many_lines_come_out_as_go_in(
+    here: Path, model: str, simnmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "un deux\n\nneuf sept un\r\ndeux"
+    Path("in.txt").write_bytes(text.encode())
+    found = simnmt("nmt", "translate", "--model", model, "--threads", "1", "in.txt", "--max-len", "6")
+    assert found.status == 0
+    lines = found.out.split("\n")
+    assert len(lines) == 5 and lines[1] == lines[4] == "" and all(lines[index] for index in (0, 2, 3))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    assert simnmt("nmt", "translate", "--model", model, "--threads", "1", "--max-len", "6").out == found.out
+    assert (
+        simnmt("nmt", "translate", "--model", model, "--threads", "1", "in.txt", "--max-len", "6", "--out", "out.txt").out == ""
+    )
+    assert Path("out.txt").read_text() == found.out
+    asked = simnmt("nmt", "translate", "--model", model, "--threads", "1", "in.txt", "--max-len", "6", "--beam", "2", "--json")
+    rows = [json.loads(line) for line in asked.out.splitlines()]
+    assert [row["src_len"] > 0 for row in rows] == [True, False, True, True]
+    assert all(row["score"] < 0 for row in rows if row["src_len"])
+
+
+def test_lines_too_long_are_told_by_number(here: Path, model: str, simnmt: Callable[..., Any]) -> None:
+    Path("long.txt").write_text("un\n" + "neuf " * 700 + "\n" + "deux\n")
+    found = simnmt("nmt", "translate", "--model", model, "--threads", "1", "long.txt", "--max-len", "2")
+    assert found.status == 0 and found.out.count("\n") == 3
+    assert "simnmt: note: line 2 is too long: only its first 512 tokens are translated\n" in found.err
+    assert "translations were stopped at their greatest length" in found.err
+
+
+def test_bad_input_is_told_in_a_line(here: Path, model: str, train: Callable[..., Any], simnmt: Callable[..., Any]) -> None:
+    Path("three.txt").write_text("a\nb\nc\n")
+    Path("latin.txt").write_bytes(b"caf\xe9\n")
+    Path("full").mkdir()
+    Path("full/letter").write_text("")
+    translate = ("nmt", "translate", "--model", model)
+    for found, what in (
+        (simnmt("nmt", "train", "--src", "three.txt", "--tgt", "three.txt", "--out", "x"), "3 different pairs, too few"),
+        (simnmt("nmt", "train", "--src", "one.txt", "--tgt", "three.txt", "--out", "x"), "300 lines, but three.txt has 3"),
+        (simnmt("nmt", "train", "--out", "x"), "name the text"),
+        (train("--out", "x", "--device", "tpu"), "no device 'tpu'"),
+        (train("--out", "full"), "full: holds something else than a training"),
+        (train("--out", "m", "--seed", "9"), "m: its training has recipe.seed 1, this one 9"),
+        (train("--out", "x", shape=["--heldout", "20"]), "a vocabulary of 8,000 is more than the source text has pieces for"),
+        (train("--out", "x", "--vocab", "9"), "tiny.json: --vocab 9 is not what the architecture says"),
+        (train("--out", "x", "--minutes", "nan"), "minutes"),
+        (simnmt(*translate, "none.txt"), "none.txt: no such file"),
+        (simnmt(*translate, "latin.txt"), "latin.txt:1:4: byte 0xe9 is not UTF-8"),
+        (simnmt(*translate, "one.txt", "--out", "one.txt"), "one.txt would replace what is read"),
+        (simnmt(*translate, "one.txt", "--beam", "0"), "beam is 0"),
+        (simnmt("nmt", "translate", "--model", "full", "one.txt"), "full: no trained model: source.model is missing"),
+    ):
+        assert (found.status, found.out, found.err.count("\n")) == (2, "", 1), found.err
+        assert what in found.err
+    assert not Path("x").exists()
+
+
+@pytest.mark.parametrize("package", ["torch", "transformers", "sentencepiece", "sacrebleu"])
+def test_without_its_packages_the_remedy_is_told(
+    here: Path, train: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, package: str
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    found = train("--out", "x")
+    assert found.status == 2
+    assert found.err == f"simnmt: this needs the package {package} (pip install 'simnmt[models]')\n"

@@ -1,0 +1,264 @@
+"""Training itself, on a language that a tiny model learns within seconds."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sacrebleu = pytest.importorskip("sacrebleu", reason="the extra packages of simnmt[models] are not installed")
+torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
+
+from simnmt.nmt.models import build_model, load_model  # noqa: E402
+from simnmt.nmt.training.corpus import Text, read_training_corpus  # noqa: E402
+from simnmt.nmt.training.encoded import EncodedPairs  # noqa: E402
+from simnmt.nmt.training.errors import TrainingError  # noqa: E402
+from simnmt.nmt.training.folder import recorded  # noqa: E402
+from simnmt.nmt.training.interrupts import held_back  # noqa: E402
+from simnmt.nmt.training.learner import Learner  # noqa: E402
+from simnmt.nmt.training.recipe import Budget, Recipe, recipe_for  # noqa: E402
+from simnmt.nmt.training.subwords import Subwords  # noqa: E402
+from simnmt.nmt.training.train import train  # noqa: E402
+from simnmt.nmt.translation import Translator  # noqa: E402
+from tests.nmt import toy_language  # noqa: E402
+
+QUICK = Recipe(toy_language.GRU, heldout=60, batch_tokens=384, peak_rate=0.02, warmup_steps=30, dropout=0.0, validate_every=50)
+SHORT = replace(QUICK, dropout=0.2, validate_every=4, heldout=20, batch_tokens=200)
+TO_STEPS = [(toy_language.GRU, 14), (toy_language.TRANSFORMER, 6)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Text:
+    return Text(*toy_language.write(tmp_path_factory.mktemp("text"), 2_000))
+
+
+@pytest.fixture(scope="module")
+def small_text(tmp_path_factory: pytest.TempPathFactory) -> Text:
+    return Text(*toy_language.write(tmp_path_factory.mktemp("text"), 300))
+
+
+@pytest.fixture(scope="module")
+def trained(text: Text, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("trained") / "model"
+    return folder, train(text, folder, QUICK, budget=Budget(steps=120), threads=1)
+
+
+class Stopped(BaseException):
+    """As an interrupt of the command line is: no Exception."""
+
+
+def stop_at(step: int) -> Callable[[str, float | None], None]:
+    def tell(stage: str, share: float | None) -> None:
+        if f"step {step}," in stage:
+            raise Stopped
+
+    return tell
+
+
+def test_a_tiny_model_learns_to_spell_numbers(trained: tuple[Path, dict[str, Any]], text: Text) -> None:
+    folder, account = trained
+    assert account["result"]["chrf"] > 75 and account["result"]["bleu"] > 45
+    assert account["result"]["dev_perplexity"] < 2
+    losses = [point["dev_loss"] for point in account["training"]["curves"]]
+    assert losses[-1] < losses[0] < math.log(QUICK.architecture.tgt_vocab)
+    assert json.loads((folder / "training.json").read_text()) == account
+
+
+def test_the_score_is_that_of_the_folder_on_text_it_never_saw(trained: tuple[Path, dict[str, Any]], text: Text) -> None:
+    """Loaded anew, by another way than training took."""
+    folder, account = trained
+    corpus = read_training_corpus(text, heldout=QUICK.heldout, seed=QUICK.seed)
+    texts = [found.text for found in Translator.load(folder).stream([source for source, _ in corpus.heldout])]
+    references = [target for _, target in corpus.heldout]
+    result = account["result"]
+    assert result["bleu"] == pytest.approx(sacrebleu.corpus_bleu(texts, [references]).score)
+    assert result["chrf"] == pytest.approx(sacrebleu.corpus_chrf(texts, [references]).score)
+    assert result["bleu_signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:")
+    assert [sample["translation"] for sample in result["samples"]] == texts[:10]
+
+
+def test_the_folder_is_a_checkpoint_with_an_account(trained: tuple[Path, dict[str, Any]], text: Text) -> None:
+    folder, account = trained
+    names = {"architecture.json", "model.safetensors", "source.model", "target.model", "training.json", "state.pt"}
+    assert {path.name for path in folder.iterdir()} == names
+    loaded = load_model(str(folder))
+    assert (loaded.weights, loaded.architecture) == ("checkpoint", QUICK.architecture)
+    assert account["data"]["train"] + 2 * QUICK.heldout == account["data"]["read"] == 2_000
+    assert account["training"]["step"] == 120 and account["training"]["sentences_per_s"] > 0
+    assert {"torch", "sentencepiece", "sacrebleu"} <= account["versions"].keys()
+    assert recorded(folder) == (text, QUICK)
+
+
+def test_the_loss_is_the_mean_negative_logarithm_of_the_references_probability(small_text: Text, tmp_path: Path) -> None:
+    """Against a loop over single sentences without padding, and, before any step, near that of a uniform guess."""
+    train(small_text, tmp_path / "m", SHORT, budget=Budget(steps=0), threads=1)
+    corpus = read_training_corpus(small_text, heldout=20, seed=SHORT.seed)
+    source, target = (Subwords.read(tmp_path / "m" / name) for name in ("source.model", "target.model"))
+    pairs = EncodedPairs.of(corpus.dev, source, target, SHORT.architecture, 100)
+    model = build_model(SHORT.architecture, seed=SHORT.seed)
+    learner = Learner(model, SHORT, torch.device("cpu"))
+    found = learner.mean_loss(pairs.in_order(200, torch.device("cpu")))
+    logs = []
+    with torch.inference_mode():
+        for src, tgt in zip(pairs.src, pairs.tgt, strict=True):
+            fed = torch.tensor([[SHORT.architecture.start_token, *tgt[:-1]]])
+            logits = model(torch.tensor([src]), torch.tensor([len(src)]), fed)[0]
+            logs += [float(row.log_softmax(0)[token]) for row, token in zip(logits, tgt, strict=True)]
+    assert found == pytest.approx(-sum(logs) / len(logs), rel=1e-5)
+    assert found == pytest.approx(math.log(SHORT.architecture.tgt_vocab), rel=0.1)
+
+
+@pytest.mark.parametrize(("architecture", "steps"), TO_STEPS, ids=["gru", "transformer"])
+def test_stopped_and_taken_up_again_it_ends_as_if_it_had_never_stopped(
+    small_text: Text, tmp_path: Path, architecture: Any, steps: int
+) -> None:
+    """With dropout, over the end of an epoch, and stopped where the weights were just looked at and where not."""
+    recipe = replace(SHORT, architecture=architecture)
+    whole = train(small_text, tmp_path / "whole", recipe, budget=Budget(steps=steps), threads=1)
+    for stop in (3, 4, steps - 1):
+        with pytest.raises(Stopped):
+            train(small_text, tmp_path / "parts", recipe, budget=Budget(steps=steps), threads=1, progress=stop_at(stop))
+        assert json.loads((tmp_path / "parts" / "training.json").read_text())["training"]["step"] == stop
+    parts = train(small_text, tmp_path / "parts", recipe, budget=Budget(steps=steps), threads=1)
+    assert parts["training"]["sittings"] == 4
+    assert (tmp_path / "parts/model.safetensors").read_bytes() == (tmp_path / "whole/model.safetensors").read_bytes()
+    one, other = (torch.load(tmp_path / name / "state.pt", weights_only=True) for name in ("whole", "parts"))
+    assert all(torch.equal(one["model"][name], other["model"][name]) for name in one["model"])
+    for index, moments in one["optimizer"]["state"].items():
+        assert all(torch.equal(moments[name], other["optimizer"]["state"][index][name]) for name in moments)
+    for account in (whole, parts):
+        for point in account["training"]["curves"]:
+            del point["seconds"]
+    assert whole["training"]["curves"] == parts["training"]["curves"]
+    assert whole["training"]["epoch"] == parts["training"]["epoch"]
+
+
+def test_more_budget_goes_on_and_none_left_only_judges(small_text: Text, tmp_path: Path) -> None:
+    train(small_text, tmp_path / "a", SHORT, budget=Budget(steps=8), threads=1)
+    longer = train(small_text, tmp_path / "a", SHORT, budget=Budget(steps=12), threads=1)
+    train(small_text, tmp_path / "b", SHORT, budget=Budget(steps=12), threads=1)
+    assert longer["training"]["step"] == 12
+    one, other = (torch.load(tmp_path / name / "state.pt", weights_only=True)["model"] for name in ("a", "b"))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    again = train(small_text, tmp_path / "a", SHORT, budget=Budget(minutes=0.0), threads=1, beam=2)
+    assert again["training"]["step"] == 12 and again["result"]["beam"] == 2
+    assert again["training"]["curves"] == longer["training"]["curves"]
+
+
+def test_an_interrupt_at_once_leaves_something_to_translate_with(small_text: Text, tmp_path: Path) -> None:
+    with pytest.raises(Stopped):
+        train(small_text, tmp_path / "m", SHORT, budget=Budget(epochs=5), threads=1, progress=stop_at(1))
+    assert len(Translator.load(tmp_path / "m", max_len=5).translate(["un deux"])) == 1
+
+
+def test_a_signal_waits_until_the_step_is_whole() -> None:
+    class Came(BaseException):
+        pass
+
+    def handler(number: int, frame: object) -> None:
+        raise Came
+
+    before = signal.signal(signal.SIGTERM, handler)
+    done = []
+    try:
+        with pytest.raises(Came), held_back():
+            os.kill(os.getpid(), signal.SIGTERM)
+            done.append("the rest of the step")
+        assert done and signal.getsignal(signal.SIGTERM) is handler
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_another_recipe_or_text_is_not_mixed_into_a_training(small_text: Text, text: Text, tmp_path: Path) -> None:
+    train(small_text, tmp_path / "m", SHORT, budget=Budget(steps=1), threads=1)
+    before = (tmp_path / "m" / "state.pt").read_bytes()
+    for other_text, other, what in (
+        (small_text, replace(SHORT, seed=2), r"its training has recipe\.seed 1, this one 2 \(give the same again"),
+        (small_text, replace(SHORT, architecture=toy_language.TRANSFORMER), r"recipe\.architecture\.kind gru, this one transf"),
+        (text, SHORT, "its training has corpus"),
+    ):
+        with pytest.raises(TrainingError, match=what):
+            train(other_text, tmp_path / "m", other, budget=Budget(steps=2), threads=1)
+    assert (tmp_path / "m" / "state.pt").read_bytes() == before
+
+
+def test_a_folder_that_cannot_be_used_is_refused_and_left_alone(small_text: Text, tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "letter.txt").write_text("dear")
+    (tmp_path / "file").write_text("")
+    for name, what in (("full", "holds something else than a training"), ("file", "not a folder")):
+        with pytest.raises(TrainingError, match=what):
+            train(small_text, tmp_path / name, SHORT, budget=Budget(steps=1))
+    assert [path.name for path in (tmp_path / "full").iterdir()] == ["letter.txt"]
+    with pytest.raises(TrainingError, match="no training here"):
+        recorded(tmp_path / "full")
+
+
+def test_a_vocabulary_that_was_too_large_can_be_corrected_in_the_same_folder(small_text: Text, tmp_path: Path) -> None:
+    large = replace(SHORT, architecture=toy_language.GRU.model_copy(update={"src_vocab": 900}))
+    with pytest.raises(TrainingError, match="give --vocab"):
+        train(small_text, tmp_path / "m", large, budget=Budget(steps=1))
+    assert train(small_text, tmp_path / "m", SHORT, budget=Budget(steps=1), threads=1)["training"]["step"] == 1
+
+
+def test_a_damaged_state_is_told_in_a_line(small_text: Text, tmp_path: Path) -> None:
+    train(small_text, tmp_path / "m", SHORT, budget=Budget(steps=1), threads=1)
+    state = tmp_path / "m" / "state.pt"
+    whole = state.read_bytes()
+    for content in (b"", b"no state", whole[: len(whole) // 2]):
+        state.write_bytes(content)
+        with pytest.raises(TrainingError, match=r"state\.pt: the state cannot be read: \w+ \(start again") as caught:
+            train(small_text, tmp_path / "m", SHORT, budget=Budget(steps=2), threads=1)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_rate_that_blows_up_ends_in_a_line(small_text: Text, tmp_path: Path) -> None:
+    wild = replace(SHORT, peak_rate=1e30, warmup_steps=1)
+    with pytest.raises(TrainingError, match=r"the loss of step \d+ is not a number \(start again .* smaller --rate"):
+        train(small_text, tmp_path / "m", wild, budget=Budget(steps=20), threads=1)
+
+
+def test_the_rate_rises_linearly_and_falls_with_the_root() -> None:
+    recipe = replace(QUICK, peak_rate=1e-3, warmup_steps=100)
+    assert [recipe.rate(step) for step in (1, 50, 100, 400)] == pytest.approx([1e-5, 5e-4, 1e-3, 5e-4])
+
+
+def test_a_budget_is_used_up_by_whichever_bound_comes_first() -> None:
+    budget = Budget(epochs=2, steps=100, minutes=1)
+    assert budget.used(epochs=0.5, steps=10, seconds=6.0) == pytest.approx(0.25)
+    assert budget.used(epochs=0.5, steps=100, seconds=6.0) == 1.0
+    assert budget.used(epochs=0.5, steps=10, seconds=66.0) > 1.0
+
+
+def test_a_name_means_a_small_model_and_a_file_what_it_says(tmp_path: Path) -> None:
+    assert recipe_for("gru", vocab=500).architecture.src_vocab == recipe_for("gru", vocab=500).architecture.tgt_vocab == 500
+    assert recipe_for("transformer").architecture.src_vocab == 8_000
+    path = tmp_path / "mine.json"
+    path.write_text(toy_language.GRU.model_dump_json())
+    assert recipe_for(str(path), seed=9) == Recipe(toy_language.GRU, seed=9)
+    for given, what in (
+        ({"model": "gur"}, "no model 'gur'"),
+        ({"model": str(path), "vocab": 7}, "--vocab 7 is not what the architecture says"),
+        ({"model": "gru", "heldout": 0}, "heldout is 0"),
+        ({"model": "gru", "batch_tokens": 0}, "batch_tokens is 0"),
+        ({"model": "gru", "precision": "int4"}, "no precision 'int4'"),
+        ({"model": "gru", "dropout": 1.0}, "a dropout of 1.0"),
+        ({"model": "gru", "peak_rate": math.nan}, "a learning rate of nan"),
+    ):
+        with pytest.raises(TrainingError, match=what):
+            recipe_for(**given)

@@ -1,0 +1,132 @@
+"""Text before training: its parts, its subwords, and the batches it is cut into."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simnmt.nmt.training.batches import Lengths, epoch_batches, padded
+from simnmt.nmt.training.corpus import Text, read_training_corpus
+from simnmt.nmt.training.errors import TrainingError
+from simnmt.nmt.training.subwords import Subwords, learn_vocabulary
+from simnmt.workload.errors import CorpusError
+from tests.nmt import toy_language
+
+MARKS = {"pad": 0, "unk": 1, "start": 2, "eos": 3}
+LINES = [" ".join(toy_language.OTHER[(7 * k + j * j) % 10] for j in range(1 + k % 5)) for k in range(200)]
+
+
+def test_nothing_that_judges_is_learnt_from(tmp_path: Path) -> None:
+    """Neither as a pair, nor one side of it beside another translation."""
+    made = [(f"Satz {number}", f"line {number // 3}") for number in range(600)]  # three sources a target
+    made += [(source.upper(), "another line") for source, _ in made[::5]]
+    (tmp_path / "a.tsv").write_text("".join(f"{src}\t{tgt}\n" for src, tgt in made))
+    corpus = read_training_corpus(Text(tmp_path / "a.tsv"), heldout=40, seed=3)
+    assert (len(corpus.dev), len(corpus.heldout)) == (40, 40)
+    for side in (0, 1):
+        small = {pair[side].casefold() for pair in [*corpus.dev, *corpus.heldout]}
+        assert small & {pair[side].casefold() for pair in corpus.train} == set()
+    assert corpus.shared > 0
+    assert corpus.read == len(corpus.train) + 80 + corpus.shared + corpus.blank + corpus.repeated
+
+
+def test_repeated_and_half_empty_pairs_are_left_out_and_counted(tmp_path: Path) -> None:
+    lines = [f"a {number}\tb {number}" for number in range(60)]
+    (tmp_path / "a.tsv").write_text("\n".join([*lines, " a  7 \tb 7", "\tb", "a\t "]) + "\n")
+    corpus = read_training_corpus(Text(tmp_path / "a.tsv"), heldout=2, seed=0)
+    assert (corpus.read, corpus.repeated, corpus.blank) == (63, 1, 2)
+
+
+def test_the_same_seed_sets_the_same_pairs_aside_whatever_the_form_of_the_text(tmp_path: Path) -> None:
+    src, tgt = toy_language.write(tmp_path, 300)
+    pairs = toy_language.pairs(300)
+    (tmp_path / "both.tsv.gz").write_bytes(gzip.compress("".join(f"{one}\t{other}\n" for one, other in pairs).encode()))
+    two = read_training_corpus(Text(src, tgt), heldout=20, seed=5)
+    assert two == read_training_corpus(Text(tmp_path / "both.tsv.gz"), heldout=20, seed=5)
+    assert two.heldout != read_training_corpus(Text(src, tgt), heldout=20, seed=6).heldout
+
+
+def test_text_that_cannot_be_trained_on_is_refused_in_a_line(tmp_path: Path) -> None:
+    def refusal(src: bytes, tgt: bytes, heldout: int = 1000) -> str:
+        for name, content in (("a", src), ("b", tgt)):
+            (tmp_path / name).write_bytes(content)
+        with pytest.raises((CorpusError, TrainingError)) as caught:
+            read_training_corpus(Text(tmp_path / "a", tmp_path / "b"), heldout=heldout, seed=0)
+        assert "\n" not in str(caught.value)
+        return str(caught.value)
+
+    assert "3 different pairs, too few to set twice 1,000 aside" in refusal(b"a\nb\nc\n", b"d\ne\nf\n")
+    assert "smaller --heldout" in refusal(b"a\nb\nc\n", b"d\ne\nf\n", heldout=1)
+    assert "3 lines, but" in refusal(b"a\nb\nc\n", b"d\ne\n")
+    assert "b:2:1: byte 0xff is not UTF-8" in refusal(b"a\nb\n", b"d\n\xff\n")
+    assert "the corpus is empty" in refusal(b"", b"")
+    same = b"".join(b"%d\n" % number for number in range(100))
+    assert "are left to train on, the others share a side" in refusal(same, b"yes\n" * 100, heldout=5)
+
+
+def test_a_text_comes_back_from_its_subwords() -> None:
+    subwords = Subwords(learn_vocabulary(LINES, 26, side="target", **MARKS))
+    assert (subwords.size, subwords.eos, subwords.unk) == (26, 3, 1)
+    encoded = subwords.encode(LINES)
+    assert all(ids[-1] == 3 and not {0, 2, 3} & set(ids[:-1]) for ids in encoded)
+    assert subwords.decode(encoded) == LINES
+    assert subwords.decode([[*encoded[0], 5, 6, 7]]) == LINES[:1]  # what follows the end is none of it
+    assert subwords.decode([[3], []]) == ["", ""]
+
+
+def test_the_same_lines_give_the_same_vocabulary() -> None:
+    assert learn_vocabulary(LINES, 26, side="target", **MARKS) == learn_vocabulary(LINES, 26, side="target", **MARKS)
+
+
+def test_a_vocabulary_that_the_text_does_not_allow_is_told_with_one_that_it_does() -> None:
+    with pytest.raises(TrainingError, match=r"more than the target text has pieces for \(give --vocab \d+ or less") as caught:
+        learn_vocabulary(LINES, 5_000, side="target", **MARKS)
+    most = int(str(caught.value).split("--vocab ")[1].split()[0])
+    assert Subwords(learn_vocabulary(LINES, most, side="target", **MARKS)).size == most
+    with pytest.raises(TrainingError, match=r"less than the source text has characters \(give --vocab \d+ or more") as caught:
+        learn_vocabulary(LINES, 6, side="source", **MARKS)
+    least = int(str(caught.value).split("--vocab ")[1].split()[0])
+    assert Subwords(learn_vocabulary(LINES, least, side="source", **MARKS)).size == least
+
+
+def test_a_model_of_marians_marks_can_be_learnt() -> None:
+    """The end mark first, the decoder started with padding."""
+    subwords = Subwords(learn_vocabulary(LINES, 26, side="whole", eos=0, unk=1, pad=2, start=2))
+    assert (subwords.eos, subwords.unk) == (0, 1)
+    assert subwords.decode(subwords.encode(LINES)) == LINES
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=80), st.integers(1, 120), st.integers(0, 5)
+)
+def test_an_epoch_holds_every_pair_once_in_batches_of_bounded_size(
+    pairs: list[tuple[int, int]], batch_tokens: int, epoch: int
+) -> None:
+    lengths = Lengths(*(np.array(side) for side in zip(*pairs, strict=True)))
+    batches = epoch_batches(lengths, batch_tokens, seed=1, epoch=epoch)
+    assert sorted(np.concatenate(batches).tolist()) == list(range(len(pairs)))
+    for rows in batches:
+        longest = max(lengths.src[rows].max(), lengths.tgt[rows].max())
+        assert len(rows) == 1 or longest * len(rows) <= batch_tokens
+    again = epoch_batches(lengths, batch_tokens, seed=1, epoch=epoch)
+    assert [rows.tolist() for rows in again] == [rows.tolist() for rows in batches]
+
+
+def test_every_epoch_has_an_order_of_its_own_and_little_padding() -> None:
+    draw = np.random.default_rng(0)
+    tgt = draw.integers(3, 40, 2_000)
+    lengths = Lengths(tgt + draw.integers(0, 3, 2_000), tgt)
+    first, second = (epoch_batches(lengths, 500, seed=1, epoch=epoch) for epoch in (0, 1))
+    assert [rows.tolist() for rows in first] != [rows.tolist() for rows in second]
+    places = sum(len(rows) * int(tgt[rows].max()) for rows in first)
+    assert places < 1.03 * tgt.sum()
+    assert abs(np.corrcoef(range(len(first)), [tgt[rows].mean() for rows in first])[0, 1]) < 0.2
+
+
+def test_padding_stands_behind_the_sentence() -> None:
+    assert padded([[5, 6, 3], [7, 3]], 0).tolist() == [[5, 6, 3], [7, 3, 0]]
