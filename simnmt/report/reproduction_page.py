@@ -71,7 +71,7 @@ def render_reproduction(document: Mapping[str, Any], parts: Mapping[str, Replaye
         lacking=sorted({note for part in parts.values() for note in part.notes if note.startswith("Not at hand")}),
         requests=rows[0]["requests"] if rows else None,
         one_network=len(parts) > 2,
-        claims=_claims(document["claims"]),
+        claims=_claims([*document["claims"], *document["one_network_claims"]]),
         heads=list(dict.fromkeys(f"{cell['network'].upper()} {_LABELS[cell['baseline']]}" for cell in cells["cells"])),
         table_one=_table_one(cells["cells"], kinds),
         ratios=[_ratio(row, list(parts)) for row in ratios["rows"]],

@@ -1,38 +1,20 @@
-"""`simnmt reproduce cnmt`: its JSON, its words, and the whole fit in small."""
+"""A replay's words, and the whole fit in small."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-import pytest
 from ruamel.yaml import YAML
 
 from simnmt import shipped
-from simnmt.cli.app import app
 from simnmt.costs import read_profile
 from simnmt.network.rtt_csv import read_notes
-from simnmt.reproduce.cnmt import published
 from simnmt.reproduce.cnmt.claims import evaluate
 from simnmt.reproduce.cnmt.data_sets import DATA_SETS
 from simnmt.reproduce.cnmt.replication import claims_as_text, fit_and_replay, replicate, write_fit
 
 Rows = list[dict[str, Any]]
-
-
-def test_the_command_prints_claims_and_tables_as_json_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
-    app(["reproduce", "cnmt", "--requests", "2000", "--jobs", "1", "--json"], standalone_mode=False)
-    document = json.loads(capsys.readouterr().out)
-    assert [claim["id"] for claim in document["claims"]] == [f"CNMT-17 ({letter})" for letter in "abcde"]
-    assert {claim["basis"] for claim in document["claims"]} == {"fitted"}
-    cells, implied, ratios = document["tables"]
-    first = next(row for row in implied["rows"] if (row["workload"], row["network"]) == ("de-en", "cp1"))
-    assert [round(way, 4) for way in first["server"]] == [1.1735, 1.1706]  # CNMT-16: the paper's two ways differ
-    assert len(implied["rows"]) == 6
-    assert len(cells["cells"]) == 36 and len(ratios["rows"]) == 24
-    assert set(ratios["mean_absolute_error"]) == {"all", "fitted", "test", *published.WORKLOADS}
-    assert len(document["slips"]) == 7
 
 
 def test_each_claim_is_a_sentence_that_opens_with_its_verdict(published_rows: Rows) -> None:

@@ -33,7 +33,9 @@ class Reproduction:
     parts: list[Part]
     """Inferred first, then measured; last, where no one pair of networks does for all data sets, measured on the best pair."""
     claims: list[dict[str, Any]]
-    """One record per claim and part; `id` ends with the part's name, which `profiles` repeats."""
+    """One record per claim on inferred and on measured profiles; `id` ends with which of them, and `profiles` repeats it."""
+    one_network_claims: list[dict[str, Any]]
+    """The same on the scenario's one pair of networks for all data sets, where some of them have nothing to decide there."""
     networks: list[dict[str, Any]]
     """Per part, data set and network: mean RTT, and the share that the oracle sends away."""
     search: NetworkSearch | None
@@ -47,6 +49,7 @@ class Reproduction:
         return {
             "paper": REFERENCE,
             "claims": self.claims,
+            "one_network_claims": self.one_network_claims,
             "tables": [
                 {"title": side_by_side.TABLE_TITLE, "cells": side_by_side.cells(self.parts)},
                 *inferred.found.document()["tables"][1:2],
@@ -74,8 +77,11 @@ class Reproduction:
         pieces += [note for part in self.parts for note in part.notes if note.startswith("Not at hand")]
         return "\n\n".join(filter(None, pieces))
 
+    def _all_claims(self) -> list[dict[str, Any]]:
+        return [*self.claims, *self.one_network_claims]
+
     def _claims_as_text(self, name: str) -> str:
-        own = [record | {"id": _bare(record)} for record in self.claims if record["profiles"] == name]
+        own = [record | {"id": _bare(record)} for record in self._all_claims() if record["profiles"] == name]
         return f"On the profiles that are {name}:\n{claims_as_text(own)}"
 
 
@@ -116,9 +122,11 @@ def reproduce(
     elif tested.missing:
         for part in replayed[1:]:
             part.notes.insert(0, parts.lacking(tested.missing))
+    verdicts = _claims(replayed, tested)
     return Reproduction(
         replayed,
-        _claims(replayed, tested),
+        [record for record in verdicts if record["profiles"] != "measured, one network"],
+        [record for record in verdicts if record["profiles"] == "measured, one network"],
         side_by_side.networks(replayed),
         search,
         _times(tested.profiles),

@@ -1,0 +1,107 @@
+"""`simnmt reproduce cnmt`: what it prints, what it writes, and how its options get on with each other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.reproduce.stand_ins import write_stand_ins
+
+SMALL = ("reproduce", "cnmt", "--requests", "300", "--jobs", "1")
+
+
+@pytest.fixture
+def scenario(folder: Path) -> str:
+    return str(write_stand_ins(folder))
+
+
+def test_json_is_all_that_is_printed_and_the_folder_holds_it_and_the_page(scenario: str, simnmt: Callable[..., Any]) -> None:
+    done = simnmt(*SMALL, "--measured", scenario, "--out", "deep/out", "--json")
+    assert (done.status, done.err) == (0, "")
+    said = json.loads(done.out)
+    assert said.pop("directory") == "deep/out"
+    assert {path.name for path in Path("deep/out").iterdir()} == {"report.html", "reproduction.json"}
+    assert json.loads(Path("deep/out/reproduction.json").read_text()) == said
+    assert len({claim["id"] for claim in said["claims"]}) == len(said["claims"]) == 16
+
+
+def test_without_a_name_the_folder_is_a_new_one_under_reports(scenario: str, simnmt: Callable[..., Any]) -> None:
+    done = simnmt(*SMALL, "--measured", scenario)
+    assert (done.status, done.err) == (0, "")
+    (written,) = Path("reports").iterdir()
+    assert done.out.endswith(f"page: {written}/report.html\n")
+    assert "mean absolute error of the inferred: all " in done.out
+
+
+def test_a_folder_that_holds_something_is_refused_before_anything_runs(
+    scenario: str, simnmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("simnmt.reproduce.cnmt.reproduction.reproduce", lambda **_: pytest.fail("it ran"))
+    Path("mine").mkdir()
+    Path("mine/note").touch()
+    done = simnmt(*SMALL, "--measured", scenario, "--out", "mine")
+    assert done.status == 2 and "the output folder is not empty" in done.err
+    assert [path.name for path in Path("mine").iterdir()] == ["note"]
+
+
+def test_a_run_that_fails_leaves_nothing(scenario: str, simnmt: Callable[..., Any]) -> None:
+    before = sorted(path.name for path in Path().iterdir())
+    Path("cpu2-gru.json").write_text('{"schema_version": 2')
+    for out in (("--out", "deep/out"), ()):
+        done = simnmt(*SMALL, "--measured", scenario, *out)
+        assert done.status == 2 and "cpu2-gru.json" in done.err and done.err.count("\n") == 1
+    assert sorted(path.name for path in Path().iterdir()) == before
+
+
+def test_the_network_is_searched_for_and_nothing_written(scenario: str, simnmt: Callable[..., Any]) -> None:
+    before = sorted(path.name for path in Path().iterdir())
+    done = simnmt("reproduce", "cnmt", "--find-network", "--measured", scenario)
+    assert (done.status, done.err) == (0, "")
+    assert done.out.startswith("Mean RTTs at which the oracle sends 20 to 80 % of the requests away\nthe scenario's: CP1 ")
+    said = json.loads(simnmt("reproduce", "cnmt", "--find-network", "--measured", scenario, "--json").out)
+    assert set(said) == {"stated", "common", "own"} and said["own"]["de-en"]["outside"] == []
+    assert sorted(path.name for path in Path().iterdir()) == before
+
+
+def test_a_fit_keeps_its_folder_and_takes_the_number_of_requests(
+    folder: Path, simnmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from simnmt.reproduce.cnmt import replication
+
+    asked: dict[str, Any] = {}
+
+    def fit(**options: Any) -> tuple[str, replication.Replication]:
+        asked.update(options)
+        return "a fit", replication.replicate([], ["inferred"])
+
+    monkeypatch.setattr(replication, "fit_and_replay", fit)
+    monkeypatch.setattr(replication, "write_fit", lambda place, *_: (place / "tx2-gru.json").touch())
+    for out, place in ((("--out", "mine"), "mine"), ((), "reports/cnmt-fit")):
+        done = simnmt(*SMALL, "--fit", "--json", *out)
+        assert (done.status, done.err) == (0, "")
+        assert json.loads(done.out)["directory"] == place
+        assert [path.name for path in Path(place).iterdir()] == ["tx2-gru.json"]
+    assert asked["requests"] == 300
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--fit", "--find-network"), "--fit and --find-network together"),
+        (("--find-network", "--out", "x"), "--find-network writes nothing"),
+        (("--requests", "0"), "--requests 0"),
+        (("--measured", "@nosuch"), "@nosuch: nothing of that name is shipped under scenarios"),
+        (("--measured", "nosuch.yaml"), "nosuch.yaml"),
+        (("--measured", "small.yaml"), "no scenario of Table I: none of the workloads de-en, fr-en, en-zh"),
+    ],
+)
+def test_what_cannot_be_asked_is_one_line(
+    folder: Path, simnmt: Callable[..., Any], arguments: tuple[str, ...], complaint: str
+) -> None:
+    done = simnmt("reproduce", "cnmt", *arguments)
+    assert done.status == 2 and complaint in done.err and done.err.count("\n") == 1
+    assert not Path("reports").exists()

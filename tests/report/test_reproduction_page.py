@@ -1,0 +1,83 @@
+"""The page of the reproduction, read and in a browser."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simnmt.report.reproduction_page import render_reproduction
+from simnmt.reproduce.cnmt.reproduction import Reproduction, reproduce
+from tests.reproduce.stand_ins import write_stand_ins
+
+HOSTILE = "</script><script>alert(1)</script>"
+DRAWN = "count => document.querySelectorAll('figure[data-drawn]').length === count"
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Reproduction:
+    scenario = write_stand_ins(tmp_path_factory.mktemp("stand-ins"), device={"name": HOSTILE})
+    return reproduce(measured=scenario, requests=1000, folder=tmp_path_factory.mktemp("room"))
+
+
+@pytest.fixture(scope="module")
+def page(found: Reproduction) -> str:
+    return render_reproduction(found.document(), {part.name: part for part in found.parts})
+
+
+def test_every_claim_cell_and_ratio_stands_on_the_page_with_its_kind(found: Reproduction, page: str) -> None:
+    for record in [*found.claims, *found.one_network_claims]:
+        row = re.search(
+            rf'<tr data-claim="{re.escape(record["id"])}" data-verdict="{record["verdict"]}">(.*?)</tr>', page, re.DOTALL
+        )
+        assert row is not None
+        assert f'kind-{record["basis"]}">' in row[1]
+    table = page.partition('<table class="cells">')[2].partition("</table>")[0]
+    assert table.count('class="kind kind-published"') == 6
+    assert table.count('class="kind kind-inferred"') == 6 and table.count('class="kind kind-measured"') == 12
+    for cell in ("+11.74", "\u221226.15", "+8.77"):
+        assert f"<td>{cell}</td>" in table
+    assert page.count('<tr data-role="test">') == 9 and page.count('<tr data-role="fitted">') == 15
+    assert "the nine held out as a test" in page
+
+
+def test_the_page_is_one_small_file_that_no_name_breaks_out_of(found: Reproduction, page: str) -> None:
+    assert len(page.encode()) < 4_000_000
+    assert HOSTILE not in page
+    assert not re.search(r'(src|href)="https?:', page)
+    assert page == render_reproduction(found.document(), {part.name: part for part in found.parts})
+
+
+def test_missing_profiles_are_said_on_top(found: Reproduction) -> None:
+    """Of a reproduction without measured profiles: the inferred part, and one of which nothing can be said."""
+    from simnmt.reproduce.cnmt import parts
+
+    lacking = parts.without("measured", {"fr-en": ["@cpu1-gru"]})
+    alone = Reproduction([found.parts[0], lacking], found.claims[:6], [], found.networks[:6], None, [])
+    text = render_reproduction(alone.document(), {part.name: part for part in alone.parts})
+    assert '<p class="failure">Not at hand: FR-EN needs @cpu1-gru (make them with simnmt calibrate)</p>' in text
+    assert "they show the form of the figure and prove nothing" in text
+
+
+def test_every_figure_is_drawn_and_nothing_is_complained_of(open_page: Any, page: str, tmp_path: Path) -> None:
+    file = tmp_path / "page.html"
+    file.write_text(page, encoding="utf-8")
+    with open_page(file, viewport={"width": 1000, "height": 800}) as opened:
+        opened.page.wait_for_function(DRAWN, arg=7)
+        assert opened.problems == []
+        times = opened.page.locator("#figure-2a figure")
+        assert times.locator(".scatterlayer .trace").count() == 6, "of each device a band, a line and its means"
+        assert "R\u00b2 of the means" in (times.locator("[data-reading]").text_content() or "")
+        assert opened.page.locator("#figure-3 figure").count() == 4, "EN-ZH by subwords and by characters"
+        planes = opened.page.locator("#figure-2b figure")
+        before = planes.locator("[data-reading]").text_content()
+        planes.locator("select").select_option("5")
+        opened.page.wait_for_function(
+            "said => document.querySelector('#figure-2b [data-reading]').textContent !== said", arg=before
+        )
+        assert opened.page.locator("#figure-4 .scatterlayer .trace").count() == 2
+        assert opened.page.locator("#figure-1 svg[role=img]").count() == 3
+        width = opened.page.evaluate("() => document.documentElement.scrollWidth")
+        assert width <= 1000 and opened.problems == []

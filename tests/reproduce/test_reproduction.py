@@ -1,0 +1,157 @@
+"""The whole reproduction in small: parts side by side, one record a claim and basis, and what is missing said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simnmt import shipped
+from simnmt.errors import InputError
+from simnmt.reproduce.cnmt import published
+from simnmt.reproduce.cnmt.reproduction import Reproduction, find_network, reproduce
+from tests.reproduce.stand_ins import write_stand_ins
+
+REQUESTS = 2000
+KEYS = {"id", "claim", "published", "ours", "verdict", "why", "hardware_dependent", "basis", "profiles"}
+
+
+@pytest.fixture(scope="module")
+def scenario(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_stand_ins(tmp_path_factory.mktemp("stand-ins"))
+
+
+@pytest.fixture(scope="module")
+def found(scenario: Path, tmp_path_factory: pytest.TempPathFactory) -> Reproduction:
+    return reproduce(measured=scenario, requests=REQUESTS, folder=tmp_path_factory.mktemp("room"))
+
+
+@pytest.fixture
+def without_profiles(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """`without_profiles(prefix)`: as if no shipped profile whose name begins so were there."""
+    there = shipped.names
+
+    def take_away(prefix: str) -> None:
+        monkeypatch.setattr(shipped, "names", lambda kind: [name for name in there(kind) if not name.startswith(prefix)])
+
+    return take_away
+
+
+def test_there_is_one_record_per_claim_and_basis_and_each_says_what_it_rests_on(found: Reproduction) -> None:
+    letters = [f"CNMT-17 ({letter})" for letter in (*"abcde", "reductions")]
+    devices = ["CNMT-06 (linear in M)", "CNMT-06 (Transformer on a GPU)", "CNMT-06 (recurrent encoders)", "CNMT-12"]
+    ids = [record["id"] for record in found.claims]
+    assert ids == [f"{name}, inferred" for name in letters] + [f"{name}, measured" for name in [*letters, *devices]]
+    for record in [*found.claims, *found.one_network_claims]:
+        assert set(record) == KEYS
+        assert record["verdict"] in ("holds", "does not hold", "not measurable here")
+        assert record["basis"] == ("fitted" if record["profiles"] == "inferred" else "measured")
+        assert ("consistency, not proof" in record["why"]) == (record["basis"] == "fitted" and record["hardware_dependent"])
+
+
+def test_each_data_set_has_something_to_decide_on_its_own_networks_and_the_orders_hold_there(found: Reproduction) -> None:
+    shares = [row["oracle_offloaded_share"] for row in found.networks if row["profiles"] == "measured"]
+    assert len(shares) == 6 and all(0.2 <= share <= 0.8 for share in shares)
+    verdicts = {record["id"]: record["verdict"] for record in found.claims}
+    assert [verdicts[f"CNMT-17 ({letter}), measured"] for letter in "abd"] == ["holds"] * 3
+
+
+def test_the_scenarios_one_pair_is_shown_beside_and_says_where_it_decides_nothing(found: Reproduction) -> None:
+    assert [part.name for part in found.parts] == ["inferred", "measured", "measured, one network"]
+    (levels,) = {tuple(r["mean_rtt_ms"] for r in found.networks[-6:] if r["workload"] == w) for w in published.WORKLOADS}
+    assert levels[0] > levels[1]
+    told = next(record["why"] for record in found.one_network_claims if record["id"].startswith("CNMT-17 (b)"))
+    assert "the oracle sends less than 20 or more than 80 % away in FR-EN CP1" in told
+
+
+def test_networks_that_suit_all_data_sets_are_taken_as_the_scenario_states_them(tmp_path: Path) -> None:
+    """With one model on all data sets, made so that its one pair of levels does for all."""
+    path = write_stand_ins(tmp_path)
+    text = path.read_text().replace("gru.json", "bilstm.json").replace("@fr-en-mixed", "@fr-en-news")
+    lines = [line for line in text.splitlines() if not line.startswith("  en-zh:") and not line.strip().startswith("#")]
+    text = "\n".join(lines).replace("rtt_mean_ms: 134", "rtt_mean_ms: 118").replace("rtt_mean_ms: 120", "rtt_mean_ms: 90")
+    path.write_text(text.replace(', en-zh: "cpu1-marian.json"', "").replace(', en-zh: "cpu2-marian-int8.json"', ""))
+    (tmp_path / "room").mkdir()
+    found = reproduce(measured=path, requests=REQUESTS, folder=tmp_path / "room")
+    assert [part.name for part in found.parts] == ["inferred", "measured"]
+    assert {round(row["mean_rtt_ms"]) for row in found.networks if row["profiles"] == "measured"} == {118, 90}
+    assert found.one_network_claims == []
+
+
+def test_the_tables_hold_every_cell_and_ratio_with_a_column_for_each_part(found: Reproduction) -> None:
+    document = found.document()
+    table, implied, ratios, networks, times = document["tables"]
+    first = next(row for row in implied["rows"] if (row["workload"], row["network"]) == ("de-en", "cp1"))
+    assert [round(way, 4) for way in first["server"]] == [1.1735, 1.1706]  # CNMT-16: the paper's two ways differ
+    assert len(table["cells"]) == 36 and len(ratios["rows"]) == 24 and len(networks["rows"]) == 18
+    origins = ("published", "inferred", "measured", "measured_one_network")
+    assert all(isinstance(cell[f"{origin}_percent"], float) for cell in table["cells"] for origin in origins)
+    gateway = {
+        (c["workload"], c["network"], c["policy"]): c["measured_percent"] for c in table["cells"] if c["baseline"] == "edge"
+    }
+    for ratio in ratios["rows"]:
+        if ratio["policy"] in published.POLICIES:
+            change = gateway[ratio["workload"], ratio["network"], ratio["policy"]]
+            assert ratio["measured"] == pytest.approx(1 + change / 100), "the table and the ratios are of the same runs"
+    assert set(ratios["mean_absolute_error"]) == {"all", "fitted", "test", *published.WORKLOADS}
+    assert [row["role"] for row in ratios["rows"]].count("test") == 9
+    assert {(row["workload"], row["device"]) for row in times["rows"]} == {
+        (workload, device) for workload in published.WORKLOADS for device in ("gateway", "cloud")
+    }
+    assert len(document["slips"]) == 7
+
+
+def test_the_words_say_the_same(found: Reproduction) -> None:
+    text = found.text()
+    assert "mean absolute error of the inferred: all " in text and ", test " in text
+    assert "Holds: CNMT-17 (d). C-NMT's gain" in text.partition("On the profiles that are measured:")[2]
+    assert "consistency, not proof, of CNMT-17 (b), (c), (d), (e), (reductions)." in text
+    assert not any(twice in text for twice in ("..", "))", ".)", ".;", ":.", "((", ". ("))
+
+
+def test_missing_profiles_leave_their_claims_not_measurable(without_profiles: Any, tmp_path: Path) -> None:
+    without_profiles("cpu")
+    found = reproduce(requests=200, folder=tmp_path)
+    own = [record for record in found.claims if record["profiles"] == "measured"]
+    assert len(own) == 10 and {record["verdict"] for record in own} == {"not measurable here"}
+    assert all("FR-EN needs @cpu1-gru and @cpu2-gru" in record["why"] for record in own if record["hardware_dependent"])
+    assert all(record["verdict"] == "holds" for record in found.claims if record["id"] == "CNMT-17 (a), inferred")
+    cell = found.document()["tables"][0]["cells"][0]
+    assert cell["measured_percent"] is None and isinstance(cell["inferred_percent"], float)
+    assert "Not at hand: " in found.text()
+    with pytest.raises(InputError, match="EN-ZH needs @cpu1-marian and @cpu2-marian-int8"):
+        find_network()
+
+
+def test_one_missing_profile_leaves_the_other_data_sets(scenario: Path, without_profiles: Any, tmp_path: Path) -> None:
+    text = scenario.read_text().replace('"cpu2-gru.json"', '"@cpu2-gru"')
+    part = scenario.with_name("one-missing.yaml")
+    part.write_text(text)
+    without_profiles("cpu")
+    found = reproduce(measured=part, requests=200, folder=tmp_path)
+    assert {row["workload"] for row in found.networks if row["profiles"] == "measured"} == {"de-en", "en-zh"}
+    why = next(record["why"] for record in found.claims if record["id"] == "CNMT-17 (b), measured")
+    assert "not at hand: FR-EN needs @cpu2-gru" in why
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ("  cp2: {rtt", "  other: {rtt", "not both networks cp1 and cp2"),
+        ("  naive: {}\n", "", "not all of the policies edge, cloud, oracle, naive, cnmt"),
+        (
+            '{lengths: "@de-en-news"}',
+            '{lengths: "@de-en-news", arrivals: {kind: poisson, rate_rps: 1}}',
+            "arrivals that are not back to",
+        ),
+        ("rtt_mean_ms: 134}", "rtt_mean_ms: 134, clock: own}", "a network whose clock is not spread over the trace"),
+    ],
+)
+def test_another_protocol_is_refused(scenario: Path, old: str, new: str, complaint: str) -> None:
+    text = scenario.read_text()
+    assert old in text
+    other = scenario.with_name("other.yaml")
+    other.write_text(text.replace(old, new))
+    with pytest.raises(InputError, match=f"no scenario of Table I: {complaint}"):
+        find_network(other)
