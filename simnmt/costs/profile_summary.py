@@ -132,10 +132,9 @@ def _grid(name: str, block: StepBlock | EncoderBlock) -> list[tuple[str, str]]:
     said = f"{block.kind}, {block.form}"
     own = block.coefficients
     if block.form == "linear" and own is not None:
-        per_row, fixed = 1e3 * own.s_per_row, 1e3 * own.s_fixed
-        slope, both = list(own.model_dump().values())[2:]
-        terms = f"{fixed:.4g} + {per_row:.4g} x batch + {1e3 * slope:.4g} x {along} + {1e3 * both:.4g} x batch x {along} ms"
-        said += f": {terms}"
+        along_with = ("", " x batch", f" x {along}", f" x batch x {along}")
+        terms = [f"{1e3 * each:.4g}{times}" for each, times in zip(own.model_dump().values(), along_with, strict=True) if each]
+        said += f": {' + '.join(terms) or '0'} ms"
     said += f"; batch {block.batch[0]} to {block.batch[-1]}, {along} {lengths[0]} to {lengths[-1]}"
     said += f", beam {block.beam}" if block.beam > 1 else ""
     how = f" ({block.heldout_how})" if block.heldout_how else ""
