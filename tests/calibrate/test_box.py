@@ -76,6 +76,11 @@ def test_a_raspberry_pi_whose_board_stands_in_the_device_tree(tmp_path: Path) ->
     assert (box.simd, box.jetson) == (("asimd", "asimddp"), None)
 
 
+def test_only_what_every_core_has_counts(tmp_path: Path) -> None:
+    big, little = ("processor : 0\nFeatures : asimd asimddp sve\n", "processor : 1\nFeatures : asimd asimddp\n")
+    assert describe(plant(tmp_path, {"proc/cpuinfo": f"{big}\n{little}"})).simd == ("asimd", "asimddp")
+
+
 def test_a_core_that_nobody_has_heard_of_goes_by_its_numbers() -> None:
     assert arm_core("0x41", "0xfff") == "Arm part 0xfff"
     assert arm_core("0x99", "0x123") == "Arm implementer 0x99 part 0x123"

@@ -79,7 +79,7 @@ def packages(tree: Tree) -> list[Package]:
     found = []
     for zone in tree.names("sys/class/powercap/intel-rapl:*"):
         name = tree.text(f"{zone}/name") or ""
-        if zone.count(":") == 1 and name.startswith("package") and tree.path(f"{zone}/energy_uj").exists():
+        if name.startswith("package") and tree.path(f"{zone}/energy_uj").exists():
             found.append(Package(name, tree.path(f"{zone}/energy_uj"), tree.number(f"{zone}/max_energy_range_uj")))
     return found
 
