@@ -26,8 +26,9 @@ def worths(**spans_ms: tuple[float, float]) -> dict[tuple[str, str], np.ndarray]
 def test_one_data_set_gets_the_thirds_of_the_range() -> None:
     """Worth sending up to something even between 0 and 100 ms: at 60 ms a share of 0.4 is sent, at 40 ms one of 0.6."""
     levels = best_levels(worths(de_en=(0.0, 100.0)))
-    assert levels.mean_rtt_ms == pytest.approx({"cp1": 60.0, "cp2": 40.0}, rel=0.01)
-    assert levels.offloaded_share["de-en", "cp1"] == pytest.approx(0.4, abs=0.01)
+    assert levels.mean_rtt_ms == pytest.approx({"cp1": 60.0, "cp2": 40.0}, rel=0.06)
+    distance = abs(levels.offloaded_share["de-en", "cp1"] - 0.4) + abs(levels.offloaded_share["de-en", "cp2"] - 0.6)
+    assert distance < 0.02, "the paper's ratio of 0.65 at least lets one of them reach its third, the other nearly"
     assert levels.outside == []
 
 
@@ -36,19 +37,22 @@ def test_data_sets_that_overlap_get_one_pair_and_others_are_named() -> None:
     assert best_levels(near).outside == []
     far = best_levels(near | worths(en_zh=(600.0, 1000.0)))
     assert far.outside == [("en-zh", "cp1"), ("en-zh", "cp2")], "two of three can be had, so the third is left out"
+    assert far.mean_rtt_ms == best_levels(near).mean_rtt_ms
 
 
 @given(
     st.lists(st.tuples(st.floats(1.0, 500.0), st.floats(1.0, 500.0)), min_size=1, max_size=3),
 )
-def test_cp2_is_always_the_faster_and_no_other_pair_holds_more_cells(spans: list[tuple[float, float]]) -> None:
+def test_cp2_is_always_as_much_faster_as_the_papers_and_no_other_pair_holds_more_cells(
+    spans: list[tuple[float, float]],
+) -> None:
     found = worths(**{name: (start, start + width) for name, (start, width) in zip(("de_en", "fr_en", "en_zh"), spans)})  # noqa: B905
-    grid = LEVELS_MS[::25]
+    grid = LEVELS_MS[::8]
     levels = best_levels(found, grid)
-    assert levels.mean_rtt_ms["cp2"] < levels.mean_rtt_ms["cp1"]
+    assert 0.65 <= levels.mean_rtt_ms["cp2"] / levels.mean_rtt_ms["cp1"] <= 0.75
     within = len(found) - len(levels.outside)
     for slower in grid:
-        for faster in (level for level in grid if level < slower):
+        for faster in (level for level in grid if 0.65 <= level / slower <= 0.75):
             at = {"cp1": slower, "cp2": faster}
             shares = (float((values > at[network]).mean()) for (_, network), values in found.items())
             assert sum(0.2 <= share <= 0.8 for share in shares) <= within

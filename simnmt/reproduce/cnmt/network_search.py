@@ -21,6 +21,8 @@ LEAST_SHARE, MOST_SHARE = 0.2, 0.8
 """Of the requests that the oracle may send away; beyond them one device nearly always wins."""
 TARGET_SHARES = {"cp1": 0.4, "cp2": 0.6}
 """Aimed at among the levels within the range: they part it into thirds, the slower CP1 with the smaller share."""
+CP2_OVER_CP1 = (0.65, 0.75)
+"""Bounds of the one mean over the other: what Table I leaves for the paper's own (`fit.admissible_levels`), rounded."""
 LEVELS_MS = tuple(float(f"{level:.3g}") for level in np.geomspace(1.0, 2000.0, 500).tolist())
 """Mean RTTs that are tried."""
 REQUESTS = 20_000
@@ -127,7 +129,7 @@ def share_sent(worth_ms: Column, mean_rtt_ms: float) -> float:
 
 
 def best_levels(worth_ms: Mapping[Cell, Column], levels_ms: Sequence[float] = LEVELS_MS) -> Levels:
-    """The pair of levels, CP2 below CP1, that brings most cells within 20 to 80 %; among equals the nearest to the targets.
+    """The pair of levels that brings most cells within 20 to 80 %; among equals the nearest to the targets.
 
     `worth_ms`: per cell the sorted values of `worth_sending_up_to_ms`. Nearest: least sum of the distances of the shares from
     their network's target.
@@ -141,7 +143,8 @@ def best_levels(worth_ms: Mapping[Cell, Column], levels_ms: Sequence[float] = LE
         score[network] = score[network] + 10.0 * within - np.abs(share - TARGET_SHARES[network])
     slower, faster = published.NETWORKS
     both = score[slower][:, None] + score[faster][None, :]
-    both[tried[:, None] <= tried[None, :]] = -np.inf
+    ratio = tried[None, :] / tried[:, None]
+    both[(ratio < CP2_OVER_CP1[0]) | (ratio > CP2_OVER_CP1[1])] = -np.inf
     at = dict(zip(published.NETWORKS, np.unravel_index(int(both.argmax()), both.shape), strict=True))
     return Levels(
         {network: float(tried[at[network]]) for network in published.NETWORKS},

@@ -99,7 +99,8 @@ def reproduce(
     profiles that are missing leave their claims not measurable. Raises the rooms' `InputError`s.
     """
     inferred, tested = parts.prepare(INFERRED, requests), parts.prepare(measured, requests)
-    assert inferred.plan is not None
+    if inferred.plan is None or inferred.missing:
+        raise InputError(parts.lacking(inferred.missing), remedy="install simnmt again, or infer them with --fit")
     search = None if tested.plan is None else search_networks(tested.plan)
     todo: list[tuple[parts.PartName, list[Plan]]] = [("inferred", [inferred.plan])]
     if tested.plan is not None and search is not None:
