@@ -25,8 +25,7 @@ _TYPES = ("float32", "int8", "int16", "bfloat16", "float16")
 class CTranslate2Engine:
     """Runs forced lengths through CTranslate2's own search, of which only the whole can be timed.
 
-    Its tokens are texts: each id stands as its decimal digits. The target's first token and padding are handled as in
-    our own search: a start token that pads feeds a vector of zeros, and padding is suppressed.
+    Its tokens are texts: each id stands as its decimal digits. As in our own search, padding is never an output.
     """
 
     def __init__(
@@ -96,7 +95,6 @@ def convert(model: MarianModel, folder: Path) -> None:
     spec.config.unk_token = str(model.architecture.unk_token)
     spec.config.eos_token = str(model.eos_token)
     spec.config.bos_token = spec.config.decoder_start_token = str(model.start_token)
-    spec.decoder.start_from_zero_embedding = model.start_token == model.pad_token
     spec.config.add_source_eos = False
     spec.validate()
     spec.optimize(quantization=None)
@@ -106,7 +104,8 @@ def convert(model: MarianModel, folder: Path) -> None:
 class _Marian(BartLoader):  # type: ignore[misc]  # an untyped library
     """Reads the weights as CTranslate2's own Marian converter does, but keeps the row of the padding token.
 
-    Its own drops the vocabulary's last token, taking it for padding, which holds for published Marian models alone.
+    Its own drops the vocabulary's last token, taking it for padding with a vector of zeros that also starts the target; that
+    holds for published Marian models alone.
     """
 
     def get_model_spec(self, model: Any) -> Any:

@@ -103,14 +103,17 @@ def load_engine(
         raise NmtError(what, remedy="leave threads out")
     place = "cuda:0" if device == "cuda" else device
     try:
+        # Here, so that naming an engine's work needs no torch.
         if backend == "torch":
-            from simnmt.nmt.torch_engine import load_torch_engine as load
-        else:
-            from simnmt.nmt.ctranslate2_engine import load_ctranslate2_engine as load
+            from simnmt.nmt.torch_engine import load_torch_engine
+
+            return load_torch_engine(model, device=place, threads=threads, compute_type=compute_type, seed=seed)
+        from simnmt.nmt.ctranslate2_engine import load_ctranslate2_engine
+
+        return load_ctranslate2_engine(model, device=place, threads=threads, compute_type=compute_type, seed=seed)
     except ModuleNotFoundError as error:
         extra = "ctranslate2" if error.name == "ctranslate2" else "models"
         raise NmtError(f"{error.name} is not installed", remedy=f"pip install 'simnmt[{extra}]'") from None
-    return load(model, device=place, threads=threads, compute_type=compute_type, seed=seed)
 
 
 def random_sources(work: Work, architecture: Architecture, seed: int) -> list[list[int]]:

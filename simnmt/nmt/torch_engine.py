@@ -88,7 +88,10 @@ def _timed(model: TranslationModel, src: Tensor, lengths: Tensor, work: Work) ->
 
 def _timed_on_gpu(model: TranslationModel, src: Tensor, lengths: Tensor, work: Work) -> Timing:
     device = model.device
-    events = [torch.cuda.Event(enable_timing=True) for _ in range(work.tgt_len + 2)]
+    events = [
+        torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        for _ in range(work.tgt_len + 2)
+    ]
     pressed = iter(events)
     with torch.cuda.device(device):
         torch.cuda.synchronize()

@@ -1,0 +1,203 @@
+"""Engines: what they say they ran, how they time it, and what they refuse."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from simnmt.nmt import torch_engine
+from simnmt.nmt.ctranslate2_engine import CTranslate2Engine
+from simnmt.nmt.engine import BACKENDS, Engine, Work, load_engine, random_sources
+from simnmt.nmt.errors import NmtError, OutOfMemory
+from simnmt.nmt.memory import within_memory
+from simnmt.nmt.models import LoadedModel
+from simnmt.nmt.search import beam, greedy
+from tests.nmt.tiny import ARCHITECTURES, BILSTM, GRU, MARIAN, lively, sources
+
+
+def loaded(tmp_path: Path, name: str = "marian", **how: object) -> Engine:
+    path = tmp_path / f"{name}.json"
+    path.write_text(ARCHITECTURES[name].model_dump_json(), encoding="utf-8")
+    return load_engine(str(path), **{"threads": 1, **how})
+
+
+@pytest.mark.parametrize("name", ["bilstm", "gru", "marian"])
+@pytest.mark.parametrize("work", [Work(5, 7), Work(3, 4, batch=3, beam=2)], ids=str)
+def test_torch_times_the_encoder_and_each_step(tmp_path: Path, name: str, work: Work) -> None:
+    timing = loaded(tmp_path, name).run(work)
+    assert timing.encode_s is not None
+    assert timing.steps_s is not None
+    assert len(timing.steps_s) == work.tgt_len
+    assert min(timing.encode_s, *timing.steps_s) > 0
+    assert timing.encode_s + sum(timing.steps_s) <= timing.total_s
+
+
+def test_an_engine_runs_the_search_that_the_work_asks_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    monkeypatch.setattr(
+        torch_engine,
+        "beam",
+        lambda model, src, *rest, **how: seen.append((tuple(src.shape), how["beam"])) or beam(model, src, *rest, **how),
+    )
+    engine = loaded(tmp_path)
+    engine.run(Work(4, 3, batch=2, beam=5))
+    engine.run(Work(4, 3, batch=2, beam=1))
+    assert seen == [((2, 4), 5)]
+
+
+def test_an_account_says_what_ran(tmp_path: Path) -> None:
+    engine = loaded(tmp_path, "gru", compute_type="float32", seed=4)
+    account = engine.account
+    assert (account.backend, account.compute_type, account.device, account.threads) == ("torch", "float32", "cpu", 1)
+    assert (account.weights, account.vocab, account.architecture["hidden"]) == ("random", 50, 16)
+    assert account.versions == {"torch": str(torch.__version__)}
+    assert account.device_name
+    json.dumps(account.architecture)
+
+
+@pytest.mark.parametrize("name", ["bilstm", "gru", "marian"])
+def test_bfloat16_runs(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where it is emulated; refused there, as it would be slow."""
+    monkeypatch.setattr(torch_engine, "has_bfloat16", lambda: True)
+    timing = loaded(tmp_path, name, compute_type="bfloat16").run(Work(5, 7, batch=2, beam=2))
+    assert len(timing.steps_s or ()) == 7
+    monkeypatch.setattr(torch_engine, "has_bfloat16", lambda: False)
+    with pytest.raises(NmtError, match=r"no bfloat16 with torch on this cpu \(one of float32\)"):
+        loaded(tmp_path, name, compute_type="bfloat16")
+
+
+def test_threads_are_set_for_each_run(tmp_path: Path) -> None:
+    before = torch.get_num_threads()
+    try:
+        one, two = loaded(tmp_path, "gru", threads=1), loaded(tmp_path, "gru", threads=2)
+        two.run(Work(2, 2))
+        assert torch.get_num_threads() == 2
+        one.run(Work(2, 2))
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_too_little_memory_is_told_and_survived(tmp_path: Path) -> None:
+    """A real failure of torch's allocator: logits of 2**42 rows ask for more than a machine maps."""
+    engine = loaded(tmp_path, "gru")
+    with pytest.raises(OutOfMemory, match="cpu has too little memory"):
+        within_memory("cpu", lambda: torch.empty((2**42, 50)))
+    with pytest.raises(OutOfMemory):
+        engine.run(Work(2, 2, batch=2, beam=2**42))
+    assert engine.run(Work(2, 2)).total_s > 0
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RuntimeError("CUDA failed with error out of memory"), RuntimeError("std::bad_alloc")]
+)
+def test_every_way_of_saying_that_memory_is_short(error: Exception) -> None:
+    def do() -> None:
+        raise error
+
+    with pytest.raises(OutOfMemory) as caught:
+        within_memory("cuda:0", do)
+    assert caught.value.__context__ is None  # else the failed frames keep their tensors
+
+
+def test_another_fault_stays_itself() -> None:
+    def do() -> None:
+        raise RuntimeError("shapes do not match")
+
+    with pytest.raises(RuntimeError, match="shapes"):
+        within_memory("cpu", do)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_closed_engine_runs_no_more_and_closes_twice(tmp_path: Path, backend: str) -> None:
+    engine = loaded(tmp_path, backend=backend)
+    engine.close()
+    engine.close()
+    with pytest.raises(NmtError, match="closed"):
+        engine.run(Work(2, 2))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_lengths_beyond_the_positions_are_refused(tmp_path: Path, backend: str) -> None:
+    engine = loaded(tmp_path, backend=backend)
+    for work, side in ((Work(65, 2), "source"), (Work(2, 65), "target")):
+        with pytest.raises(NmtError, match=f"a {side} of 65 tokens where the model has 64 positions"):
+            engine.run(work)
+    assert engine.run(Work(64, 64)).total_s > 0
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({"backend": "onnx"}, "no backend onnx (one of torch, ctranslate2)"),
+        ({"device": "tpu"}, "no device tpu (cpu or cuda:0)"),
+        ({"threads": 0}, "threads: 0 where 1 is the least"),
+        ({"device": "cuda", "threads": 2}, "threads are of the CPU"),
+        ({"compute_type": "int8"}, "no int8 with torch on this cpu (one of float32"),
+        ({"compute_type": "float64", "backend": "ctranslate2"}, "no float64 with CTranslate2 on this cpu (one of float32"),
+    ],
+    ids=str,
+)
+def test_what_no_engine_does_is_refused_in_a_line(tmp_path: Path, how: dict[str, object], said: str) -> None:
+    with pytest.raises(NmtError) as caught:
+        loaded(tmp_path, **how)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_gpu_that_is_not_there(tmp_path: Path, backend: str) -> None:
+    with pytest.raises(NmtError, match="sees no cuda:0 here"):
+        loaded(tmp_path, backend=backend, device="cuda", threads=None)
+
+
+def test_ctranslate2_runs_transformers_alone(tmp_path: Path) -> None:
+    with pytest.raises(NmtError, match=r"CTranslate2 runs no bilstm model \(use the torch backend"):
+        loaded(tmp_path, "bilstm", backend="ctranslate2")
+
+
+def test_work_is_of_one_at_least() -> None:
+    with pytest.raises(NmtError, match="tgt_len: 0 where 1 is the least"):
+        Work(3, 0)
+
+
+@pytest.mark.parametrize("architecture", [BILSTM, GRU, MARIAN], ids=lambda one: one.kind)
+def test_random_sources_are_what_a_tokenizer_could_give(architecture: object) -> None:
+    drawn = random_sources(Work(400, 1, batch=3), architecture, seed=2)
+    assert [len(source) for source in drawn] == [400] * 3
+    assert all(source[-1] == architecture.eos_token for source in drawn)
+    tokens = set(itertools.chain(*drawn))
+    assert architecture.pad_token not in tokens
+    assert len(tokens) > 40
+    assert max(tokens) < architecture.src_vocab
+    assert drawn == random_sources(Work(400, 1, batch=3), architecture, seed=2)
+
+
+@pytest.mark.parametrize("name", ["marian", "own tokens"])
+def test_ctranslate2_gives_the_tokens_of_our_own_search(name: str) -> None:
+    model = lively(name)
+    alone, src, lengths = sources(ARCHITECTURES[name], [3, 9, 5, 7, 12])
+    engine = CTranslate2Engine(LoadedModel(name, model, ARCHITECTURES[name], "random"), model, "cpu", 1, "float32", 0)
+    texts = [[str(token) for token in source] for source in alone]
+    for forced in (6, 20):
+        ours = greedy(model, src, lengths, forced_len=forced)
+        theirs = engine.translate(texts, beam=1, forced_len=forced)
+        assert [[int(token) for token in tokens] for tokens in theirs] == [list(one.tokens) for one in ours]
+        wide = engine.translate(texts, beam=3, forced_len=forced)
+        assert {len(tokens) for tokens in wide} == {forced}
+    assert len({one.tokens for one in ours}) > 1
+
+
+@pytest.mark.parametrize("compute_type", ["float32", "int8"])
+def test_ctranslate2_times_the_whole(tmp_path: Path, compute_type: str) -> None:
+    engine = loaded(tmp_path, backend="ctranslate2", compute_type=compute_type)
+    timing = engine.run(Work(5, 7, batch=2, beam=3))
+    assert timing.total_s > 0
+    assert (timing.encode_s, timing.steps_s) == (None, None)
+    assert engine.account.compute_type.startswith(compute_type)
+    assert engine.account.versions.keys() == {"ctranslate2"}

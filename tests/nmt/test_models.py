@@ -1,0 +1,240 @@
+"""From names, files and folders to models: sizes, what survives a disk, and what is said of a damaged one."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from simnmt.nmt.architecture import ARCHITECTURES as NAMED
+from simnmt.nmt.architecture import RecurrentArchitecture, read_architecture
+from simnmt.nmt.checkpoint import save_checkpoint
+from simnmt.nmt.errors import NmtError
+from simnmt.nmt.marian import MarianModel
+from simnmt.nmt.models import build_model, load_model
+from simnmt.nmt.recurrent import RecurrentModel
+from simnmt.nmt.search import greedy
+from tests.nmt.tiny import ARCHITECTURES, BILSTM, GRU, MARIAN, lively, sources
+
+
+def test_the_three_models_have_the_sizes_of_the_paper() -> None:
+    """CNMT-13: a 2-layer BiLSTM of 500, a 1-layer GRU of 256, and MarianMT; built without memory for weights."""
+    with torch.device("meta"):
+        bilstm, gru, marian = (build_model(NAMED[name]) for name in ("bilstm", "gru", "marian"))
+    assert isinstance(bilstm, RecurrentModel)
+    assert isinstance(gru, RecurrentModel)
+    assert (bilstm.encoder.num_layers, bilstm.encoder.hidden_size, bilstm.encoder.bidirectional) == (2, 250, True)
+    assert (bilstm.decoder.num_layers, bilstm.decoder.hidden_size) == (2, 500)
+    assert (gru.encoder.num_layers, gru.encoder.hidden_size, gru.decoder.hidden_size) == (1, 256, 256)
+    weights = {id(weight): weight.numel() for weight in marian.parameters()}
+    assert sum(weights.values()) == pytest.approx(77.9e6, rel=0.01)  # opus-mt-en-zh's
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_weights_follow_their_seed_and_nothing_else(name: str) -> None:
+    def weights(seed: int) -> torch.Tensor:
+        return torch.cat([weight.flatten() for weight in build_model(ARCHITECTURES[name], seed=seed).parameters()])
+
+    torch.manual_seed(1)
+    first = weights(3)
+    after = torch.get_rng_state()
+    torch.manual_seed(1)
+    assert torch.equal(torch.get_rng_state(), after)
+    torch.manual_seed(2)
+    assert torch.equal(first, weights(3))
+    assert not torch.equal(first, weights(4))
+
+
+@pytest.mark.parametrize("suffix", [".yaml", ".json"])
+@pytest.mark.parametrize("name", ["bilstm", "marian"])
+def test_an_architecture_is_read_from_yaml_and_json(tmp_path: Path, name: str, suffix: str) -> None:
+    path = tmp_path / f"model{suffix}"
+    fields = ARCHITECTURES[name].model_dump()
+    lines = "\n".join(f"{key}: {json.dumps(value)}" for key, value in fields.items())
+    path.write_text(json.dumps(fields) if suffix == ".json" else lines, encoding="utf-8")
+    assert read_architecture(path) == ARCHITECTURES[name]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("kind: lstm", "kind: one of bilstm, gru, transformer"),
+        ("- gru", "Input should be"),
+        ("kind: gru\nlayer: 2", "layers: Field required"),
+        (
+            "{kind: gru, layers: 1, hidden: 8, embedding: 8, src_vocab: 9, tgt_vocab: 9, hiden: 3}",
+            "hiden: unknown key (did you mean hidden?)",
+        ),
+        ("{kind: gru, layers: 0, hidden: 8, embedding: 8, src_vocab: 9, tgt_vocab: 9}", "layers: Input should be greater"),
+        ("{kind: bilstm, layers: 1, hidden: 7, embedding: 8, src_vocab: 9, tgt_vocab: 9}", "hidden: 7 cannot be halved"),
+        (
+            "{kind: gru, layers: 1, hidden: 8, embedding: 8, src_vocab: 9, tgt_vocab: 3}",
+            "eos_token: 3 is no token of a vocabulary of 3",
+        ),
+        ("{kind: gru, layers: 1.5, hidden: 8}", "layers: Input should be a valid integer"),
+        ("kind: [", "no YAML"),
+        ("kind: &a {a: *b}", "no YAML"),
+        ("kind: \x00", "no YAML"),
+    ],
+    ids=range(11),
+)
+def test_a_wrong_architecture_is_told_in_a_line(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "model.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(NmtError) as caught:
+        load_model(str(path))
+    assert said in str(caught.value)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["blistm", "no/such/file.yaml", ""])
+def test_an_unknown_model_is_told(name: str) -> None:
+    with pytest.raises(NmtError, match="no model called" if name else "neither"):
+        load_model(name)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_a_model_saved_and_loaded_says_the_same(tmp_path: Path, name: str) -> None:
+    model = lively(name)
+    _, src, lengths = sources(ARCHITECTURES[name], [3, 9, 5, 7])
+    save_checkpoint(tmp_path / "model", model, ARCHITECTURES[name])
+    again = load_model(str(tmp_path / "model"))
+    assert (again.architecture, again.weights) == (ARCHITECTURES[name], "checkpoint")
+    assert greedy(again.model, src, lengths, max_len=30) == greedy(model, src, lengths, max_len=30)
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def pickled(path: Path) -> None:
+    path.write_bytes(pickle.dumps({"weights": [1.0]}))
+
+
+def torch_saved(path: Path) -> None:
+    torch.save({"projection.weight": torch.zeros(2)}, path)
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "truncated": (truncate, "damaged, or no safetensors file"),
+    "a pickle": (pickled, "damaged, or no safetensors file"),
+    "torch's own form": (torch_saved, "damaged, or no safetensors file"),
+    "empty": (lambda path: path.write_bytes(b""), "damaged, or no safetensors file"),
+    "missing": (Path.unlink, "cannot read the weights"),
+    "a folder": (lambda path: (path.unlink(), path.mkdir()), "cannot read the weights"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_weights_are_told_in_a_line(tmp_path: Path, damage: str) -> None:
+    save_checkpoint(tmp_path, build_model(GRU), GRU)
+    hurt, said = DAMAGES[damage]
+    hurt(tmp_path / "model.safetensors")
+    with pytest.raises(NmtError) as caught:
+        load_model(str(tmp_path))
+    assert said in str(caught.value)
+    assert "model.safetensors" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        (GRU.model_copy(update={"hidden": 8}), "is [48, 12] where architecture.json asks for [24, 12]"),
+        (GRU.model_copy(update={"attention": "none"}), "combine.weight is no weight of what architecture.json describes"),
+        (GRU.model_copy(update={"layers": 2}), "encoder.weight_ih_l1 is missing"),
+        (MARIAN, "is missing"),
+    ],
+    ids=["width", "no attention", "layers", "kind"],
+)
+def test_weights_of_another_architecture_are_told(tmp_path: Path, other: RecurrentArchitecture, said: str) -> None:
+    save_checkpoint(tmp_path, build_model(GRU), GRU)
+    (tmp_path / "architecture.json").write_text(other.model_dump_json(), encoding="utf-8")
+    with pytest.raises(NmtError) as caught:
+        load_model(str(tmp_path))
+    assert said in str(caught.value)
+
+
+def test_a_folder_that_holds_no_model(tmp_path: Path) -> None:
+    with pytest.raises(NmtError, match=r"holds neither architecture\.json nor config\.json"):
+        load_model(str(tmp_path))
+
+
+def test_a_checkpoint_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("a file")
+    with pytest.raises(NmtError, match="cannot be written"):
+        save_checkpoint(tmp_path / "taken", build_model(GRU), GRU)
+
+
+@pytest.fixture
+def hugging_face(tmp_path: Path) -> Path:
+    """A Marian folder as Hugging Face writes it."""
+    model = lively("marian")
+    assert isinstance(model, MarianModel)
+    model.hf.save_pretrained(tmp_path / "hf")
+    return tmp_path / "hf"
+
+
+def test_a_hugging_face_folder_says_the_same(hugging_face: Path) -> None:
+    loaded = load_model(str(hugging_face))
+    _, src, lengths = sources(MARIAN, [3, 9, 5, 7])
+    assert (loaded.architecture, loaded.weights) == (MARIAN, "checkpoint")
+    assert greedy(loaded.model, src, lengths, max_len=30) == greedy(lively("marian"), src, lengths, max_len=30)
+
+
+@pytest.mark.parametrize(
+    ("hurt", "said"),
+    [
+        (lambda folder: truncate(folder / "model.safetensors"), "no usable weights"),
+        (lambda folder: (folder / "model.safetensors").unlink(), "no usable weights"),
+        (lambda folder: (folder / "config.json").write_text("{"), "no Hugging Face configuration"),
+        (
+            lambda folder: (folder / "config.json").write_text('{"model_type": "bert"}'),
+            "a model of type bert where marian is read",
+        ),
+        (lambda folder: edit(folder, encoder_layers=3), "the weights lack"),
+        (lambda folder: edit(folder, encoder_attention_heads=4), "attention heads: 4 in the encoder, 2 in the decoder"),
+        (lambda folder: edit(folder, d_model=18), "no usable weights"),
+    ],
+    ids=range(7),
+)
+def test_a_damaged_hugging_face_folder_is_told(hugging_face: Path, hurt: Callable[[Path], object], said: str) -> None:
+    hurt(hugging_face)
+    with pytest.raises(NmtError) as caught:
+        load_model(str(hugging_face))
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def edit(folder: Path, **fields: object) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+def test_a_pickle_runs_nothing(hugging_face: Path) -> None:
+    """Weights in torch's form are read as weights only: what a pickle would call is not called."""
+    (hugging_face / "model.safetensors").unlink()
+    (hugging_face / "pytorch_model.bin").write_bytes(pickle.dumps(Trap()))
+    with pytest.raises(NmtError, match="no usable weights"):
+        load_model(str(hugging_face))
+
+
+class Trap:
+    def __reduce__(self) -> tuple[object, ...]:
+        return (pytest.fail, ("a pickle was run",))
+
+
+def test_bilstm_states_of_both_directions_start_the_decoder() -> None:
+    """The first layer's two halves, joined, are the decoder's first layer, and so on."""
+    model = build_model(BILSTM).eval()
+    _, src, lengths = sources(BILSTM, [5, 5])
+    with torch.inference_mode():
+        state = model.encode(src, lengths)
+        values, (h, _) = model.encoder(model.src_embedding(src))
+    assert torch.equal(state.hidden[0][1], torch.cat((h[2], h[3]), dim=1))
+    assert torch.equal(state.hidden[0][1], torch.cat((values[:, -1, :8], values[:, 0, 8:]), dim=1))

@@ -1,0 +1,191 @@
+"""Search against Hugging Face's, against the enumeration of all outputs, and against itself."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simnmt.nmt.errors import NmtError
+from simnmt.nmt.marian import MarianModel
+from simnmt.nmt.search import Hypothesis, beam, greedy
+from tests.nmt.tiny import ARCHITECTURES, MARIAN, Table, lively, sources
+
+LENGTHS = [3, 9, 5, 7]
+
+
+def hugging_face(
+    model: MarianModel, src: torch.Tensor, lengths: torch.Tensor, beams: int, max_len: int
+) -> list[tuple[int, ...]]:
+    """Its outputs without start, end and padding."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        out = model.hf.generate(
+            input_ids=src,
+            attention_mask=(torch.arange(src.shape[1])[None, :] < lengths[:, None]).long(),
+            num_beams=beams,
+            do_sample=False,
+            max_new_tokens=max_len,
+            bad_words_ids=[[model.pad_token]] if model.pad_token != model.eos_token else None,
+            length_penalty=1.0,
+            early_stopping=False,
+        )
+    special = {model.pad_token, model.eos_token}
+    return [tuple(token for token in row[1:] if token not in special) for row in out.tolist()]
+
+
+@pytest.mark.parametrize("beams", [1, 2, 4])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("name", ["marian", "own tokens"])
+def test_marian_gives_the_tokens_of_hugging_face(name: str, seed: int, beams: int) -> None:
+    model = lively(name)
+    assert isinstance(model, MarianModel)
+    _, src, lengths = sources(model.architecture, LENGTHS, seed)
+    ours = greedy(model, src, lengths, max_len=40) if beams == 1 else beam(model, src, lengths, beam=beams, max_len=40)
+    theirs = hugging_face(model, src, lengths, beams, 40)
+    assert [hypothesis.tokens for hypothesis in ours] == theirs
+    assert len(set(theirs)) > 1
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_greedy_output_is_identical_on_repeat(name: str) -> None:
+    """CNMT-13."""
+    model = lively(name)
+    _, src, lengths = sources(model.architecture, LENGTHS)
+    assert greedy(model, src, lengths, max_len=30) == greedy(model, src, lengths, max_len=30)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_a_beam_of_one_is_greedy(name: str) -> None:
+    model = lively(name)
+    _, src, lengths = sources(model.architecture, LENGTHS)
+    for one, other in zip(greedy(model, src, lengths, max_len=30), beam(model, src, lengths, beam=1, max_len=30), strict=True):
+        assert one.tokens == other.tokens
+        assert one.score == pytest.approx(other.score, rel=1e-4)
+
+
+@pytest.mark.parametrize("width", [1, 3])
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_a_batch_translates_as_its_sentences_do_alone(name: str, width: int) -> None:
+    """Neither padding nor another sentence's end or length changes a translation."""
+    model = lively(name)
+    alone, src, lengths = sources(model.architecture, LENGTHS)
+    together = beam(model, src, lengths, beam=width, max_len=30)
+    singly = [beam(model, torch.tensor([one]), torch.tensor([len(one)]), beam=width, max_len=30)[0] for one in alone]
+    assert [hypothesis.tokens for hypothesis in together] == [hypothesis.tokens for hypothesis in singly]
+    assert name == "blind" or len({hypothesis.tokens for hypothesis in together}) > 1
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_steps_give_the_logits_of_one_pass_over_all_tokens(name: str) -> None:
+    """More steps than the first room for keys and values; rows reordered on the way."""
+    model = lively(name)
+    _, src, lengths = sources(model.architecture, LENGTHS)
+    draw = torch.Generator().manual_seed(9)
+    fed = torch.randint(4, 40, (len(LENGTHS), 45), generator=draw)
+    order = torch.tensor([2, 0, 0, 3])
+    with torch.inference_mode():
+        state = model.start(model.encode(src, lengths), 1)
+        steps = []
+        for position in range(40):
+            logits, state = model.step(state, fed[:, position])
+            steps.append(logits)
+        state = model.select(state, order)
+        continued = []
+        for position in range(40, 45):
+            logits, state = model.step(state, fed[:, position])
+            continued.append(logits)
+        whole = model(src, lengths, fed[:, :40])
+        swapped = model(src[order], lengths[order], torch.cat((fed[order, :40], fed[:, 40:]), dim=1))[:, 40:]
+    assert torch.allclose(torch.stack(steps, dim=1), whole, atol=1e-4)
+    assert torch.allclose(torch.stack(continued, dim=1), swapped, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_what_lies_behind_a_source_changes_nothing(name: str) -> None:
+    model = lively(name)
+    _, src, lengths = sources(model.architecture, LENGTHS)
+    other = torch.where(torch.arange(src.shape[1])[None, :] < lengths[:, None], src, 7)
+    tgt_in = torch.full((len(LENGTHS), 3), 5)
+    with torch.inference_mode():
+        assert torch.allclose(model(src, lengths, tgt_in), model(other, lengths, tgt_in), atol=1e-5)
+
+
+@pytest.mark.parametrize("width", [1, 2, 5])
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_a_forced_length_is_kept_by_every_sentence(name: str, width: int) -> None:
+    model = lively(name)
+    _, src, lengths = sources(model.architecture, LENGTHS)
+    marks: list[int] = []
+    press = lambda: marks.append(0)  # noqa: E731
+    for forced in (1, 12):
+        marks.clear()
+        if width == 1:
+            found = greedy(model, src, lengths, max_len=3, forced_len=forced, mark=press)
+        else:
+            found = beam(model, src, lengths, beam=width, max_len=3, forced_len=forced, mark=press)
+        assert [len(hypothesis.tokens) for hypothesis in found] == [forced] * len(LENGTHS)
+        assert not {model.eos_token, model.pad_token} & {token for one in found for token in one.tokens}
+        assert len(marks) == forced + 1
+
+
+def every_output(table: torch.Tensor, max_len: int) -> dict[tuple[int, ...], float]:
+    """All that the table can say in so many steps, with its log-probability: ended, or cut at the last step."""
+    log = table.double()
+    words = range(2, table.shape[1])
+    outputs = {}
+    for length in range(max_len + 1):
+        for tokens in itertools.product(words, repeat=length):
+            path = [2, *tokens] if length == max_len else [2, *tokens, 1]
+            outputs[tokens] = sum(float(log[a, b]) for a, b in itertools.pairwise(path))
+    return outputs
+
+
+def random_table(seed: int, vocab: int = 5) -> torch.Tensor:
+    logits = torch.randn((vocab, vocab), generator=torch.Generator().manual_seed(seed)) * 2
+    logits[:, 0] = float("-inf")
+    return logits.log_softmax(dim=1)
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 10_000))
+def test_a_beam_as_wide_as_all_outputs_finds_the_likeliest(seed: int) -> None:
+    """By enumeration; with no length penalty, where stopping early loses nothing."""
+    table = random_table(seed)
+    outputs = every_output(table, 4)
+    found = beam(Table(table), torch.zeros((1, 1), dtype=torch.int64), torch.ones(1), beam=81, max_len=4, length_penalty=0.0)
+    assert found[0].score == pytest.approx(max(outputs.values()), abs=1e-4)
+    assert outputs[found[0].tokens] == pytest.approx(max(outputs.values()), abs=1e-4)  # orders of the same pairs tie
+
+
+@given(st.integers(0, 10_000), st.integers(1, 6))
+def test_a_score_is_that_of_its_tokens_however_narrow_the_beam(seed: int, width: int) -> None:
+    table = random_table(seed)
+    (found,) = beam(Table(table), torch.zeros((1, 1), dtype=torch.int64), torch.ones(1), beam=width, max_len=4)
+    counted = min(len(found.tokens) + 1, 4)
+    assert found.score == pytest.approx(every_output(table, 4)[found.tokens] / counted, abs=1e-4)
+
+
+def test_a_worked_example_where_the_beam_beats_greed() -> None:
+    """Greedy takes token 3 (0.6), whose ends are poor (0.3); the beam sees that 4 (0.4) ends for sure."""
+    p = torch.full((5, 5), 1e-9)
+    p[2, 3], p[2, 4], p[4, 1], p[3, 1], p[3, 3], p[3, 4] = 0.6, 0.4, 1.0, 0.3, 0.35, 0.35
+    src = torch.zeros((1, 1), dtype=torch.int64)
+    assert greedy(Table(p.log()), src, torch.ones(1), max_len=2)[0].tokens == (3, 3)
+    (found,) = beam(Table(p.log()), src, torch.ones(1), beam=2, max_len=2, length_penalty=0.0)
+    assert found == Hypothesis((4,), pytest.approx(torch.tensor(0.4).log().item(), abs=1e-5))
+
+
+def test_lengths_beyond_the_positions_are_refused() -> None:
+    model = lively("marian")
+    src = torch.full((1, MARIAN.max_positions + 1), 5)
+    with pytest.raises(NmtError, match="a source of 65 tokens where the model has 64 positions"):
+        greedy(model, src, torch.tensor([65]))
+    with pytest.raises(NmtError, match="a target of 65 tokens"):
+        beam(model, src[:, :5], torch.tensor([5]), beam=2, forced_len=65)
+    (longest,) = greedy(model, src[:, :64], torch.tensor([64]), forced_len=64)
+    assert len(longest.tokens) == 64

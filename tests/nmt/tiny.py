@@ -1,0 +1,92 @@
+"""Models small enough to test with: every kind of architecture, and one whose outputs are known exactly."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from simnmt.nmt.architecture import Architecture, RecurrentArchitecture, TransformerArchitecture
+from simnmt.nmt.models import TranslationModel, build_model
+from simnmt.nmt.search import pad
+
+VOCAB = 50
+BILSTM = RecurrentArchitecture(kind="bilstm", layers=2, hidden=16, embedding=12, src_vocab=VOCAB, tgt_vocab=VOCAB)
+GRU = RecurrentArchitecture(kind="gru", layers=1, hidden=16, embedding=12, src_vocab=VOCAB, tgt_vocab=VOCAB)
+BLIND = RecurrentArchitecture(kind="gru", layers=1, hidden=16, embedding=12, src_vocab=VOCAB, tgt_vocab=VOCAB, attention="none")
+MARIAN = TransformerArchitecture(
+    kind="transformer",
+    encoder_layers=2,
+    decoder_layers=2,
+    d_model=16,
+    heads=2,
+    ffn=32,
+    vocab=VOCAB,
+    max_positions=64,
+    eos_token=0,
+    unk_token=1,
+    pad_token=VOCAB - 1,
+    start_token=VOCAB - 1,
+)
+OWN_TOKENS = MARIAN.model_copy(update={"pad_token": 0, "start_token": 2, "eos_token": 3})
+"""A Transformer as our own training makes it: a start token with a vector of its own."""
+ARCHITECTURES: dict[str, Architecture] = {
+    "bilstm": BILSTM,
+    "gru": GRU,
+    "blind": BLIND,
+    "marian": MARIAN,
+    "own tokens": OWN_TOKENS,
+}
+
+
+@cache
+def lively(name: str) -> TranslationModel:
+    """A model that half learnt to count on from a sentence's first token for its length: its outputs vary, and end."""
+    architecture = ARCHITECTURES[name]
+    model = build_model(architecture, seed=3)
+    adam = torch.optim.Adam(model.parameters(), lr=0.01)
+    draw = torch.Generator().manual_seed(3)
+    for _ in range(60):
+        lengths = torch.randint(3, 9, (12,), generator=draw).tolist()
+        alone, src, src_lengths = sources(architecture, lengths, seed=int(torch.randint(1000, (), generator=draw)))
+        targets = [[*(4 + (one[0] + at) % 12 for at in range(len(one) - 1)), one[-1]] for one in alone]
+        tgt_in, _ = pad([[architecture.start_token, *target[:-1]] for target in targets], architecture.pad_token)
+        tgt_out, _ = pad(targets, -100)
+        logits = model(src, src_lengths, tgt_in)
+        torch.nn.functional.cross_entropy(logits.flatten(0, 1), tgt_out.flatten()).backward()
+        adam.step()
+        adam.zero_grad()
+    return model.eval()
+
+
+def sources(architecture: Architecture, lengths: list[int], seed: int = 1) -> tuple[list[list[int]], Tensor, Tensor]:
+    """Random sentences of such lengths, each ending with its end token; alone, and as one batch."""
+    draw = torch.Generator().manual_seed(seed)
+    alone = [[*torch.randint(4, 16, (length - 1,), generator=draw).tolist(), architecture.eos_token] for length in lengths]
+    return alone, *pad(alone, architecture.pad_token)
+
+
+class Table:
+    """A step model whose next token depends on the last alone: log-probabilities written in a table [vocab, vocab]."""
+
+    pad_token, eos_token, start_token = 0, 1, 2
+    max_positions = None
+    device = torch.device("cpu")
+
+    def __init__(self, table: Tensor) -> None:
+        self.table = table
+        self.vocab = table.shape[1]
+
+    def encode(self, src: Tensor, src_lengths: Tensor) -> Any:
+        return src.shape[0]
+
+    def start(self, memory: Any, beam: int) -> Any:
+        return memory * beam
+
+    def step(self, state: Any, tokens: Tensor) -> tuple[Tensor, Any]:
+        return self.table[tokens], state
+
+    def select(self, state: Any, rows: Tensor) -> Any:
+        return len(rows)
