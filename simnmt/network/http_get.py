@@ -69,7 +69,7 @@ def _once(
             status, after = error.code, error.headers.get("Retry-After", "")
         if status == 429 or status >= 500:
             raise _AgainError(
-                f"answered with status {status}", float(after) if after.isdecimal() and len(after) < 6 else 0.0
+                f"answered with status {status}", float(after) if after.isdecimal() and len(after) < 10 else 0.0
             ) from None
         raise final.get(status) or TraceError(f"{site} answered with status {status}", remedy="check --base-url") from None
     except urllib.error.URLError as error:

@@ -68,17 +68,15 @@ class Cache:
             return None
         return kept, raw
 
-    def keep(self, url: str, raw: bytes, fetched: str) -> tuple[Kept, bytes]:
+    def keep(self, kept: Kept, raw: bytes) -> None:
         """Write both files, the bytes first. Raises `TraceError` where the folder cannot be written."""
-        kept = Kept.of(url, raw, fetched)
-        body, manifest = self.files(url)
+        body, manifest = self.files(kept.url)
         with _told(self.folder):
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # results need not be public
             with written_whole(body) as partial:
                 partial.write_bytes(raw)
             with written_whole(manifest) as partial:
                 partial.write_text(json.dumps(asdict(kept), indent=1) + "\n", encoding="utf-8")
-        return kept, raw
 
 
 def usual_folder() -> Path:

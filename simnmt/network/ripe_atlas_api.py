@@ -19,7 +19,7 @@ from simnmt.network.errors import TraceError
 from simnmt.network.foreign_text import named, quoted
 from simnmt.network.http_get import get
 from simnmt.network.results_cache import Cache, Kept
-from simnmt.network.traces.how_to_read import HowToRead
+from simnmt.network.traces.how_to_read import HowToRead, Reply
 from simnmt.network.traces.readings import Trace, mended
 from simnmt.network.traces.ripe_atlas import read_ripe_atlas
 
@@ -102,21 +102,24 @@ def fetch(query: Query, cache: Cache | None = None, *, key: str | None = None, h
     if key is not None and not _private(query.base_url):
         raise TraceError("an API key would be sent without encryption", remedy="give a --base-url that begins with https")
     said: list[str] = []
-    found = cache.find(query.url, until_s=query.stop_s, said=said) if cache else None
-    from_cache = found is not None
-    if found is None:
-        raw = get(query.url, _what_went_wrong(query, key is not None), {"Authorization": f"Key {key}"} if key else {})
-        _check(query, raw)
-        moment = datetime.now(timezone.utc).isoformat(sep=" ", timespec="seconds")
-        found = cache.keep(query.url, raw, moment) if cache else (Kept.of(query.url, raw, moment), raw)
-        if query.stop_s > time.time():
-            said.append("--stop lies ahead: results that come until then are not in it")
-    kept, raw = found
-    text = _check(query, raw)
-    wanted = HowToRead(reply=(how or HowToRead()).reply, probe=query.probe, measurement=query.measurement)
+    reply = (how or HowToRead()).reply
+    if cache and (found := cache.find(query.url, until_s=query.stop_s, said=said)):
+        kept, raw = found
+        return Fetched(_trace(query, raw, reply), kept, True, tuple(said))
+    raw = get(query.url, _what_went_wrong(query, key is not None), {"Authorization": f"Key {key}"} if key else {})
+    trace = _trace(query, raw, reply)  # before it is kept: what cannot be used must not be found next time
+    kept = Kept.of(query.url, raw, datetime.now(timezone.utc).isoformat(sep=" ", timespec="seconds"))
+    if cache:
+        cache.keep(kept, raw)
+    if query.stop_s > time.time():
+        said.append("--stop lies ahead: results that come until then are not in it")
+    return Fetched(trace, kept, False, tuple(said))
+
+
+def _trace(query: Query, raw: bytes, reply: Reply) -> Trace:
     source = Path(f"RIPE Atlas {query}")
-    trace = mended(read_ripe_atlas(source, text, wanted)[0], source)
-    return Fetched(trace, kept, from_cache, tuple(said))
+    how = HowToRead(reply=reply, probe=query.probe, measurement=query.measurement)
+    return mended(read_ripe_atlas(source, _checked(query, raw), how)[0], source)
 
 
 def day(unix_s: int) -> str:
@@ -128,8 +131,8 @@ def day(unix_s: int) -> str:
     return moment.strftime("%Y-%m-%dT%H:%MZ")
 
 
-def _check(query: Query, raw: bytes) -> str:
-    """The text of an answer; complains, before it is kept, of what is no list of results of a ping or a traceroute."""
+def _checked(query: Query, raw: bytes) -> str:
+    """The text of an answer; complains of what is no list of results of a ping or a traceroute."""
     try:
         text = raw.decode("utf-8")
         results = json.loads(text)

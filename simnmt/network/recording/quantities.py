@@ -12,7 +12,7 @@ from simnmt.network.traces.time_cells import date_s
 
 _SECONDS: Mapping[str, float] = {"ms": 1e-3, "": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 _BYTES: Mapping[str, float] = {"": 1, "b": 1, "kb": 1e3, "mb": 1e6, "kib": 1 << 10, "mib": 1 << 20}
-_QUANTITY = re.compile(r"\s*(\d{1,12}(?:\.\d{1,9})?)\s*([A-Za-z]*)\s*", re.ASCII)
+_QUANTITY = re.compile(r" *(\d{1,12}(?:\.\d{1,9})?) *([A-Za-z]*) *", re.ASCII)
 _DAY = re.compile(r"\d{4}[-./]\d\d?[-./]\d\d?")
 _UNIX_S = re.compile(r"\d{9,10}", re.ASCII)
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from simnmt.network.errors import TraceError
+from simnmt.network.foreign_text import named
 from simnmt.network.recording.protocol import (
     ANSWER,
     ASK,
@@ -91,6 +92,8 @@ class Responder:
     def close(self) -> None:
         """Let go of the address and of every connection."""
         self._closed.set()
+        with suppress(OSError):  # wakes whoever waits in `serve`, where the system does so
+            self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         with self._guard:
             for connection in self._open:
@@ -168,7 +171,7 @@ def _listening(bind: str, port: int) -> socket.socket:
         family, kind, protocol, _, address = socket.getaddrinfo(bind, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         listener = socket.socket(family, kind, protocol)
     except (OSError, UnicodeError):
-        raise TraceError(f"--bind {bind}: is no address of this machine", remedy="give one, such as 127.0.0.1") from None
+        raise TraceError(f"--bind {named(bind)}: is no address of this machine", remedy="give one, such as 127.0.0.1") from None
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)

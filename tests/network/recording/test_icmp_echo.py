@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from pathlib import Path
+
+import pytest
+
+from simnmt.network.errors import TraceError
+from simnmt.network.recording import icmp_echo
+from simnmt.network.recording.connection import places
+from simnmt.network.recording.icmp_echo import IcmpEcho, checksum
+from simnmt.network.recording.plan import Plan
+from simnmt.network.recording.recorder import Recorder
+from simnmt.network.rtt_csv import read_rtt_csv
+
+
+def allowed() -> bool:
+    try:
+        IcmpEcho(places("127.0.0.1", 0, socket.SOCK_DGRAM)[0]).close()
+    except TraceError:
+        return False
+    return True
+
+
+needs_leave = pytest.mark.skipif(not allowed(), reason="this system lets nobody like us send ICMP")
+
+
+def test_the_checksum_of_a_packet_that_bears_its_checksum_is_zero() -> None:
+    """RFC 1071: that is how a receiver verifies it; with its own example's sum."""
+    assert checksum(bytes([0x00, 0x01, 0xF2, 0x03, 0xF4, 0xF5, 0xF6, 0xF7])) == 0xFFFF - 0xDDF2
+    for length in (8, 9, 64):
+        packet = bytes(range(1, length + 1))
+        even = packet + b"\0" * (length % 2)
+        assert checksum(even + struct.pack("!H", checksum(packet))) == 0
+
+
+@needs_leave
+def test_round_trips_of_this_machine(tmp_path: Path) -> None:
+    recorder = Recorder(Plan("127.0.0.1", None, 0.2, interval_s=0.02, method="icmp"), tmp_path / "mine.csv")
+    recorder.run()
+    series = read_rtt_csv(tmp_path / "mine.csv")
+    assert (len(series.rtt_s), series.lost, series.kind) == (10, 0, "measured")
+    assert series.source.startswith("ICMP echo of 56 bytes to 127.0.0.1")
+    assert middle(series.rtt_s.tolist()) < 0.05
+
+
+@needs_leave
+def test_replies_to_others_are_not_ours() -> None:
+    place = places("127.0.0.1", 0, socket.SOCK_DGRAM)[0]
+    one, other = IcmpEcho(place), IcmpEcho(place)
+    try:
+        one.send(1)
+        end_s = time.monotonic() + 0.1
+        heard: list[tuple[int, int]] = []
+        while time.monotonic() < end_s:
+            heard += other.wait(0.02)
+        assert heard == []
+        end_s = time.monotonic() + 2.0
+        while not heard and time.monotonic() < end_s:
+            heard = one.wait(0.1)
+        assert [sequence for sequence, _ in heard] == [1]
+    finally:
+        one.close()
+        other.close()
+
+
+def test_without_leave_there_is_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    place = places("127.0.0.1", 0, socket.SOCK_DGRAM)[0]
+    monkeypatch.setattr(icmp_echo.socket, "socket", refuse)
+    with pytest.raises(
+        TraceError, match=r"does not let you send ICMP \(measure by --method tcp, .*ping_group_range"
+    ) as refused:
+        IcmpEcho(place)
+    assert "\n" not in str(refused.value)
+
+
+def middle(values: list[float]) -> float:
+    return sorted(values)[len(values) // 2]

@@ -1,0 +1,194 @@
+"""Recordings over real sockets, through a network that is as slow as we make it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from simnmt.network.bandwidth_csv import read_bandwidth_csv
+from simnmt.network.errors import TraceError
+from simnmt.network.recording.plan import Plan
+from simnmt.network.recording.recorder import Recorder
+from simnmt.network.recording.samples import Files, Samples
+from simnmt.network.rtt_csv import read_notes, read_rtt_csv
+from simnmt.network.traces.trace_file import read_trace
+
+
+def recorded(tmp_path: Path, port: int, **how: Any) -> Recorder:
+    progress = how.pop("progress", None)
+    plan = Plan("127.0.0.1", port, **{"duration_s": 0.4, "interval_s": 0.02, "bandwidth_every_s": 0.0} | how)
+    recorder = Recorder(plan, tmp_path / "mine.csv")
+    recorder.run(progress)
+    return recorder
+
+
+def test_round_trips_are_those_of_the_network(tmp_path: Path, slow_network: Callable[..., Any]) -> None:
+    """10 ms each way; a busy machine only ever adds."""
+    recorder = recorded(tmp_path, slow_network(one_way_s=0.010).port)
+    assert recorder.written == [tmp_path / "mine.csv"]
+    series = read_rtt_csv(tmp_path / "mine.csv")
+    assert (series.kind, series.lost, len(series.rtt_s)) == ("measured", 0, 20)
+    assert series.rtt_s.min() >= 0.020
+    assert np.quantile(series.rtt_s, 0.25) < 0.027
+    (trace,) = read_trace(tmp_path / "mine.csv")
+    assert (trace.quantity, trace.kind, trace.said) == ("rtt", "measured", ())
+
+
+def test_probes_keep_to_their_schedule_however_late_their_echoes(tmp_path: Path, slow_network: Callable[..., Any]) -> None:
+    """No drift: probe i at i intervals, though each echo takes three of them."""
+    recorder = recorded(tmp_path, slow_network(one_way_s=0.03).port, duration_s=0.4)
+    late_s = np.array(recorder.samples.sent_s) - 0.02 * np.arange(20)
+    assert late_s.min() >= 0.0
+    assert np.median(late_s) < 0.005
+    assert recorder.samples.lost == 0
+
+
+def test_bandwidth_is_that_of_the_network(tmp_path: Path, slow_network: Callable[..., Any]) -> None:
+    network = slow_network(one_way_s=0.002, rate_bps=8e6)
+    recorded(tmp_path, network.port, duration_s=0.5, bandwidth_every_s=0.3, transfer_bytes=100_000)
+    path = tmp_path / "mine-bandwidth.csv"
+    for column in ("downlink_mbps", "uplink_mbps"):
+        series = read_bandwidth_csv(path, column=column)
+        assert (series.kind, series.lost) == ("measured", 0)
+        assert np.median(series.rate_bps) == pytest.approx(8e6, rel=0.15)
+    assert [trace.quantity for trace in read_trace(path)] == ["downlink", "uplink"]
+    notes = read_notes(tmp_path / "mine.csv")
+    assert "probes held back while a transfer ran" in notes["oddities"]
+    assert "goodput of 100,000 bytes each way" in notes["bandwidth"]
+
+
+def test_probes_do_not_measure_our_own_transfers(tmp_path: Path, slow_network: Callable[..., Any]) -> None:
+    """A transfer fills the link for 0.2 s each way, which an echo would have to wait for."""
+    network = slow_network(rate_bps=6e6)
+    recorder = recorded(tmp_path, network.port, duration_s=0.7, bandwidth_every_s=10.0, transfer_bytes=150_000)
+    arrived = np.array(recorder.samples.rtt_ms)
+    assert np.quantile(arrived, 0.9) < 50.0
+    assert np.diff(recorder.samples.sent_s).max() > 0.3
+
+
+def test_a_broken_connection_is_made_anew_and_its_probes_are_lost(tmp_path: Path, slow_network: Callable[..., Any]) -> None:
+    network = slow_network(one_way_s=0.005)
+
+    def disturb() -> None:
+        time.sleep(0.2)
+        network.accepting = False
+        network.break_off()
+        time.sleep(0.2)
+        network.accepting = True
+
+    thread = threading.Thread(target=disturb)
+    thread.start()
+    recorder = recorded(tmp_path, network.port, duration_s=1.2, timeout_s=0.1)
+    thread.join()
+    lost = np.isnan(recorder.samples.rtt_ms)
+    assert len(lost) == 60
+    assert 8 <= lost.sum() <= 48
+    assert not lost[:5].any()
+    assert not lost[-2:].any()
+    assert np.diff(np.flatnonzero(lost)).max() == 1  # one outage
+    assert read_rtt_csv(tmp_path / "mine.csv").lost == lost.sum()
+    assert "times that the connection was made anew: 1" in read_notes(tmp_path / "mine.csv")["oddities"]
+
+
+def test_late_echoes_are_lost_and_counted(tmp_path: Path, slow_network: Callable[..., Any]) -> None:
+    network = slow_network(one_way_s=0.002)
+
+    def slower(passed_s: float, samples: Samples) -> None:
+        network.one_way_s = 0.1 if passed_s > 0.2 else 0.002
+
+    recorder = recorded(tmp_path, network.port, duration_s=0.8, timeout_s=0.1, progress=slower)
+    assert 10 <= recorder.samples.lost <= 32
+    assert any(what.startswith("echoes later than the timeout") for what in recorder.oddities)
+
+
+def test_losses_at_the_start_keep_the_clock(tmp_path: Path, slow_network: Callable[..., Any]) -> None:
+    """They stand in the file as empty cells, so that it says when the first probe went out."""
+    network = slow_network()
+    plan = Plan("127.0.0.1", network.port, duration_s=0.8, interval_s=0.05, timeout_s=0.1, bandwidth_every_s=0.0)
+    recorder = Recorder(plan, tmp_path / "mine.csv")
+    network.break_off()
+    recorder.run()
+    rows = [line for line in (tmp_path / "mine.csv").read_text().splitlines() if not line.startswith("#")][1:]
+    assert rows[0].endswith(",")
+    assert float(rows[0].split(",")[0]) < 0.04
+    assert read_rtt_csv(tmp_path / "mine.csv").lost == recorder.samples.lost > 0
+
+
+def test_all_probes_lost_is_an_error_that_leaves_nothing(tmp_path: Path, slow_network: Callable[..., Any]) -> None:
+    network = slow_network(one_way_s=0.0)
+    plan = Plan("127.0.0.1", network.port, duration_s=0.1, interval_s=0.02, timeout_s=0.05, bandwidth_every_s=0.0)
+    recorder = Recorder(plan, tmp_path / "mine.csv")
+    network.one_way_s = 1.0
+    with pytest.raises(TraceError, match=r"^127\.0\.0\.1: all 5 probes were lost \(check"):
+        recorder.run()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_recorded_is_on_disk_as_it_comes(tmp_path: Path, slow_network: Callable[..., Any]) -> None:
+    """A partial file is a series of its own: whoever kills the recorder keeps it."""
+    seen: list[tuple[int, int]] = []
+
+    def look(passed_s: float, samples: Samples) -> None:
+        if samples.arrived:
+            seen.append((len(read_rtt_csv(tmp_path / "mine.csv.partial").rtt_s), len(samples.rtt_ms)))
+
+    recorded(tmp_path, slow_network().port, duration_s=0.6, progress=look)
+    assert seen
+    assert all(on_disk == known for on_disk, known in seen)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.csv"]
+
+
+def test_an_interruption_keeps_what_was_recorded(tmp_path: Path, slow_network: Callable[..., Any]) -> None:
+    def interrupt(passed_s: float, samples: Samples) -> None:
+        if len(samples.rtt_ms) > 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        recorded(tmp_path, slow_network().port, duration_s=60.0, progress=interrupt)
+    assert len(read_rtt_csv(tmp_path / "mine.csv").rtt_s) > 5
+    assert "cut short after 0 s of 60 s" in read_notes(tmp_path / "mine.csv")["oddities"]
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.csv"]
+
+
+def test_a_partial_file_of_before_is_not_written_over(tmp_path: Path, slow_network: Callable[..., Any]) -> None:
+    (tmp_path / "mine.csv.partial").write_text("precious")
+    with pytest.raises(TraceError, match=r"mine\.csv\.partial: is left of a recording that was cut off"):
+        recorded(tmp_path, slow_network().port)
+    assert (tmp_path / "mine.csv.partial").read_text() == "precious"
+
+
+def test_a_full_disk_leaves_the_partial_file_and_says_so(
+    tmp_path: Path, slow_network: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise TraceError("cannot be written: No space left on device", path="mine.csv")
+
+    plan = Plan("127.0.0.1", slow_network().port, duration_s=0.3, interval_s=0.02, bandwidth_every_s=0.0)
+    recorder = Recorder(plan, tmp_path / "mine.csv")
+    monkeypatch.setattr(Files, "finish", full)
+    with pytest.raises(TraceError, match="No space left"):
+        recorder.run()
+    assert recorder.left == [tmp_path / "mine.csv.partial"]
+    assert len(read_rtt_csv(recorder.left[0]).rtt_s) > 3
+
+
+def test_more_than_the_responder_grants_is_refused_at_once(tmp_path: Path, slow_network: Callable[..., Any]) -> None:
+    with pytest.raises(TraceError, match="the responder grants 16,000,000"):
+        recorded(tmp_path, slow_network().port, bandwidth_every_s=1.0, transfer_bytes=64_000_000)
+
+
+def test_a_transfer_that_breaks_off_is_lost_and_the_recording_goes_on(
+    tmp_path: Path, slow_network: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With 1 Mbit/s a transfer of 150 kB takes longer than it may here."""
+    monkeypatch.setattr("simnmt.network.recording.transfers.LONGEST_S", 0.1)
+    network = slow_network(rate_bps=1e6)
+    recorder = recorded(tmp_path, network.port, duration_s=0.5, bandwidth_every_s=10.0, transfer_bytes=150_000)
+    assert recorder.written == [tmp_path / "mine.csv"]
+    assert read_notes(tmp_path / "mine.csv")["transfers"] == "1 each way, lost: 1 down, 1 up"

@@ -1,0 +1,181 @@
+"""The responder does what it is there for, and nothing that a stranger could make use of."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from simnmt.network.errors import TraceError
+from simnmt.network.recording.connection import connect, places
+from simnmt.network.recording.protocol import ANSWER, ASK, DATA, DONE, DOWN, ECHO, HEAD, MOST, RATE, UPLOAD, PeerError, receive
+from simnmt.network.recording.responder import Limits, Responder
+
+Serve = Callable[..., Responder]
+
+
+def greeted(responder: Responder) -> socket.socket:
+    return connect(places(*responder.address)[0], 2.0)[0]
+
+
+def rest(connection: socket.socket) -> bytes:
+    """All that comes until the other end closes."""
+    connection.settimeout(2.0)
+    found = b""
+    try:
+        while chunk := connection.recv(1 << 16):
+            found += chunk
+    except ConnectionResetError:
+        pass
+    return found
+
+
+def test_an_echo_comes_back_as_it_went(serve: Serve) -> None:
+    with greeted(serve()) as connection:
+        for sequence, filling in ((0, b""), (7, b"seven"), (2**32 - 1, bytes(1024))):
+            frame = HEAD.pack(ECHO, sequence, len(filling)) + filling
+            connection.sendall(frame)
+            assert receive(connection, len(frame), time.monotonic() + 2.0) == frame
+
+
+def test_transfers_in_both_directions(serve: Serve) -> None:
+    with greeted(serve()) as connection:
+        deadline_s = time.monotonic() + 2.0
+        connection.sendall(HEAD.pack(DOWN, 100_000, 0))
+        assert HEAD.unpack(receive(connection, HEAD.size, deadline_s)) == (DATA, 0, 100_000)
+        assert len(set(receive(connection, 100_000, deadline_s)[:1000])) > 100  # what a link cannot compress
+        connection.sendall(HEAD.pack(UPLOAD, 0, 50_000) + bytes(50_000))
+        assert HEAD.unpack(receive(connection, HEAD.size, deadline_s)) == (DONE, 0, RATE.size)
+        counted, spent_ns = RATE.unpack(receive(connection, RATE.size, deadline_s))
+        assert counted <= 25_000
+        assert spent_ns < 2e9
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        HEAD.pack(ECHO, 0, 1025),
+        HEAD.pack(DOWN, 1001, 0),
+        HEAD.pack(DOWN, 0, 0),
+        HEAD.pack(UPLOAD, 0, 1001),
+        HEAD.pack(UPLOAD, 0, 2**32 - 1),
+        b"GET / HTTP/1.1\r\n\r\n",
+    ],
+    ids=["long echo", "long way down", "nothing", "long way up", "all the memory", "another protocol"],
+)
+def test_what_is_beyond_the_bounds_ends_the_connection(serve: Serve, frame: bytes) -> None:
+    with greeted(serve(Limits(transfer_bytes=1000))) as connection:
+        connection.sendall(frame)
+        assert rest(connection) == b""
+
+
+def test_a_connection_is_granted_so_many_bytes(serve: Serve) -> None:
+    with greeted(serve(Limits(transfer_bytes=1000, connection_bytes=2500))) as connection:
+        connection.sendall(HEAD.pack(DOWN, 1000, 0) * 5)
+        assert len(rest(connection)) == 2 * (HEAD.size + 1000)
+
+
+def test_a_flood_of_echoes_ends_the_connection(serve: Serve) -> None:
+    with greeted(serve(Limits(echoes_per_s=5))) as connection:
+        connection.sendall(HEAD.pack(ECHO, 0, 0) * 40)
+        assert len(rest(connection)) < 15 * HEAD.size
+
+
+@pytest.mark.parametrize("opening", [b"GET / HTTP/1.1\r\n", b"simnmt record 2\n", b""])
+def test_a_stranger_hears_nothing(serve: Serve, opening: bytes) -> None:
+    responder = serve(Limits(greeting_s=0.2))
+    with socket.create_connection(responder.address) as connection:
+        connection.sendall(opening)
+        assert rest(connection) == b""
+
+
+def test_a_transfer_that_nobody_reads_is_given_up(serve: Serve) -> None:
+    """Lest a few such hold the only place for transfers."""
+    responder = serve(Limits(transfer_s=0.2))
+    with greeted(responder) as idle, greeted(responder) as other:
+        idle.sendall(HEAD.pack(DOWN, 16_000_000, 0))
+        time.sleep(0.05)
+        other.sendall(HEAD.pack(DOWN, 10, 0))
+        assert len(receive(other, HEAD.size + 10, time.monotonic() + 2.0)) == HEAD.size + 10
+
+
+def test_one_connection_too_many_is_told_so(serve: Serve) -> None:
+    responder = serve(Limits(connections=2))
+    full = pytest.raises(TraceError, match="already serves as many connections as it may")
+    with greeted(responder), greeted(responder), full:
+        greeted(responder)
+
+
+def test_a_place_is_free_again_once_a_connection_has_gone(serve: Serve) -> None:
+    responder = serve(Limits(connections=1))
+    for _ in range(3):
+        with greeted(responder):
+            pass
+        time.sleep(0.05)
+
+
+def test_once_it_ends_with_the_first_recording_but_not_with_a_stranger() -> None:
+    responder = Responder()
+    thread = threading.Thread(target=responder.serve, kwargs={"once": True}, daemon=True)
+    thread.start()
+    with socket.create_connection(responder.address) as stranger:
+        stranger.sendall(b"GET / HTTP/1.1\r\n")
+        rest(stranger)
+    thread.join(0.3)
+    assert thread.is_alive()
+    with greeted(responder):
+        pass
+    thread.join(3.0)
+    assert not thread.is_alive()
+    responder.close()
+
+
+def test_an_address_that_cannot_be_had_is_one_line(serve: Serve) -> None:
+    host, port = serve().address
+    with pytest.raises(TraceError, match=rf"cannot listen at {host} port {port}: Address already in use \(choose another"):
+        Responder(host, port)
+    with pytest.raises(TraceError, match=r"--bind a{79}…: is no address of this machine"):
+        Responder("a" * 300)
+    with pytest.raises(TraceError, match="--port 70000: is no port"):
+        Responder(port=70_000)
+
+
+def test_who_is_no_responder_is_told_from_one(serve: Serve) -> None:
+    """Also a server that repeats all it hears, as the echo service of old does."""
+
+    def answers(connection: socket.socket, text: bytes | None) -> None:
+        with connection:
+            heard = connection.recv(len(ASK))
+            connection.sendall(heard + b"." if text is None else text)
+
+    for text, said in (
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "no simnmt responder"),
+        (None, "no simnmt responder"),
+        (b"", "no simnmt responder"),
+        (ANSWER.replace(b"1", b"9") + MOST.pack(5), "a responder of another version"),
+    ):
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            thread = threading.Thread(target=lambda text=text: answers(server.accept()[0], text), daemon=True)
+            thread.start()
+            with pytest.raises(TraceError, match=said):
+                connect(places("127.0.0.1", server.getsockname()[1])[0], 2.0)
+            thread.join(2.0)
+
+
+def test_silence_is_not_waited_for() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        began_s = time.monotonic()
+        with pytest.raises(TraceError, match="no simnmt responder"):
+            connect(places("127.0.0.1", server.getsockname()[1])[0], 0.2)
+        assert time.monotonic() - began_s < 1.5
+
+
+def test_what_is_half_sent_is_not_waited_for() -> None:
+    one, other = socket.socketpair()
+    with one, other:
+        other.send(b"half")
+        with pytest.raises(PeerError, match="took too long"):
+            receive(one, 8, time.monotonic() + 0.05)
