@@ -104,7 +104,8 @@ def _bandwidths(samples: Samples) -> str:
     for name, column in (("downlink", samples.downlink_mbps), ("uplink", samples.uplink_mbps)):
         arrived = [mbps for mbps in column if mbps == mbps]
         ways.append(f"{name} median {statistics.median(arrived):.4g} Mbit/s" if arrived else f"{name} all lost")
-    return f"bandwidth, measured; {len(samples.transfer_s):,} transfers each way; {', '.join(ways)}"
+    transfers = len(samples.transfer_s)
+    return f"bandwidth, measured; {transfers:,} transfer{'s' * (transfers != 1)} each way; {', '.join(ways)}"
 
 
 @contextmanager

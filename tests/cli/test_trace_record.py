@@ -43,7 +43,7 @@ def test_a_recording_is_a_network_that_a_scenario_runs_on(folder: Path, port: st
     rtt, bandwidth, *_ = done.out.splitlines()
     assert re.fullmatch(r"wrote mine\.csv: RTT, measured; \d+ probes, 0 lost; median \S+ ms, from \S+ to \S+", rtt)
     assert re.match(
-        r"wrote mine-bandwidth\.csv: bandwidth, measured; \d transfers each way; downlink median \S+ Mbit/s", bandwidth
+        r"wrote mine-bandwidth\.csv: bandwidth, measured; \d transfers? each way; downlink median \S+ Mbit/s", bandwidth
     )
     rates = ", ".join(f"{way}link_mbps: {{csv: mine-bandwidth.csv, column: {way}link_mbps}}" for way in ("down", "up"))
     office = f"networks.office={{rtt: {{csv: mine.csv}}, {rates}}}"
