@@ -145,5 +145,5 @@ def _steps(first: DeviceProfile, other: DeviceProfile) -> tuple[tuple[int, ...],
         return (), None, ()
     position = (start + end) // 2
     sizes = np.asarray(batch)
-    ratio = other.step_cost.seconds(sizes, position) / first.step_cost.seconds(sizes, position)
-    return batch, position, tuple(ratio.tolist())
+    one, another = first.step_cost.seconds(sizes, position), other.step_cost.seconds(sizes, position)
+    return batch, position, tuple((np.maximum(another, 1e-9) / np.maximum(one, 1e-9)).tolist())

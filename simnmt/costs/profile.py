@@ -72,7 +72,7 @@ class ValidRange(Configuration):
     @model_validator(mode="after")
     def _ordered(self) -> ValidRange:
         for name, (low, high) in (("src_len", self.src_len), ("tgt_len", self.tgt_len)):
-            if not 0 <= low <= high:
+            if not 0 <= low <= high <= 10**9:
                 raise ValueError(f"{name}: [{low}, {high}] is no range")
         return self
 

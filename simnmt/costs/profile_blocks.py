@@ -11,12 +11,14 @@ from simnmt.configuration import Configuration
 Kind = Literal["measured", "inferred", "synthetic"]
 Seconds = Annotated[float, Field(ge=0.0, le=10_000.0)]
 """Of a token or of a request; three hours would be no translation any more."""
-Duration = Annotated[float, Field(gt=0.0, le=1e6)]
+Duration = Annotated[float, Field(ge=1e-12, le=1e6)]
 """Of something that was measured, seconds."""
-Positive = Annotated[float, Field(gt=0.0, le=1e18)]
+Positive = Annotated[float, Field(ge=1e-12, le=1e18)]
+NotNegative = Annotated[float, Field(ge=0.0, le=1e18)]
 RelativeError = Annotated[float, Field(ge=0.0, le=1e6)]
-Count = Annotated[int, Field(ge=1)]
-Length = Annotated[int, Field(ge=0)]
+RSquared = Annotated[float, Field(ge=-1e18, le=1.0)]
+Count = Annotated[int, Field(ge=1, le=10**15)]
+Length = Annotated[int, Field(ge=0, le=10**6)]
 
 
 class EngineBlock(Configuration):
@@ -52,7 +54,7 @@ class CellSample(Configuration):
     p75_s: Duration | None = None
     p95_s: Duration | None = None
     mean_s: Duration
-    sd_s: Annotated[float, Field(ge=0.0)] | None = None
+    sd_s: Seconds | None = None
     """Standard deviation over the repeats."""
 
     @model_validator(mode="after")
@@ -75,15 +77,15 @@ class ExecutionFit(Configuration):
     """Of the repeats of a cell, to which the plane's shape was fitted; 0 is the least."""
     level: Positive | None = None
     """Mean of the measured times over the plane of that quantile; the plane in the profile is already multiplied by it."""
-    r2: Annotated[float, Field(le=1.0)] | None = None
-    r2_of_means_per_tgt_len: Annotated[float, Field(le=1.0)] | None = None
-    mse_ms2: Annotated[float, Field(ge=0.0)] | None = None
+    r2: RSquared | None = None
+    r2_of_means_per_tgt_len: RSquared | None = None
+    mse_ms2: NotNegative | None = None
     heldout_error: RelativeError | None = None
     """Mean absolute relative error on cells that the plane was not fitted to."""
     heldout_how: str | None = None
     disturbed_share: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
     """Share of inferences left out of level and residual because the box was visibly disturbed."""
-    residual_relative_sd_all: Annotated[float, Field(ge=0.0)] | None = None
+    residual_relative_sd_all: NotNegative | None = None
     """The residual's relative standard deviation had those been kept."""
     condition_number: Positive | None = None
     collinear: bool | None = None
@@ -123,7 +125,7 @@ class _Grid(Configuration):
     """Of the linear form, whichever was chosen."""
     heldout_error_table: RelativeError | None = None
     heldout_how: str | None = None
-    r2: Annotated[float, Field(le=1.0)] | None = None
+    r2: RSquared | None = None
     """Of the linear form; a table passes through its own cells, and says nothing by it."""
     beam: Count = 1
     """Hypotheses of each sentence; a row of the batch is a sentence with all of its own."""
@@ -141,6 +143,8 @@ class _Grid(Configuration):
             raise ValueError("seconds: needed by form table")
         if self.form == "linear" and coefficients is None:
             raise ValueError("coefficients: needed by form linear")
+        if isinstance(coefficients, Configuration) and not any(coefficients.model_dump().values()):
+            raise ValueError("coefficients: nothing would take any time")
 
 
 class StepBlock(_Grid):
@@ -206,7 +210,7 @@ class DiskBlock(Configuration):
     kind: Kind
     s_fixed: Seconds
     bytes_per_s: Positive
-    r2: Annotated[float, Field(le=1.0)] | None = None
+    r2: RSquared | None = None
     heldout_error: RelativeError | None = None
     """Mean absolute relative error on sizes that were left out of the fit."""
     samples: tuple[ReadSample, ...] = ()
@@ -225,9 +229,9 @@ class EnergyBlock(Configuration):
     idle_w: Positive | None = None
     active_w: Positive | None = None
     """While executing, the idle power included."""
-    j_per_src_token: Annotated[float, Field(ge=0.0)] | None = None
-    j_per_tgt_token: Annotated[float, Field(ge=0.0)] | None = None
-    j_fixed: float | None = None
+    j_per_src_token: NotNegative | None = None
+    j_per_tgt_token: NotNegative | None = None
+    j_fixed: Annotated[float, Field(ge=-1e9, le=1e9)] | None = None
     heldout_error: RelativeError | None = None
 
     @model_validator(mode="after")
@@ -245,10 +249,10 @@ class Conditions(Configuration):
 
     model_config = ConfigDict(extra="allow")
 
-    load_average: Annotated[float, Field(ge=0.0)] | tuple[Annotated[float, Field(ge=0.0)], ...] | None = None
+    load_average: NotNegative | tuple[NotNegative, ...] | None = None
     governor: str | None = None
-    frequency_mhz: Annotated[float, Field(gt=0.0)] | tuple[Annotated[float, Field(gt=0.0)], ...] | None = None
-    drift: Annotated[float, Field(ge=0.0)] | None = None
+    frequency_mhz: Positive | tuple[Positive, ...] | None = None
+    drift: NotNegative | None = None
     """Greatest relative departure of the repeated reference cell from its median."""
     disturbed_cells: Annotated[int, Field(ge=0)] | None = None
     """Cells whose repeats were disturbed and measured again."""

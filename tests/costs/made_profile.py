@@ -69,7 +69,7 @@ def whole_profile(speed: float = 1.0, name: str = "everything") -> dict[str, Any
             "heldout_error": disk.heldout_error,
             "samples": [
                 {"bytes": int(each), "repeats": 5, "min_s": 0.001 + each / 500e6, "median_s": 0.001 + each / 500e6}
-                for each in np.unique(size)
+                for each in np.unique(size).tolist()
             ],
             "cold": True,
         },

@@ -20,12 +20,15 @@ from simnmt.costs.profile_summary import as_json, facts
 from simnmt.report.profile_plots import drawn
 from tests.costs.made_profile import whole_profile
 
-MUTANT = st.sampled_from([None, -1.0, 0, "x", [], {}, [1.0], True, 1e300, -5])
+MUTANT = st.sampled_from([None, -1.0, 0, "x", [], {}, [1.0], True, 1e300, -1e300, 1e-300, 10**30, -5, 0.0])
+
+
+WHOLE = whole_profile()
 
 
 @pytest.fixture(scope="module")
 def whole() -> dict[str, Any]:
-    return whole_profile()
+    return WHOLE
 
 
 def places(content: Any, here: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -52,14 +55,13 @@ def test_what_was_written_is_read_back_byte_for_byte(whole: dict[str, Any], tmp_
     assert (tmp_path / "one.json").read_bytes() == (tmp_path / "two.json").read_bytes()
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(data=st.data())
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(place=st.sampled_from(places(WHOLE)), value=MUTANT)
 def test_a_mutated_profile_is_read_told_and_drawn_or_refused_in_one_line(
-    whole: dict[str, Any], tmp_path: Path, data: st.DataObject
+    whole: dict[str, Any], tmp_path: Path, place: tuple[Any, ...], value: object
 ) -> None:
-    place = data.draw(st.sampled_from(places(whole)))
     path = tmp_path / "mutant.json"
-    path.write_text(json.dumps(changed(whole, place, data.draw(MUTANT))), encoding="utf-8")
+    path.write_text(json.dumps(changed(whole, place, value)), encoding="utf-8")
     try:
         profile = read_profile(path)
     except ProfileError as error:
@@ -76,7 +78,7 @@ def test_a_mutated_profile_is_read_told_and_drawn_or_refused_in_one_line(
     json.dumps(drawn(profile), allow_nan=False)
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(share=st.floats(0.0, 0.999))
 def test_a_profile_cut_off_anywhere_is_refused_in_one_line(whole: dict[str, Any], tmp_path: Path, share: float) -> None:
     text = json.dumps(whole, indent=1)
