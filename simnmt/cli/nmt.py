@@ -57,7 +57,13 @@ def train(
             "--heldout", metavar="N", help="Pairs set aside to choose the weights by, and as many to judge them [1000]."
         ),
     ] = None,
-    rate: Annotated[float | None, typer.Option("--rate", metavar="R", help="Adam's greatest learning rate [0.002].")] = None,
+    rate: Annotated[
+        float | None,
+        typer.Option("--rate", metavar="R", help="Greatest learning rate [0.002; transformer 0.001]."),
+    ] = None,
+    warmup: Annotated[
+        int | None, typer.Option("--warmup", metavar="N", help="Batches until then [500; transformer 1000].")
+    ] = None,
     dropout: Annotated[float | None, typer.Option("--dropout", metavar="P", help="Share of values zeroed [0.1].")] = None,
     precision: Annotated[
         str | None, typer.Option("--precision", metavar="float32|bfloat16", help="Of matrix products [float32].")
@@ -84,12 +90,13 @@ def train(
         "batch_tokens": batch_tokens,
         "heldout": heldout,
         "peak_rate": rate,
+        "warmup_steps": warmup,
         "dropout": dropout,
         "precision": precision,
         "seed": seed,
     }
     if resume:
-        _refuse_beside_resume({"src": src, "tgt": tgt, "keys": keys, "model": model, "vocab": vocab, "rate": rate} | shaping)
+        _refuse_beside_resume({"src": src, "tgt": tgt, "keys": keys, "model": model, "vocab": vocab} | shaping)
         text, recipe = recorded(out)
     elif src is None:
         raise typer.BadParameter("name the text: --src FILE --tgt FILE", param_hint="--src")
@@ -134,15 +141,11 @@ def translate(
     from simnmt.nmt.training.errors import need_all
 
     need_all()
-    import torch
-
     from simnmt.nmt.lines import lines_of
     from simnmt.nmt.translation import Translator
 
     refuse_replacing(out, file)
-    if threads is not None:
-        torch.set_num_threads(threads)
-    translator = Translator.load(model, device=device, beam=beam, batch=batch, max_len=max_len)
+    translator = Translator.load(model, device=device, threads=threads, beam=beam, batch=batch, max_len=max_len)
     with written_whole(out) if out else nullcontext() as partial:
         target: Any = partial.open("w", encoding="utf-8") if partial else nullcontext(sys.stdout)
         with target as sink:
@@ -174,7 +177,7 @@ def _note(text: str) -> None:
 def _refuse_beside_resume(given: dict[str, Any]) -> None:
     for name, value in given.items():
         if value is not None:
-            option = "--rate" if name == "peak_rate" else f"--{name.replace('_', '-')}"
+            option = "--" + {"peak_rate": "rate", "warmup_steps": "warmup"}.get(name, name.replace("_", "-"))
             raise typer.BadParameter("the folder says that itself; leave it out beside --resume", param_hint=option)
 
 

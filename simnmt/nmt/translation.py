@@ -11,9 +11,10 @@ import torch
 
 from simnmt.nmt.checkpoint import SOURCE_TOKENIZER, TARGET_TOKENIZER
 from simnmt.nmt.errors import NmtError
+from simnmt.nmt.memory import within_memory
 from simnmt.nmt.models import load_model
+from simnmt.nmt.search import Hypothesis, greedy, pad
 from simnmt.nmt.search import beam as beam_search
-from simnmt.nmt.search import greedy, pad
 from simnmt.nmt.step_model import StepModel
 from simnmt.nmt.training.subwords import Subwords
 
@@ -21,6 +22,15 @@ BLOCK_BATCHES = 8
 """Batches that are read ahead, so that sentences of like length meet in one."""
 LONGEST_SOURCE = 512
 """Tokens of a source, where the model itself takes any length; what comes after is not translated."""
+
+
+def device_named(name: str) -> torch.device:
+    """The CPU or the first CUDA device; raises `NmtError` where there is none or the name is another."""
+    if name not in ("cpu", "cuda"):
+        raise NmtError(f"no device {name!r}", remedy="known: cpu, cuda")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise NmtError("no CUDA device, or a torch without CUDA", remedy="give --device cpu, or install torch for CUDA")
+    return torch.device("cuda:0" if name == "cuda" else "cpu")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,20 +74,31 @@ class Translator:
 
     @classmethod
     def load(
-        cls, folder: Path, *, device: str = "cpu", beam: int = 1, batch: int = 64, max_len: int | None = None
+        cls,
+        folder: Path,
+        *,
+        device: str = "cpu",
+        threads: int | None = None,
+        beam: int = 1,
+        batch: int = 64,
+        max_len: int | None = None,
     ) -> Translator:
-        """From a folder that `simnmt nmt train` wrote; raises `NmtError` for another."""
+        """From a folder that `simnmt nmt train` wrote; raises `NmtError` for another. `threads`: torch's, from here on."""
         for name in (SOURCE_TOKENIZER, TARGET_TOKENIZER):
             if not (folder / name).is_file():
                 what = f"no trained model: {name} is missing" if folder.is_dir() else "no such folder"
                 raise NmtError(what, path=folder, remedy="give the --out of simnmt nmt train")
-        if device == "cuda" and not torch.cuda.is_available():
-            raise NmtError("no CUDA device, or a torch without CUDA", remedy="give --device cpu")
+        where = device_named(device)
+        if threads is not None:
+            torch.set_num_threads(threads)
         source, target = (Subwords.read(folder / name) for name in (SOURCE_TOKENIZER, TARGET_TOKENIZER))
-        model = load_model(str(folder)).model
-        if target.size != model.vocab:
-            raise NmtError(f"{target.size} pieces, but the model has {model.vocab}", path=folder / TARGET_TOKENIZER)
-        return cls(model.to(torch.device(device)), source, target, beam=beam, batch=batch, max_len=max_len)
+        loaded = load_model(str(folder))
+        sizes = loaded.architecture.src_vocab, loaded.architecture.tgt_vocab
+        if (source.size, target.size) != sizes:
+            what = f"subwords for {source.size:,} and {target.size:,} tokens, but a model of {sizes[0]:,} and {sizes[1]:,}"
+            raise NmtError(what, path=folder, remedy="copy the folder again, all its files together")
+        model = loaded.model
+        return cls(model.to(where), source, target, beam=beam, batch=batch, max_len=max_len)
 
     def stream(self, lines: Iterable[str]) -> Iterator[Translation]:
         """One translation per line, in order, a block after the other; never holds more than a block."""
@@ -109,9 +130,12 @@ class Translator:
         if self.model.max_positions is not None:
             most = min(most, self.model.max_positions)
         src, lengths = (tensor.to(self.model.device) for tensor in pad(sources, self.model.pad_token))
-        with torch.inference_mode():
+
+        @torch.inference_mode()
+        def search() -> list[Hypothesis]:
             if self.beam == 1:
-                found = greedy(self.model, src, lengths, max_len=most)
-            else:
-                found = beam_search(self.model, src, lengths, beam=self.beam, max_len=most)
+                return greedy(self.model, src, lengths, max_len=most)
+            return beam_search(self.model, src, lengths, beam=self.beam, max_len=most)
+
+        found = within_memory(str(self.model.device), search)
         return [(hypothesis.tokens, hypothesis.score, len(hypothesis.tokens) < most) for hypothesis in found]

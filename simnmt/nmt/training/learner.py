@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from simnmt.nmt.memory import within_memory
 from simnmt.nmt.models import TranslationModel
 from simnmt.nmt.training.encoded import Batch
 from simnmt.nmt.training.errors import TrainingError
@@ -29,18 +31,13 @@ class Learner:
     def step(self, batch: Batch, step: int) -> float:
         """Learn from one batch as step number `step`, from 1; returns the smoothed loss, the sum over its tokens in nats.
 
-        Raises `TrainingError` where the loss is no number, before it spoils the weights, and where memory runs out.
+        Raises `TrainingError` where the loss is no number, before it spoils the weights, and `OutOfMemory`, after which
+        the weights are as they were.
         """
         draw = stream(self.recipe.seed, 0, "dropout", step)
         torch.manual_seed(int(draw.integers(2**62)))
         self.model.train()
-        try:
-            loss = self._loss(batch, self.recipe.label_smoothing)
-            self.optimizer.zero_grad(set_to_none=True)
-            (loss / batch.tgt_tokens).backward()  # type: ignore[no-untyped-call]
-        except torch.cuda.OutOfMemoryError:
-            raise _out_of_memory(self.recipe.batch_tokens) from None
-        value = float(loss.item())
+        value = within_memory(str(self.device), lambda: self._gradient(batch))
         if not math.isfinite(value):
             remedy = "start again in another folder with a smaller --rate"
             raise TrainingError(f"the loss of step {step:,} is not a number", remedy=remedy)
@@ -56,9 +53,18 @@ class Learner:
         self.model.eval()
         total, tokens = 0.0, 0
         for batch in batches:
-            total += float(self._loss(batch, 0.0).item())
+            total += within_memory(str(self.device), partial(self._value, batch))
             tokens += batch.tgt_tokens
         return total / tokens
+
+    def _gradient(self, batch: Batch) -> float:
+        loss = self._loss(batch, self.recipe.label_smoothing)
+        self.optimizer.zero_grad(set_to_none=True)
+        (loss / batch.tgt_tokens).backward()  # type: ignore[no-untyped-call]
+        return float(loss.item())
+
+    def _value(self, batch: Batch) -> float:
+        return float(self._loss(batch, 0.0).item())
 
     def _loss(self, batch: Batch, smoothing: float) -> Tensor:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.recipe.precision == "bfloat16"):
@@ -77,7 +83,3 @@ class Learner:
         """Go back to what `state` gave; raises `KeyError`, `ValueError` or `RuntimeError` where it does not fit."""
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
-
-
-def _out_of_memory(batch_tokens: int) -> TrainingError:
-    return TrainingError(f"no memory left for batches of {batch_tokens:,} tokens", remedy="give fewer --batch-tokens")

@@ -29,7 +29,7 @@ from simnmt.nmt.training.recipe import DEFAULT_BUDGET, Budget, Recipe
 from simnmt.nmt.training.scores import score
 from simnmt.nmt.training.state import Standing, load_state, save_state
 from simnmt.nmt.training.subwords import Subwords, learn_vocabulary
-from simnmt.nmt.translation import Translator
+from simnmt.nmt.translation import Translator, device_named
 
 SAVE_EVERY_S = 120.0
 """What a power cut costs at most; an interrupt costs nothing."""
@@ -59,7 +59,7 @@ def train(
     through after all complete steps have been kept.
     """
     tell = progress or (lambda stage, share: None)
-    where = _device(device)
+    where = device_named(device)
     folder = TrainingFolder(out)
     tell("reading", None)
     corpus = read_training_corpus(text, heldout=recipe.heldout, seed=recipe.seed)
@@ -249,14 +249,6 @@ def _vocabularies(folder: TrainingFolder, architecture: Architecture) -> tuple[S
         if (side.size, side.eos, side.unk) != (size, architecture.eos_token, architecture.unk_token):
             raise TrainingError("not the vocabulary of this model", path=path, remedy="start again in another folder")
     return source, target
-
-
-def _device(name: str) -> torch.device:
-    if name == "cuda" and not torch.cuda.is_available():
-        raise TrainingError("no CUDA device, or a torch without CUDA", remedy="give --device cpu, or install torch for CUDA")
-    if name not in ("cpu", "cuda"):
-        raise TrainingError(f"no device {name!r}", remedy="known: cpu, cuda")
-    return torch.device("cuda:0" if name == "cuda" else "cpu")
 
 
 @contextmanager
