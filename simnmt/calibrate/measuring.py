@@ -43,6 +43,9 @@ class _Measuring:
         self._bound = bound
         self._estimate = Estimate()
         self._done_s = 0.0
+        """Of measuring in this session."""
+        self._spent_s = 0.0
+        """In all sessions: what decides must not depend on where it was interrupted."""
         self._order: dict[tuple[str, int], list[int]] = {}
         """Stretches of each (bench, attempt) as they were measured."""
         self._readings: list[Reading] = []
@@ -60,8 +63,12 @@ class _Measuring:
                     stretches = self._disturbed(plan)
                     if not stretches:
                         break
-                    told = f"{len(stretches)} of {len(plan.stretches)} stretches" if len(plan.stretches) > 1 else "a stretch"
-                    self._listener.say(f"{plan.bench}: {told} disturbed by more than {100 * self._bound:g} %, measured again")
+                    told = f"{len(stretches)} of {len(plan.stretches)} stretches disturbed by more than {100 * self._bound:g} %"
+                    again_s = self._estimate.seconds(work for stretch in stretches for work in stretch.works)
+                    if self._spent_s + again_s > plan.within_s:
+                        self._listener.say(f"{plan.bench}: {told}; measuring again would take another {again_s:.0f} s")
+                        break
+                    self._listener.say(f"{plan.bench}: {told}, measured again")
                 self._attempt(plan, attempt, stretches, later)
         drift = judge(self._readings, self._order, self._bound)
         return Measured(
@@ -104,6 +111,7 @@ class _Measuring:
             self._done_s += sum(times_s)
             reading = Reading(plan.bench, attempt, position, times_s)
             self._journal.reading(reading)
+        self._spent_s += sum(reading.total_s)
         self._readings.append(reading)
 
     def _sample(self, plan: BenchPlan, attempt: int, stretch: Stretch, index: int, work: Work) -> None:
@@ -120,6 +128,7 @@ class _Measuring:
             too_large.append(work)
             return
         self._estimate.learn(work, sample.timing.total_s)
+        self._spent_s += sample.timing.total_s
         self._samples[plan.bench].append(sample)
 
     def _timed(self, plan: BenchPlan, attempt: int, stretch: Stretch, index: int, work: Work) -> Sample:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -15,10 +16,12 @@ from simnmt.nmt.engine import Work
 Bench = Literal["execution", "step", "encoder"]
 """What the engine is timed for."""
 
-CELLS_A_STRETCH = 6
+CELLS_A_STRETCH = 10
 INFERENCES_A_STRETCH = 40
 """Of paper mode, whose cells are single inferences of moderate length."""
-QUICK_BATCHES = (1, 4, 16)
+QUICK_WITHIN_S = 60.0
+"""Of measuring, all in all: a quick calibration measures nothing again that would take longer."""
+QUICK_BATCHES = (1, 2, 4, 8, 16)
 FULL_BATCHES = (1, 2, 4, 8, 16, 32, 64)
 STEP_SRC_LEN = 20
 """Source tokens under the decode steps: near the mean sentence of news."""
@@ -45,6 +48,8 @@ class BenchPlan:
     """Repeats of a reading, of which the least counts."""
     again: int
     """How often a disturbed stretch is measured again at most."""
+    within_s: float = math.inf
+    """Only as long as all measuring takes no longer."""
 
     @property
     def works(self) -> list[Work]:
@@ -142,7 +147,8 @@ def _interleaved(
     """Each round does every cell once, in an order of its own; so whatever drifts meets all cells alike."""
     orders = (streams.stream(settings.seed, number, f"calibrate_{bench}").permutation(len(cells)) for number in range(rounds))
     shuffled = [[cells[at] for at in order.tolist()] for order in orders]
-    return BenchPlan(bench, _cut(bench, shuffled, CELLS_A_STRETCH), reference, readings=3, again=again)
+    within_s = QUICK_WITHIN_S if settings.mode == "quick" else math.inf
+    return BenchPlan(bench, _cut(bench, shuffled, CELLS_A_STRETCH), reference, readings=3, again=again, within_s=within_s)
 
 
 def _cut(bench: Bench, rounds: Sequence[Sequence[Work]], size: int) -> tuple[Stretch, ...]:

@@ -82,7 +82,7 @@ def test_a_disturbed_stretch_is_measured_again_and_only_the_calm_repeats_count(o
 
 def test_a_box_that_never_calms_down_is_not_measured_for_ever_and_that_is_said(open_journal: Opener) -> None:
     plan = plan_execution(QUICK)
-    engine = FakeEngine(noise=0.0, disturbance=lambda call: 1.0 + 0.4 * (call // 9 % 2))
+    engine = FakeEngine(noise=0.0, disturbance=lambda call: 1.0 + 0.4 * (call // 13 % 2))
     measured = measure(engine, [plan], open_journal(), Silent)
     assert len(engine.calls) < 3 * (len(plan.works) + 3 * len(plan.stretches) + 3)
     assert any(cell.disturbed for cell in measured.cells["execution"])
@@ -140,7 +140,7 @@ def test_an_out_of_memory_is_remembered_across_sessions(open_journal: Opener) ->
     measure(FakeEngine(most_batch=4), [plan], kept, Silent)
     kept.close()
     roomier = FakeEngine()
-    assert {work.batch for work in measure(roomier, [plan], open_journal(), Silent).too_large["step"]} == {16}
+    assert {work.batch for work in measure(roomier, [plan], open_journal(), Silent).too_large["step"]} == {8, 16}
     assert roomier.calls == []
 
 
@@ -154,3 +154,14 @@ def test_time_left_falls_to_nothing_and_is_right_from_the_second_round_on(open_j
     for _, done_s, left_s in later:
         assert left_s <= 1.001 * (done - done_s), "readings of the reference come on top"
         assert left_s >= 0.85 * (done - done_s) - 1.0
+
+
+def test_a_quick_calibration_of_a_slow_model_measures_nothing_again_beyond_its_minute(open_journal: Opener) -> None:
+    plan = plan_execution(QUICK)
+    slow = tuple(4 * part for part in PLANE)
+    heard = Heard()
+    engine = FakeEngine(slow, noise=0.0, disturbance=lambda call: 1.5 if 12 <= call < 24 else 1.0)
+    measured = measure(engine, [plan], open_journal(), heard)
+    assert measured.repeated == 0
+    assert any("measuring again would take another" in line for line in heard.lines)
+    assert any(cell.disturbed or len(cell.total_s) < 4 for cell in measured.cells["execution"])

@@ -123,7 +123,7 @@ def test_a_box_that_does_not_tell_its_state_is_measured_without_a_guess(measured
 
 
 def test_what_stays_disturbed_is_said_in_the_profile_and_warned_of(measured: Any) -> None:
-    engine = FakeEngine(noise=0.0, disturbance=lambda call: 1.0 + 0.4 * (call // 9 % 2))
+    engine = FakeEngine(noise=0.0, disturbance=lambda call: 1.0 + 0.4 * (call // 13 % 2))
     done = measured(engine=engine)
     extra = done.profile.conditions.model_extra
     assert done.profile.conditions.disturbed_cells == len(extra["disturbed"]) > 0
@@ -133,8 +133,8 @@ def test_what_stays_disturbed_is_said_in_the_profile_and_warned_of(measured: Any
 
 def test_memory_that_does_not_suffice_leaves_cells_out_and_says_so(measured: Any) -> None:
     done = measured(engine=FakeEngine(most_batch=4))
-    assert done.profile.step.batch == (1, 4)
-    assert any("from batch 16 on were left out: out of memory" in warning for warning in done.warnings)
+    assert done.profile.step.batch == (1, 2, 4)
+    assert any("from batch 8 on were left out: out of memory" in warning for warning in done.warnings)
 
 
 def test_without_memory_for_single_sentences_nothing_is_written(measured: Any, tmp_path: Path) -> None:
