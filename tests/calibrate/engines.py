@@ -18,7 +18,7 @@ class FakeEngine:
     """Runs nothing and says how long it took: seeded, so that the same calls give the same times.
 
     `disturbance(call)`: factor on the time of the call of that number. `most_batch`: larger ones raise `OutOfMemory`.
-    `gap_s`: a step adds to the whole beside itself. `stop_at`: the call that is interrupted.
+    `gap_s`: a step adds to the whole beside itself. `stop_at`: the call that is interrupted, by `stop`.
     """
 
     def __init__(
@@ -32,6 +32,7 @@ class FakeEngine:
         gap_s: float = 0.0,
         tells_steps: bool = True,
         stop_at: int | None = None,
+        stop: BaseException | None = None,
         **account: Any,
     ) -> None:
         self.plane = plane
@@ -44,6 +45,7 @@ class FakeEngine:
         self._gap_s = gap_s
         self._tells_steps = tells_steps
         self._stop_at = stop_at
+        self._stop = stop
         facts: dict[str, Any] = {
             "model": "gru",
             "architecture": {"kind": "fake"},
@@ -69,7 +71,7 @@ class FakeEngine:
     def run(self, work: Work) -> Timing:
         call = len(self.calls)
         if self._stop_at is not None and call >= self._stop_at:
-            raise KeyboardInterrupt
+            raise self._stop or KeyboardInterrupt
         self.calls.append(work)
         if work.batch > self._most_batch:
             raise OutOfMemory("no room")

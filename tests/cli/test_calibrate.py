@@ -1,0 +1,168 @@
+"""`simnmt calibrate`: what a user sees of it, on a box made of numbers and on a tiny real model."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simnmt.calibrate import run as run_module
+from simnmt.cli import app
+from simnmt.costs import read_profile
+from tests.calibrate.engines import FakeEngine
+
+QUICK = ("calibrate", "--model", "gru", "--threads", "1", "--quick", "--only", "execution,step,overheads", "--out", "box.json")
+TINY = {
+    "kind": "gru", "layers": 1, "hidden": 16, "embedding": 16, "src_vocab": 50, "tgt_vocab": 50, "attention": "general",
+}  # fmt: skip
+
+
+@pytest.fixture
+def numbers(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """The command measures a box made of numbers."""
+    real = run_module.calibrate
+
+    def put(**engine: Any) -> None:
+        monkeypatch.setattr(run_module, "calibrate", lambda *a, **k: real(*a, **k, load=lambda *_, **__: FakeEngine(**engine)))
+
+    put()
+    return put
+
+
+def test_it_ends_with_fit_held_out_errors_and_a_page(folder: Path, simnmt: Any, numbers: Any) -> None:
+    done = simnmt(*QUICK)
+    assert done.status == 0, done.err
+    assert re.search(r"ms per source token, 8\.\d+ ms per target token, .* ms fixed", done.out)
+    assert re.search(r"R2 0\.999\d, of the means per target length 0\.99\d+; held-out error \d\.\d\d %", done.out)
+    assert "execution, measured" in done.out
+    assert "random weights" in done.out
+    assert "decode step, batch 1 to 16" in done.out
+    assert done.out.endswith("wrote box.json\npage: box.html\n")
+    assert "Abacus 3000" in (folder / "box.html").read_text(encoding="utf-8")
+    assert simnmt(*QUICK).out.endswith("replaced box.json\npage: box.html\n")
+
+
+def test_json_is_all_there_is_on_standard_output(folder: Path, simnmt: Any, numbers: Any) -> None:
+    done = simnmt(*QUICK, "--json", "--plot", "elsewhere.html")
+    printed = json.loads(done.out)
+    assert printed["profile"] == json.loads((folder / "box.json").read_text())
+    assert printed["warnings"] == [
+        line.removeprefix("simnmt: warning: ") for line in done.err.splitlines() if "warning" in line
+    ]
+    assert (folder / "elsewhere.html").is_file()
+
+
+def test_interrupted_it_says_what_it_kept_and_how_to_go_on(folder: Path, simnmt: Any, numbers: Any) -> None:
+    numbers(stop_at=40, stop=app._Stopped(signal.SIGINT))
+    stopped = simnmt(*QUICK)
+    assert stopped.status == 130
+    kept = re.search(r"kept (\d+) measurements in box\.json\.journal\.jsonl; the same command goes on from there", stopped.err)
+    assert kept
+    assert int(kept[1]) > 20
+    numbers()
+    done = simnmt(*QUICK)
+    assert (done.status, "going on from box.json.journal.jsonl" in done.err) == (0, True)
+    assert not (folder / "box.json.journal.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--quick", "--paper"), "choose one of --quick and --paper"),
+        (("--only", "step,disc"), "no part is called disc (known: execution, step, disk, energy, overheads)"),
+        (("--out", "none/box.json"), "none/box.json: its folder does not exist (make the folder, or choose another --out)"),
+        (("--out", "small.yaml"), "small.yaml: stands there and is no device profile"),
+        (("--threads", "5000"), "would wait for each other"),
+        (("--plot", "box.json"), "box.json would replace what is read"),
+        (("--max-tgt-len", "3"), "a longest target of 3 tokens makes no grid (give 8 to 4096 tokens)"),
+        (("--backend", "jax"), "'jax' is not one of 'torch', 'ctranslate2'"),
+    ],
+)
+def test_wrong_options_are_one_line(folder: Path, simnmt: Any, numbers: Any, more: tuple[str, ...], said: str) -> None:
+    done = simnmt(*QUICK, *more)
+    assert (done.status, done.out) == (2, "")
+    assert said in done.err
+    assert done.err.count("\n") == 1
+    assert not (folder / "box.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--model", "marien"), "marien"),
+        (("--model", "gru", "--device", "cuda"), "cuda"),
+        (("--model", "gru", "--compute-type", "int3"), "int3"),
+        (("--model", "gru", "--backend", "ctranslate2"), "CTranslate2 runs no gru model"),
+    ],
+)
+def test_what_the_engine_refuses_is_one_line(folder: Path, simnmt: Any, options: tuple[str, ...], said: str) -> None:
+    torch = pytest.importorskip("torch")
+    if "cuda" in options and torch.cuda.is_available():
+        pytest.skip("there is a GPU here")
+    done = simnmt("calibrate", "--quick", "--out", "box.json", *options)
+    assert (done.status, done.out) == (2, "")
+    assert said in done.err
+    assert done.err.count("\n") == 1
+    assert list(folder.glob("box.*")) == []
+
+
+def test_without_torch_it_says_how_to_get_it(folder: Path, process: Any) -> None:
+    absent = folder / "absent"
+    (absent / "torch").mkdir(parents=True)
+    (absent / "torch" / "__init__.py").write_text("raise ModuleNotFoundError(\"No module named 'torch'\", name='torch')\n")
+    path = os.pathsep.join([str(absent), str(Path(__file__).parents[2])])
+    done = process("calibrate", "--model", "gru", "--quick", "--out", "box.json", env={"PYTHONPATH": path})
+    assert (done.status, done.out) == (2, "")
+    assert "simnmt[models]" in done.err
+    assert done.err.count("\n") == 1
+
+
+@pytest.fixture
+def tiny(folder: Path) -> Path:
+    pytest.importorskip("torch")
+    (folder / "tiny.json").write_text(json.dumps(TINY))
+    return folder
+
+
+REAL = ("calibrate", "--model", "tiny.json", "--threads", "1", "--quick", "--unit", "word", "--max-src-len", "40")
+EXECUTION = (*REAL, "--max-tgt-len", "45", "--only", "execution", "--out", "box.json")
+
+
+def test_a_measured_profile_drives_a_scenario_and_its_replay_has_the_same_bytes(tiny: Path, simnmt: Any) -> None:
+    """XP-05: one calibration file drives the simulation, and the result names the device."""
+    done = simnmt(*EXECUTION, "--device-name", "kitchen laptop")
+    assert done.status == 0, done.err
+    assert read_profile("box.json").execution.kind == "measured"
+    runs = []
+    for name in ("one", "two"):
+        ran = simnmt("run", "small.yaml", "--set", "devices.gateway.profile=box.json", "--out", name)
+        assert ran.status == 0, ran.err
+        runs.append({file: (tiny / name / file).read_bytes() for file in ("summary.json", "summary.csv", "requests.parquet")})
+    assert runs[0] == runs[1]
+    assert b"kitchen laptop" in (tiny / "one" / "summary.json").read_bytes() + (tiny / "one" / "report.html").read_bytes()
+
+
+def test_a_signal_leaves_a_journal_that_the_same_command_goes_on_with(tiny: Path, start: Any, simnmt: Any) -> None:
+    """A real process, a real model, a real signal."""
+    whole = (*REAL[:6], "--max-tgt-len", "400", "--unit", "word", "--only", "execution", "--out", "box.json")
+    process = start(*whole)
+    journal = tiny / "box.json.journal.jsonl"
+    end = time.monotonic() + 60.0
+    while not (journal.is_file() and journal.read_bytes().count(b"\n") > 6):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (130, "")
+    assert re.search(r"kept \d+ measurements in box\.json\.journal\.jsonl; the same command goes on from there\n", err)
+    assert err.endswith("simnmt: interrupted; nothing is left half-written\n")
+    assert not (tiny / "box.json").exists()
+    assert journal.read_bytes().count(b"\n") > 6
