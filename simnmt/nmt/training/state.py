@@ -48,10 +48,20 @@ class Standing:
 
 
 def save_state(path: Path, identity: dict[str, Any], learner: Learner, standing: Standing) -> None:
-    """Write all that the next step depends on; `identity` is what a later sitting must agree with."""
+    """Write all that the next step depends on; `identity` is what a later sitting must agree with.
+
+    Raises `TrainingError` where there is no room for it.
+    """
     content = {"version": VERSION, "identity": identity, "standing": asdict(standing), **learner.state()}
-    with written_whole(path) as partial, partial.open("wb") as file:  # a name without a letter after its dot troubles torch
-        torch.save(content, file)
+    try:
+        # Into an open file: torch takes no name that begins with a dot and has no other.
+        with written_whole(path) as partial, partial.open("wb") as file:
+            torch.save(content, file)
+    except (OSError, RuntimeError) as error:
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:100]
+        raise TrainingError(
+            f"cannot be written: {reason}", path=path, remedy="make room; the last state is still there"
+        ) from None
 
 
 def load_state(path: Path, identity: dict[str, Any], learner: Learner) -> Standing:
