@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -67,6 +68,7 @@ class Responder:
         self._transfer = threading.Lock()
         self._closed = threading.Event()
         self._served = False
+        self._turned_away: deque[socket.socket] = deque()
 
     @property
     def address(self) -> tuple[str, int]:
@@ -80,6 +82,7 @@ class Responder:
             try:
                 connection, _ = self._listener.accept()
             except TimeoutError:
+                self._let_go()
                 if once and self._served and not self._open:
                     return
                 self._threads = [thread for thread in self._threads if thread.is_alive()]
@@ -88,6 +91,7 @@ class Responder:
                 self._closed.wait(_LOOK_S)
                 continue
             self._take(connection)
+            self._let_go(self._limits.connections)
 
     def close(self) -> None:
         """Let go of the address and of every connection."""
@@ -99,6 +103,7 @@ class Responder:
             for connection in self._open:
                 with suppress(OSError):
                     connection.shutdown(socket.SHUT_RDWR)
+        self._let_go()
         for thread in self._threads:
             thread.join(1.0)
 
@@ -108,22 +113,37 @@ class Responder:
             if not full:
                 self._open.add(connection)
         if full:
-            # What a fresh send buffer always has room for, so that this cannot wait.
-            with suppress(OSError), connection:
+            with suppress(OSError):  # a fresh send buffer has room for so little, so that this cannot wait
                 connection.setblocking(False)
                 connection.send(ANSWER + MOST.pack(0))
+            self._turned_away.append(connection)
             return
         thread = threading.Thread(target=self._converse, args=(connection,), daemon=True)
-        self._threads.append(thread)
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError:  # no more threads to be had
+            self._forget(connection)
+        else:
+            self._threads.append(thread)
+
+    def _let_go(self, most: int = 0) -> None:
+        # Not at once: closed before its greeting was read, a connection is reset, and our answer may be lost with it.
+        while len(self._turned_away) > most:
+            self._turned_away.popleft().close()
 
     def _converse(self, connection: socket.socket) -> None:
-        with suppress(PeerError, OSError):
+        try:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if receive(connection, len(ASK), time.monotonic() + self._limits.greeting_s) == ASK:
                 self._served = True
                 connection.sendall(ANSWER + MOST.pack(self._limits.transfer_bytes))
                 self._answer(connection)
+        except (PeerError, OSError):
+            pass  # whoever it was has gone, or went beyond the bounds
+        finally:
+            self._forget(connection)
+
+    def _forget(self, connection: socket.socket) -> None:
         with self._guard:
             self._open.discard(connection)
         connection.close()

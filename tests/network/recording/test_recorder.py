@@ -50,13 +50,13 @@ def test_probes_keep_to_their_schedule_however_late_their_echoes(tmp_path: Path,
 
 
 def test_bandwidth_is_that_of_the_network(tmp_path: Path, slow_network: Callable[..., Any]) -> None:
-    network = slow_network(one_way_s=0.002, rate_bps=8e6)
-    recorded(tmp_path, network.port, duration_s=0.5, bandwidth_every_s=0.3, transfer_bytes=100_000)
+    network = slow_network(one_way_s=0.002, rate_bps=4e6)
+    recorded(tmp_path, network.port, duration_s=0.7, bandwidth_every_s=0.1, transfer_bytes=100_000)
     path = tmp_path / "mine-bandwidth.csv"
     for column in ("downlink_mbps", "uplink_mbps"):
         series = read_bandwidth_csv(path, column=column)
         assert (series.kind, series.lost) == ("measured", 0)
-        assert np.median(series.rate_bps) == pytest.approx(8e6, rel=0.15)
+        assert np.median(series.rate_bps) == pytest.approx(4e6, rel=0.25)
     assert [trace.quantity for trace in read_trace(path)] == ["downlink", "uplink"]
     notes = read_notes(tmp_path / "mine.csv")
     assert "probes held back while a transfer ran" in notes["oddities"]
@@ -64,12 +64,12 @@ def test_bandwidth_is_that_of_the_network(tmp_path: Path, slow_network: Callable
 
 
 def test_probes_do_not_measure_our_own_transfers(tmp_path: Path, slow_network: Callable[..., Any]) -> None:
-    """A transfer fills the link for 0.2 s each way, which an echo would have to wait for."""
+    """A transfer fills the link for 0.16 s each way, which an echo would have to wait for."""
     network = slow_network(rate_bps=6e6)
-    recorder = recorded(tmp_path, network.port, duration_s=0.7, bandwidth_every_s=10.0, transfer_bytes=150_000)
+    recorder = recorded(tmp_path, network.port, duration_s=0.6, bandwidth_every_s=10.0, transfer_bytes=120_000)
     arrived = np.array(recorder.samples.rtt_ms)
     assert np.quantile(arrived, 0.9) < 50.0
-    assert np.diff(recorder.samples.sent_s).max() > 0.3
+    assert np.diff(recorder.samples.sent_s).max() > 0.25
 
 
 def test_a_broken_connection_is_made_anew_and_its_probes_are_lost(tmp_path: Path, slow_network: Callable[..., Any]) -> None:
@@ -100,17 +100,17 @@ def test_late_echoes_are_lost_and_counted(tmp_path: Path, slow_network: Callable
     network = slow_network(one_way_s=0.002)
 
     def slower(passed_s: float, samples: Samples) -> None:
-        network.one_way_s = 0.1 if passed_s > 0.2 else 0.002
+        network.one_way_s = 0.15 if passed_s > 0.2 else 0.002
 
-    recorder = recorded(tmp_path, network.port, duration_s=0.8, timeout_s=0.1, progress=slower)
-    assert 10 <= recorder.samples.lost <= 32
+    recorder = recorded(tmp_path, network.port, duration_s=0.7, timeout_s=0.1, progress=slower)
+    assert 5 <= recorder.samples.lost <= 27
     assert any(what.startswith("echoes later than the timeout") for what in recorder.oddities)
 
 
 def test_losses_at_the_start_keep_the_clock(tmp_path: Path, slow_network: Callable[..., Any]) -> None:
     """They stand in the file as empty cells, so that it says when the first probe went out."""
     network = slow_network()
-    plan = Plan("127.0.0.1", network.port, duration_s=0.8, interval_s=0.05, timeout_s=0.1, bandwidth_every_s=0.0)
+    plan = Plan("127.0.0.1", network.port, duration_s=0.6, interval_s=0.05, timeout_s=0.1, bandwidth_every_s=0.0)
     recorder = Recorder(plan, tmp_path / "mine.csv")
     network.break_off()
     recorder.run()
@@ -138,7 +138,7 @@ def test_what_is_recorded_is_on_disk_as_it_comes(tmp_path: Path, slow_network: C
         if samples.arrived:
             seen.append((len(read_rtt_csv(tmp_path / "mine.csv.partial").rtt_s), len(samples.rtt_ms)))
 
-    recorded(tmp_path, slow_network().port, duration_s=0.6, progress=look)
+    recorded(tmp_path, slow_network().port, duration_s=0.4, progress=look)
     assert seen
     assert all(on_disk == known for on_disk, known in seen)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.csv"]
@@ -189,6 +189,6 @@ def test_a_transfer_that_breaks_off_is_lost_and_the_recording_goes_on(
     """With 1 Mbit/s a transfer of 150 kB takes longer than it may here."""
     monkeypatch.setattr("simnmt.network.recording.transfers.LONGEST_S", 0.1)
     network = slow_network(rate_bps=1e6)
-    recorder = recorded(tmp_path, network.port, duration_s=0.5, bandwidth_every_s=10.0, transfer_bytes=150_000)
+    recorder = recorded(tmp_path, network.port, duration_s=0.3, bandwidth_every_s=10.0, transfer_bytes=150_000)
     assert recorder.written == [tmp_path / "mine.csv"]
     assert read_notes(tmp_path / "mine.csv")["transfers"] == "1 each way, lost: 1 down, 1 up"
