@@ -167,7 +167,8 @@ class _Run:
         found = {"decision_s": overheads.overhead(decision, "length regression and two planes, one request at a time")}
         tokeniser = overheads.tokeniser_of(self._settings.model)
         tokenisation = None if tokeniser is None else overheads.tokenisation_s(tokeniser, self._settings.seed)
-        note = "" if tokenisation else "no sentencepiece model belongs to this model"
+        note = "no sentencepiece model belongs to this model" if tokeniser is None else "sentencepiece is not installed"
+        note = "" if tokenisation else note
         found["tokenisation_s_per_token"] = overheads.overhead(tokenisation[0] if tokenisation else None, note)
         found["tokenisation_s_fixed"] = overheads.overhead(tokenisation[1] if tokenisation else None, note)
         cells = self.measured.cells.get("execution", []) if self.measured else []

@@ -1,0 +1,146 @@
+"""Decisions, tokenisation, energy and pinning: what is measured beside the model."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simnmt.calibrate.energy_use import measure_energy
+from simnmt.calibrate.overheads import decision_s, tokenisation_s, tokeniser_of
+from simnmt.calibrate.pinning import chosen, pinned
+from simnmt.calibrate.settings import Settings
+from tests.calibrate.engines import FakeEngine
+
+
+def ticking(steps_s: list[float]) -> Any:
+    """A clock on which each timed span takes the next of these, over and over."""
+
+    def readings() -> Iterator[float]:
+        now = 0.0
+        while True:
+            for step_s in steps_s:
+                yield now
+                now += step_s
+                yield now
+
+    times = readings()
+    return lambda: next(times)
+
+
+def test_a_decision_costs_its_median_and_no_hiccup() -> None:
+    assert decision_s(ticking([1e-6, 2e-6, 9e-3]), decisions=300) == pytest.approx(2e-6, rel=1e-3)
+
+
+def test_a_real_decision_takes_microseconds() -> None:
+    assert 1e-7 < decision_s(decisions=200) < 1e-3
+
+
+@pytest.fixture(scope="module")
+def tokeniser(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    sentencepiece = pytest.importorskip("sentencepiece")
+    folder = tmp_path_factory.mktemp("model")
+    words = [f"{first}{second}" for first in ("ba", "do", "ki", "lu") for second in ("ram", "tes", "vin", "wol")]
+    text = [" ".join(words[(line * 7 + word * 3) % 16] for word in range(9)) for line in range(200)]
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(text), model_prefix=str(folder / "source"), vocab_size=32, minloglevel=2
+    )
+    return folder
+
+
+def test_the_tokeniser_of_a_models_folder_is_found_and_timed(tokeniser: Path) -> None:
+    path = tokeniser_of(str(tokeniser))
+    assert path == tokeniser / "source.model"
+    per_token_s, fixed_s = tokenisation_s(path, seed=1) or (None, None)
+    assert per_token_s is not None
+    assert fixed_s is not None
+    assert 0.0 <= per_token_s < 1e-3
+    assert 0.0 <= fixed_s < 1e-2
+
+
+def test_a_named_architecture_has_no_tokeniser() -> None:
+    assert tokeniser_of("marian") is None
+
+
+class Meter:
+    """Counts 10 W at rest; the engine's work adds 40 W."""
+
+    source, scope, domains, resolution_s = "rapl", "the package", ("package-0",), 0.001
+
+    def __init__(self, fails_after: int = 1_000) -> None:
+        self.now_s = self.busy_s = 0.0
+        self._reads, self._fails_after = 0, fails_after
+
+    def read_j(self) -> float | None:
+        self._reads += 1
+        return None if self._reads > self._fails_after else 10.0 * self.now_s + 40.0 * self.busy_s
+
+    def close(self) -> None: ...
+
+
+class Burning(FakeEngine):
+    """Its work takes time on the meter's clock."""
+
+    def __init__(self, meter: Meter) -> None:
+        super().__init__(noise=0.0)
+        self._meter = meter
+
+    def run(self, work: Any) -> Any:
+        timing = super().run(work)
+        self._meter.now_s += timing.total_s
+        self._meter.busy_s += timing.total_s
+        return timing
+
+
+def rest(meter: Meter) -> Any:
+    def sleep(seconds: float) -> None:
+        meter.now_s += seconds
+
+    return sleep
+
+
+def test_power_at_rest_and_at_work_and_joules_by_length() -> None:
+    meter = Meter()
+    engine = Burning(meter)
+    block = measure_energy(engine, meter, Settings("gru", mode="quick"), sleep=rest(meter), clock=lambda: meter.now_s)
+    assert block is not None
+    assert block["idle_w"] == pytest.approx(10.0)
+    assert block["active_w"] == pytest.approx(50.0)
+    assert block["j_per_tgt_token"] == pytest.approx(50.0 * engine.plane[1], rel=0.06)
+    assert block["heldout_error"] < 0.1
+
+
+@pytest.mark.parametrize("fails_after", [0, 1, 3, 7])
+def test_a_counter_that_fails_gives_no_energy_and_never_0(fails_after: int) -> None:
+    meter = Meter(fails_after)
+    found = measure_energy(Burning(meter), meter, Settings("gru", mode="quick"), sleep=rest(meter), clock=lambda: meter.now_s)
+    assert found is None
+
+
+def test_the_first_processor_is_left_to_interrupts() -> None:
+    assert chosen([0, 1, 2, 3], 2) == [2, 3]
+    assert chosen([5, 3], 1) == [5]
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="the system has no affinity")
+def test_threads_are_bound_while_measuring_and_free_again_afterwards() -> None:
+    before = os.sched_getaffinity(0)
+    if len(before) < 2:
+        pytest.skip("one processor is all there is")
+    release = threading.Event()
+    older = threading.Thread(target=release.wait)
+    older.start()
+    try:
+        with pinned(1) as cpus:
+            assert set(cpus) == os.sched_getaffinity(0) == os.sched_getaffinity(older.native_id or 0)
+            assert len(cpus) == 1
+        assert os.sched_getaffinity(0) == os.sched_getaffinity(older.native_id or 0) == before
+        with pinned(len(before)) as all_cpus, pinned(None) as none:
+            assert (all_cpus, none, os.sched_getaffinity(0)) == ((), (), before)
+    finally:
+        release.set()
+        older.join()
