@@ -96,6 +96,9 @@ class _Measuring:
     def _attempt(self, plan: BenchPlan, attempt: int, stretches: list[Stretch], later: list[Work]) -> None:
         self._order[plan.bench, attempt] = [stretch.number for stretch in stretches]
         self._read(plan, attempt, 0)
+        if plan is self._plans[0] and not attempt:
+            all_s = self._estimate.seconds([work for stretch in stretches for work in stretch.works] + later)
+            self._listener.say(f"about {all_s:.0f} s of measuring, by the reference cell")
         for position, stretch in enumerate(stretches, start=1):
             after = [work for other in stretches[position:] for work in other.works] + later
             for index, work in enumerate(stretch.works):
@@ -112,6 +115,7 @@ class _Measuring:
             reading = Reading(plan.bench, attempt, position, times_s)
             self._journal.reading(reading)
         self._spent_s += sum(reading.total_s)
+        self._estimate.learn(plan.reference, reading.least_s)
         self._readings.append(reading)
 
     def _sample(self, plan: BenchPlan, attempt: int, stretch: Stretch, index: int, work: Work) -> None:

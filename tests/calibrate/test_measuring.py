@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -149,6 +150,9 @@ def test_time_left_falls_to_nothing_and_is_right_from_the_second_round_on(open_j
     plans = plan_benches(Settings("gru"), None, tells_steps=True)
     measure(FakeEngine(noise=0.0), [plans[0]], open_journal(), heard)
     done = heard.progress[-1][1]
+    foretold = re.fullmatch(r"about (\d+) s of measuring, by the reference cell", heard.lines[0])
+    assert foretold
+    assert float(foretold[1]) == pytest.approx(done, rel=0.4)
     assert heard.progress[-1][2] == 0.0
     later = heard.progress[len(heard.progress) // 4 :]
     for _, done_s, left_s in later:
