@@ -55,7 +55,7 @@ def record(
     ] = "60s",
     transfer: Annotated[str, typer.Option("--transfer", metavar="SIZE", help="Of a transfer, one each way.")] = "256kB",
     method: Annotated[
-        MethodName, typer.Option("--method", help="icmp needs no responder, but the system's leave; it has no bandwidth then.")
+        MethodName, typer.Option("--method", help="icmp needs the system's leave, and a responder for bandwidth alone.")
     ] = MethodName.tcp,
 ) -> None:
     """Record round-trip times and bandwidths to a responder, as series that a scenario reads."""
