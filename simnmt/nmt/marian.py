@@ -19,6 +19,7 @@ from transformers import AutoConfig, MarianConfig, MarianMTModel
 
 from simnmt.nmt.architecture import TransformerArchitecture, architecture_of
 from simnmt.nmt.errors import NmtError
+from simnmt.nmt.half_weights import halve_linear_layers
 
 _FIRST_CAPACITY = 32
 _FOLDER = "name a folder of MarianMTModel with config.json and weights"
@@ -122,6 +123,10 @@ class MarianModel(nn.Module):
             None if state.mask is None else state.mask.index_select(0, rows),
             state.position,
         )
+
+    def halve(self) -> None:
+        """Hold the weights of all products in float16 from now on, for inference alone."""
+        halve_linear_layers(self)
 
     def _split(self, states: Tensor) -> Tensor:
         """[rows, length, d_model] -> [rows, heads, length, head width]."""

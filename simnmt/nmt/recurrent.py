@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import linear
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from simnmt.nmt.architecture import RecurrentArchitecture
+from simnmt.nmt.half_weights import HalfLinear, halve_linear_layers
 
 
 @dataclass(slots=True)
@@ -52,15 +56,20 @@ class RecurrentModel(nn.Module):
         self.combine = nn.Linear(2 * width, width, bias=False) if architecture.attention == "general" else None
         self.projection = nn.Linear(width, self.vocab)
         self.dropout = nn.Dropout(dropout)
+        self._is_lstm = both
+        self._half_cells: list[tuple[HalfLinear, HalfLinear]] = []
 
     @property
     def device(self) -> torch.device:
         """Where the weights lie."""
-        return self.projection.weight.device
+        return self.tgt_embedding.weight.device
 
     def forward(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> Tensor:
         """Logits [batch, tgt_len, vocab] after each of the fed tokens `tgt_in`, int64 [batch, tgt_len], start token first."""
-        return self._decode(self.encode(src, src_lengths), tgt_in)[0]
+        state = self.encode(src, src_lengths)
+        states, _ = self.decoder(self.dropout(self.tgt_embedding(tgt_in)), state.hidden if self._is_lstm else state.hidden[0])
+        logits: Tensor = self.projection(self.dropout(self._attend(state, states)))
+        return logits
 
     def encode(self, src: Tensor, src_lengths: Tensor) -> RecurrentState:
         """See `StepModel`."""
@@ -89,9 +98,19 @@ class RecurrentModel(nn.Module):
         return self.select(memory, rows)
 
     def step(self, state: RecurrentState, tokens: Tensor) -> tuple[Tensor, RecurrentState]:
-        """See `StepModel`."""
-        logits, state.hidden = self._decode(state, tokens[:, None])
-        return logits[:, 0], state
+        """See `StepModel`.
+
+        The cells are written out: for a single token torch's own layer spends most of its time on rearranging its weights.
+        """
+        inputs = self.tgt_embedding(tokens)
+        after = []
+        for layer, (feed, recur) in enumerate(self._cells()):
+            before = [part[layer] for part in state.hidden]
+            kept = (_lstm if self._is_lstm else _gru)(feed(inputs), recur(before[0]), *before)
+            inputs = kept[0]
+            after.append(kept)
+        state.hidden = tuple(torch.stack(parts) for parts in zip(*after, strict=True))
+        return self.projection(self._attend(state, inputs[:, None])[:, 0]), state
 
     def select(self, state: RecurrentState, rows: Tensor) -> RecurrentState:
         """See `StepModel`."""
@@ -102,15 +121,42 @@ class RecurrentModel(nn.Module):
             None if state.mask is None else state.mask.index_select(0, rows),
         )
 
-    def _decode(self, state: RecurrentState, tokens: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Logits [rows, tokens, vocab] after tokens [rows, tokens], and the cells' state then."""
-        embedded = self.dropout(self.tgt_embedding(tokens))
-        hidden = state.hidden if len(state.hidden) > 1 else state.hidden[0]
-        states, last = self.decoder(embedded, hidden)
-        if self.combine is not None and state.keys is not None and state.values is not None:
-            scores = torch.bmm(states, state.keys)
-            if state.mask is not None:
-                scores = scores.masked_fill(state.mask, float("-inf"))
-            context = torch.bmm(scores.softmax(dim=2), state.values)
-            states = torch.tanh(self.combine(torch.cat((context, states), dim=2)))
-        return self.projection(self.dropout(states)), last if isinstance(last, tuple) else (last,)
+    def halve(self) -> None:
+        """Hold the decoder's weights in float16 from now on, for inference alone."""
+        self._half_cells = [
+            (HalfLinear(feed, feed_bias), HalfLinear(recur, recur_bias))
+            for feed, recur, feed_bias, recur_bias in self.decoder.all_weights
+        ]
+        halve_linear_layers(self)
+
+    def _cells(self) -> Sequence[tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]]:
+        """Of each layer: the product with what it is fed, and that with its own last output."""
+        return self._half_cells or [
+            (partial(linear, weight=feed, bias=feed_bias), partial(linear, weight=recur, bias=recur_bias))
+            for feed, recur, feed_bias, recur_bias in self.decoder.all_weights
+        ]
+
+    def _attend(self, state: RecurrentState, states: Tensor) -> Tensor:
+        """Decoder states [rows, tokens, hidden] to what is projected, of the same shape."""
+        if self.combine is None or state.keys is None or state.values is None:
+            return states
+        scores = torch.bmm(states, state.keys)
+        if state.mask is not None:
+            scores = scores.masked_fill(state.mask, float("-inf"))
+        context = torch.bmm(scores.softmax(dim=2), state.values)
+        return torch.tanh(self.combine(torch.cat((context, states), dim=2)))
+
+
+def _lstm(fed: Tensor, recurred: Tensor, _: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+    """Output and cell state after one step; gates in torch's order."""
+    take, forget, content, give = (fed + recurred).chunk(4, dim=1)
+    cell = forget.sigmoid() * cell + take.sigmoid() * content.tanh()
+    return give.sigmoid() * cell.tanh(), cell
+
+
+def _gru(fed: Tensor, recurred: Tensor, hidden: Tensor) -> tuple[Tensor]:
+    """Output after one step; gates in torch's order."""
+    reset, update, content = fed.chunk(3, dim=1)
+    own_reset, own_update, own_content = recurred.chunk(3, dim=1)
+    content = torch.tanh(content + (reset + own_reset).sigmoid() * own_content)
+    return (torch.lerp(content, hidden, (update + own_update).sigmoid()),)

@@ -11,12 +11,15 @@ from torch import Tensor
 
 from simnmt.nmt.engine import EngineAccount, Timing, Work, random_sources
 from simnmt.nmt.errors import NmtError
+from simnmt.nmt.half_weights import has_half_weights
 from simnmt.nmt.memory import within_memory
 from simnmt.nmt.models import LoadedModel, TranslationModel, load_model
 from simnmt.nmt.processor import cpu_name, has_bfloat16
 from simnmt.nmt.search import Mark, beam, check_lengths, greedy
 
-_TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+HALF_WEIGHTS = "float16_weights"
+"""Weights in float16, activations in float32: the fastest on an x86 CPU at small batches."""
+_TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, HALF_WEIGHTS: torch.float32}
 
 
 class TorchEngine:
@@ -30,6 +33,8 @@ class TorchEngine:
 
     def __init__(self, loaded: LoadedModel, device: torch.device, threads: int | None, compute_type: str, seed: int) -> None:
         self._model: TranslationModel | None = loaded.model.to(device=device, dtype=_TYPES[compute_type])
+        if compute_type == HALF_WEIGHTS:
+            loaded.model.halve()
         self._architecture, self._device, self._threads, self._seed = loaded.architecture, device, threads, seed
         self.account = EngineAccount(
             model=loaded.name,
@@ -124,7 +129,7 @@ def _place(device: str) -> torch.device:
 def _supported(place: torch.device) -> list[str]:
     if place.type == "cuda":
         return ["float32", "float16", *(["bfloat16"] if torch.cuda.is_bf16_supported() else [])]
-    return ["float32", *(["bfloat16"] if has_bfloat16() else [])]
+    return ["float32", *(["bfloat16"] if has_bfloat16() else []), *([HALF_WEIGHTS] if has_half_weights() else [])]
 
 
 def _versions(loaded: LoadedModel, device: torch.device) -> dict[str, str]:

@@ -13,8 +13,9 @@ from simnmt.nmt import torch_engine
 from simnmt.nmt.ctranslate2_engine import CTranslate2Engine
 from simnmt.nmt.engine import BACKENDS, Engine, Work, load_engine, random_sources
 from simnmt.nmt.errors import NmtError, OutOfMemory
+from simnmt.nmt.half_weights import has_half_weights
 from simnmt.nmt.memory import within_memory
-from simnmt.nmt.models import LoadedModel
+from simnmt.nmt.models import LoadedModel, build_model
 from simnmt.nmt.search import beam, greedy
 from tests.nmt.tiny import ARCHITECTURES, BILSTM, GRU, MARIAN, lively, sources
 
@@ -59,6 +60,24 @@ def test_an_account_says_what_ran(tmp_path: Path) -> None:
     json.dumps(account.architecture)
 
 
+@pytest.mark.skipif(not has_half_weights(), reason="needs FBGEMM, which is for x86")
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_float16_weights_change_logits_by_their_rounding_alone(name: str) -> None:
+    architecture = ARCHITECTURES[name]
+    whole, halved = build_model(architecture).eval(), build_model(architecture).eval()
+    halved.halve()
+    _, src, lengths = sources(architecture, [3, 9, 5, 7])
+    with torch.inference_mode():
+        logits = []
+        for model in (whole, halved):
+            state = model.start(model.encode(src, lengths), 2)
+            for token in (5, 6, 7):
+                last, state = model.step(state, torch.full((8,), token))
+            logits.append(last)
+    assert not torch.equal(*logits)
+    assert torch.allclose(*logits, atol=3e-3)
+
+
 @pytest.mark.parametrize("name", ["bilstm", "gru", "marian"])
 def test_bfloat16_runs(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where it is emulated; refused there, as it would be slow."""
@@ -66,7 +85,7 @@ def test_bfloat16_runs(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatc
     timing = loaded(tmp_path, name, compute_type="bfloat16").run(Work(5, 7, batch=2, beam=2))
     assert len(timing.steps_s or ()) == 7
     monkeypatch.setattr(torch_engine, "has_bfloat16", lambda: False)
-    with pytest.raises(NmtError, match=r"no bfloat16 with torch on this cpu \(one of float32\)"):
+    with pytest.raises(NmtError, match=r"no bfloat16 with torch on this cpu \(one of float32[^b]*\)"):
         loaded(tmp_path, name, compute_type="bfloat16")
 
 
