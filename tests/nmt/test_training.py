@@ -158,6 +158,8 @@ def test_more_budget_goes_on_and_none_left_only_judges(small_text: Text, tmp_pat
     again = train(small_text, tmp_path / "a", SHORT, budget=Budget(minutes=0.0), threads=1, beam=2)
     assert again["training"]["step"] == 12 and again["result"]["beam"] == 2
     assert again["training"]["curves"] == longer["training"]["curves"]
+    greedy = train(small_text, tmp_path / "a", SHORT, budget=Budget(steps=12), threads=1)
+    assert greedy["result"]["samples"] == longer["result"]["samples"]  # judged without dropout, also without a step before
 
 
 def test_an_interrupt_at_once_leaves_something_to_translate_with(small_text: Text, tmp_path: Path) -> None:
@@ -182,6 +184,66 @@ def test_a_signal_waits_until_the_step_is_whole() -> None:
         assert done and signal.getsignal(signal.SIGTERM) is handler
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def test_a_signal_amid_a_step_keeps_that_step_whole(small_text: Text, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The weights have changed already: they must not be kept without their step being counted."""
+
+    def handler(number: int, frame: object) -> None:
+        raise Stopped
+
+    step, before = Learner.step, signal.signal(signal.SIGTERM, handler)
+
+    def with_signal(learner: Learner, batch: Any, number: int) -> float:
+        loss = step(learner, batch, number)
+        if number == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return loss
+
+    try:
+        monkeypatch.setattr(Learner, "step", with_signal)
+        with pytest.raises(Stopped):
+            train(small_text, tmp_path / "m", SHORT, budget=Budget(steps=6), threads=1)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert json.loads((tmp_path / "m" / "training.json").read_text())["training"]["step"] == 3
+
+
+def test_a_look_is_not_taken_twice(small_text: Text, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stopped between a look and the step after it; the losses in the curves are means of their own stretch."""
+    step = Learner.step
+
+    def stopped(learner: Learner, batch: Any, number: int) -> float:
+        if number == 5:
+            raise Stopped
+        return step(learner, batch, number)
+
+    with monkeypatch.context() as patched, pytest.raises(Stopped):
+        patched.setattr(Learner, "step", stopped)
+        train(small_text, tmp_path / "m", SHORT, budget=Budget(steps=8), threads=1)
+    curves = train(small_text, tmp_path / "m", SHORT, budget=Budget(steps=8), threads=1)["training"]["curves"]
+    assert [point["step"] for point in curves] == [4, 8]
+    assert [point["train_loss"] for point in curves] == pytest.approx([math.log(28)] * 2, rel=0.3)
+
+
+def test_the_best_weights_are_kept_and_judged_not_the_last(
+    small_text: Text, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    early = train(small_text, tmp_path / "early", SHORT, budget=Budget(steps=4), threads=1)
+    losses = iter([1.0, 2.0])
+    monkeypatch.setattr(Learner, "mean_loss", lambda learner, batches: next(losses))
+    later = train(small_text, tmp_path / "later", SHORT, budget=Budget(steps=8), threads=1)
+    assert (later["training"]["step"], later["result"]["step"]) == (8, 4)
+    assert later["result"]["dev_perplexity"] == pytest.approx(math.e)
+    assert (tmp_path / "later/model.safetensors").read_bytes() == (tmp_path / "early/model.safetensors").read_bytes()
+    assert later["result"]["samples"] == early["result"]["samples"]
+    state = torch.load(tmp_path / "later" / "state.pt", weights_only=True)["model"]
+    last = build_model(SHORT.architecture)
+    last.load_state_dict(state)
+    subwords = (Subwords.read(tmp_path / "later" / name) for name in ("source.model", "target.model"))
+    sources = [sample["source"] for sample in later["result"]["samples"]]
+    texts = [found.text for found in Translator(last.eval(), *subwords).translate(sources)]
+    assert texts != [sample["translation"] for sample in later["result"]["samples"]]
 
 
 def test_another_recipe_or_text_is_not_mixed_into_a_training(small_text: Text, text: Text, tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def train(
         load_weights(folder.path, learner.model)
         stage = "translating the held-out part"
         tell(stage, None)
-        translator = Translator(learner.model, source, target, beam=beam)
+        translator = Translator(learner.model.eval(), source, target, beam=beam)
         result = score(translator, corpus.heldout, progress=lambda share: tell(stage, share))
         best = {"step": standing.best_step, "dev_perplexity": math.exp(min(standing.best_loss or 0.0, 99.0))}
         account = {**account, "training": sitting.progress(), "result": result | best}
