@@ -8,6 +8,7 @@ from typing import Any
 
 from simnmt import __version__
 from simnmt.calibrate.box import BoxDescription
+from simnmt.calibrate.overheads import overhead
 from simnmt.calibrate.settings import Settings
 from simnmt.costs import DeviceProfile, checked_profile
 from simnmt.costs.profile import SCHEMA_VERSION
@@ -27,6 +28,10 @@ def put_together(
     """The profile of these blocks; those that were not measured are kept from the profile `before`, if there is one."""
     kept = {} if before is None else before.model_dump(mode="json")
     src_unit, tgt_unit = settings.units
+    source = _source(settings, account)
+    if before is not None:
+        source = f"{before.provenance.source}; later: {', '.join(settings.parts)}"
+        blocks = _completing(kept, blocks)
     return checked_profile(
         kept
         | {
@@ -37,13 +42,23 @@ def put_together(
             "length_unit": {"src": src_unit, "tgt": tgt_unit},
             "engine": engine_block(account, settings.beam),
             "provenance": {
-                "source": _source(settings, account),
+                "source": source,
                 "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
                 "tool": f"simnmt calibrate, simnmt {__version__}",
             },
         }
         | blocks
     )
+
+
+def _completing(kept: dict[str, Any], blocks: dict[str, Any]) -> dict[str, Any]:
+    """What the later parts say beside what the execution's measurement said, not in its place."""
+    blocks = blocks | {"conditions": (kept["conditions"] or {}) | {"later": blocks["conditions"]}}
+    if "overheads" in blocks:
+        # Only whole translations tell of the gap between their steps.
+        gap = (kept["overheads"] or {}).get("step_gap_s") or overhead(None, "measured with the part execution alone")
+        blocks["overheads"] = blocks["overheads"] | {"step_gap_s": gap}
+    return blocks
 
 
 def engine_block(account: EngineAccount, beam: int) -> dict[str, Any]:

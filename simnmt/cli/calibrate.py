@@ -53,7 +53,9 @@ def calibrate(
     max_tgt_len: Annotated[int, typer.Option("--max-tgt-len", metavar="M", help="Longest target of the grid, tokens.")] = 100,
     only: Annotated[
         str | None,
-        typer.Option("--only", metavar="PARTS", help="Of execution,step,disk,energy,overheads; the profile's others are kept."),
+        typer.Option(
+            "--only", metavar="PARTS", help="Of execution,step,disk,energy,overheads; without execution, completes OUT."
+        ),
     ] = None,
     unit: Annotated[
         str | None,
@@ -195,7 +197,9 @@ def _rest(profile: Any) -> list[str]:
     lines = []
     decision = profile.overheads.decision_s if profile.overheads else None
     if decision is not None and decision.value is not None:
-        lines.append(f"a decision of the gateway: {1e6 * decision.value:.1f} us")
+        share = decision.value / float(profile.plane.seconds(20, 20))
+        told = f"{1e6 * decision.value:.1f} us, {share:.1e} of a sentence of 20 + 20 tokens"
+        lines.append(f"a decision of the gateway: {told}")
     if profile.disk is not None:
         lines.append(f"disk: {1e3 * profile.disk.s_fixed:.2f} ms + bytes at {profile.disk.bytes_per_s / 1e6:,.0f} MB/s")
     if profile.energy is not None and profile.energy.active_w is not None:

@@ -30,6 +30,7 @@ class FakeEngine:
         disturbance: Callable[[int], float] = lambda call: 1.0,
         most_batch: int = 1_000_000,
         gap_s: float = 0.0,
+        growth: float = 0.001,
         tells_steps: bool = True,
         stop_at: int | None = None,
         stop: BaseException | None = None,
@@ -43,6 +44,7 @@ class FakeEngine:
         self._disturbance = disturbance
         self._most_batch = most_batch
         self._gap_s = gap_s
+        self._growth = growth
         self._tells_steps = tells_steps
         self._stop_at = stop_at
         self._stop = stop
@@ -61,8 +63,8 @@ class FakeEngine:
         self.account = EngineAccount(**(facts | account))
 
     def step_s(self, batch: int, position: int) -> float:
-        """One decode step: a row costs a twentieth of a step, a token that is out a thousandth."""
-        return self.plane[1] * (1.0 + 0.05 * (batch - 1)) * (1.0 + 0.001 * position)
+        """One decode step: a row costs a twentieth of a step, a token that is out `growth`."""
+        return self.plane[1] * (1.0 + 0.05 * (batch - 1)) * (1.0 + self._growth * position)
 
     def encode_s(self, batch: int, src_len: int) -> float:
         """The encoder, without what happens once."""

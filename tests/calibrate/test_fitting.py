@@ -73,11 +73,11 @@ def test_paper_mode_fits_all_inferences_by_ordinary_least_squares(measured: Any)
 
 @pytest.mark.parametrize("tells_steps", [True, False])
 def test_step_and_encoder_costs_are_found_told_or_by_differences(measured: Any, tells_steps: bool) -> None:
-    found = measured(Settings("gru", parts=("step",)), tells_steps=tells_steps, noise=0.0005)
+    found = measured(Settings("gru", parts=("step",)), tells_steps=tells_steps, noise=0.0005, growth=0.01)
     block = fitting.step_block(found.cells["step"], [], 1)
     assert block is not None
     assert block.batch == (1, 2, 4, 8, 16, 32, 64)
-    truth, cost = FakeEngine(), StepCost.of(block)
+    truth, cost = FakeEngine(growth=0.01), StepCost.of(block)
     for batch in (1, 5, 16, 64):
         for position in (10, 30, 50):
             assert float(cost.seconds(batch, position)) == pytest.approx(truth.step_s(batch, position), rel=0.02)
@@ -85,9 +85,10 @@ def test_step_and_encoder_costs_are_found_told_or_by_differences(measured: Any, 
     assert block.heldout_error < 0.1
     encoder = fitting.encoder_block(found.cells["encoder"], [], 1, block)
     assert encoder is not None
-    seconds = float(EncoderCost.of(encoder).seconds(16, 50))
-    # By differences the encoder bears what happens once a call.
-    assert seconds == pytest.approx(truth.encode_s(16, 50) + (0.0 if tells_steps else PLANE[2]), rel=0.05)
+    for batch, src_len in ((4, 12), (16, 50)):
+        # By differences the encoder bears what happens once a call.
+        truth_s = truth.encode_s(batch, src_len) + (0.0 if tells_steps else PLANE[2])
+        assert float(EncoderCost.of(encoder).seconds(batch, src_len)) == pytest.approx(truth_s, rel=0.05)
     said = " ".join((*block.left_out, *encoder.left_out))
     assert ("does not tell" in said) == (not tells_steps)
 

@@ -66,6 +66,7 @@ def test_a_line_that_was_cut_short_is_dropped_and_writing_goes_on_behind_the_who
     again = open_journal(path, HEADER)
     assert again.findings == {}
     assert len(again.samples) == len(SAMPLES)
+    assert path.read_bytes().endswith(b"\n")
     again.finding("disk", None)
     again.close()
     assert open_journal(path, HEADER).findings == {"disk": None}

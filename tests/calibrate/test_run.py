@@ -198,13 +198,17 @@ def test_another_box_does_not_go_on_with_the_journal(measured: Any, box: Any) ->
 
 
 def test_single_parts_complete_a_profile_of_the_same_engine(measured: Any) -> None:
-    whole = measured(replace(QUICK, parts=("execution",))).profile
+    whole = measured(replace(QUICK, parts=("execution", "overheads")), FakeEngine(gap_s=0.001)).profile
     assert whole.disk is None
     done = measured(replace(QUICK, parts=("disk", "overheads"))).profile
-    assert done.execution == whole.execution
-    assert done.valid_range == whole.valid_range
+    for kept in ("execution", "valid_range", "engine", "step"):
+        assert getattr(done, kept) == getattr(whole, kept)
     assert done.disk is not None
-    assert done.overheads is not None
+    assert done.overheads.step_gap_s == whole.overheads.step_gap_s
+    assert done.overheads.step_gap_s.value == pytest.approx(0.001, rel=0.1)
+    assert done.conditions.drift == whole.conditions.drift, "of the execution that still stands there"
+    assert done.conditions.model_extra["later"]["governor"] == "performance"
+    assert done.provenance.source == f"{whole.provenance.source}; later: disk, overheads"
 
 
 def test_single_parts_of_another_engine_do_not(measured: Any) -> None:
