@@ -16,6 +16,7 @@ import pytest
 sacrebleu = pytest.importorskip("sacrebleu", reason="the extra packages of simnmt[models] are not installed")
 torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
 
+from simnmt.nmt.errors import NmtError  # noqa: E402
 from simnmt.nmt.models import build_model, load_model  # noqa: E402
 from simnmt.nmt.training.corpus import Text, read_training_corpus  # noqa: E402
 from simnmt.nmt.training.encoded import EncodedPairs  # noqa: E402
@@ -313,14 +314,21 @@ def test_a_name_means_a_small_model_and_a_file_what_it_says(tmp_path: Path) -> N
     path = tmp_path / "mine.json"
     path.write_text(toy_language.GRU.model_dump_json())
     assert recipe_for(str(path), seed=9) == Recipe(toy_language.GRU, seed=9)
+    twice = tmp_path / "twice.json"
+    twice.write_text(toy_language.GRU.model_copy(update={"start_token": 3}).model_dump_json())
     for given, what in (
+        ({"model": str(twice)}, "two of pad_token, unk_token, eos_token and start_token are the same"),
         ({"model": "gur"}, "no model 'gur'"),
         ({"model": str(path), "vocab": 7}, "--vocab 7 is not what the architecture says"),
         ({"model": "gru", "heldout": 0}, "heldout is 0"),
+        ({"model": "gru", "seed": -1}, "seed is -1"),
+        ({"model": "transformer", "vocab": 3}, "3 is no token of a vocabulary of 3"),
+        ({"model": "gru", "vocab": 2_000_000}, "src_vocab"),
         ({"model": "gru", "batch_tokens": 0}, "batch_tokens is 0"),
         ({"model": "gru", "precision": "int4"}, "no precision 'int4'"),
         ({"model": "gru", "dropout": 1.0}, "a dropout of 1.0"),
         ({"model": "gru", "peak_rate": math.nan}, "a learning rate of nan"),
     ):
-        with pytest.raises(TrainingError, match=what):
+        with pytest.raises(NmtError, match=what) as caught:
             recipe_for(**given)
+        assert "\n" not in str(caught.value)

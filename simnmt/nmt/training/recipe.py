@@ -11,6 +11,7 @@ from simnmt.nmt.architecture import (
     Architecture,
     RecurrentArchitecture,
     TransformerArchitecture,
+    architecture_of,
     read_architecture,
 )
 from simnmt.nmt.training.errors import TrainingError
@@ -89,13 +90,13 @@ def recipe_for(model: str, *, vocab: int | None = None, **given: Any) -> Recipe:
     size = DEFAULT_VOCAB if vocab is None else vocab
     small = SMALL.get(model)
     if small is not None:
-        architecture: Architecture = type(small).model_validate(small.model_dump() | _sizes(small, size))
+        architecture = architecture_of(small.model_dump() | _sizes(small, size))
     else:
         architecture = _from_file(model, vocab)
     kept = {name: value for name, value in given.items() if value is not None}
     by_kind: dict[str, Any] = {"peak_rate": 1e-3, "warmup_steps": 1_000} if architecture.kind == "transformer" else {}
     recipe = Recipe(architecture, **(by_kind | kept))
-    for name, least in (("heldout", 1), ("batch_tokens", 1), ("max_tokens", 2), ("warmup_steps", 1), ("validate_every", 1)):
+    for name, least in _LEAST.items():
         if getattr(recipe, name) < least:
             raise TrainingError(f"{name} is {getattr(recipe, name)}", remedy=f"give {least} or more")
     if recipe.precision not in PRECISIONS:
@@ -107,6 +108,8 @@ def recipe_for(model: str, *, vocab: int | None = None, **given: Any) -> Recipe:
     longest = architecture.max_positions
     return recipe if longest is None else replace(recipe, max_tokens=min(recipe.max_tokens, longest))
 
+
+_LEAST = {"seed": 0, "heldout": 1, "batch_tokens": 1, "max_tokens": 2, "warmup_steps": 1, "validate_every": 1}
 
 SMALL: dict[str, Architecture] = {
     "gru": ARCHITECTURES["gru"],
@@ -124,6 +127,10 @@ def _from_file(model: str, vocab: int | None) -> Architecture:
     architecture = read_architecture(model)
     if vocab is not None and {vocab} != {architecture.src_vocab, architecture.tgt_vocab}:
         raise TrainingError(f"--vocab {vocab} is not what the architecture says", path=model, remedy="leave --vocab out")
+    tokens = (architecture.pad_token, architecture.unk_token, architecture.eos_token)
+    if len(set(tokens)) < 3 or architecture.start_token in tokens[1:]:
+        what = "two of pad_token, unk_token, eos_token and start_token are the same"
+        raise TrainingError(what, path=model, remedy="only pad_token and start_token may be")
     return architecture
 
 
