@@ -69,8 +69,13 @@ class Journal:
         self._append({"session": state})
 
     def close(self) -> None:
-        """Let go of the file and keep it."""
-        with suppress(OSError, ValueError):
+        """Let go of the file and keep it, unless nothing was measured: then it must stand in nobody's way."""
+        if self._file.closed:
+            return
+        with suppress(OSError):
+            if not len(self):
+                self.remove()
+                return
             self._sync()
         self._file.close()
 

@@ -72,6 +72,7 @@ def calibrate(
             seed=settings.seed,
         )
         try:
+            _within_positions(engine, settings, drawn)
             if before is not None and "execution" not in settings.parts:
                 _same_engine(before, engine, settings, path)
             journal = Journal(beside(path), _header(settings, engine, box))
@@ -250,6 +251,15 @@ def _threads(settings: Settings, box: BoxDescription) -> int | None:
         remedy = f"give --threads {box.usable_cpus} or fewer"
         raise CalibrationError(f"{settings.threads} threads on {can} would wait for each other", remedy=remedy)
     return settings.threads or box.usable_cpus
+
+
+def _within_positions(engine: Engine, settings: Settings, drawn: list[tuple[int, int]] | None) -> None:
+    """Said at once, not when the longest cell's turn comes."""
+    most = engine.account.architecture.get("max_positions")
+    longest = max(map(max, drawn)) if drawn else max(settings.max_src_len, settings.max_tgt_len)
+    if most is not None and longest > most:
+        remedy = "give other --lengths" if drawn else "give smaller --max-src-len and --max-tgt-len"
+        raise CalibrationError(f"{longest} tokens where the model takes {most}", remedy=remedy)
 
 
 def _header(settings: Settings, engine: Engine, box: BoxDescription) -> dict[str, Any]:

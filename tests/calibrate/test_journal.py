@@ -112,7 +112,7 @@ def test_damage_in_the_middle_is_not_mistaken_for_an_interruption(open_journal: 
 
 def test_an_empty_file_is_a_new_journal(open_journal: Opener, path: Path) -> None:
     path.touch()
-    open_journal(path, HEADER).close()
+    open_journal(path, HEADER)
     assert json.loads(path.read_text())["box"] == {"cpu_model": "Abacus"}
 
 

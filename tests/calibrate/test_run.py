@@ -148,7 +148,7 @@ def test_without_memory_for_single_sentences_nothing_is_written(measured: Any, t
     assert not (tmp_path / "box.json").exists()
 
 
-@pytest.mark.parametrize("stop_at", [3, 25, 90])
+@pytest.mark.parametrize("stop_at", [6, 25, 90])
 def test_interrupted_it_keeps_what_it_has_and_the_same_call_goes_on(measured: Any, tmp_path: Path, stop_at: int) -> None:
     """Whatever stood at --out stays until the new profile is whole."""
     older = measured().profile
@@ -170,12 +170,19 @@ def test_interrupted_it_keeps_what_it_has_and_the_same_call_goes_on(measured: An
     rest = FakeEngine(noise=0.0)
     done = measured(replace(QUICK, seed=1), rest, listener=Ear())
     assert done.replaced
-    assert re.match(r"going on from .*box\.json\.journal\.jsonl: \d+ measurements are there", heard[0]) or stop_at < 5
+    assert re.match(r"going on from .*box\.json\.journal\.jsonl: \d+ measurements are there", heard[0])
     assert done.profile.conditions.model_extra["sessions"] == 2
     assert not beside(tmp_path / "box.json").exists()
     at_once = measured(replace(QUICK, seed=1), FakeEngine(noise=0.0)).profile
     assert done.profile.execution == at_once.execution
     assert (done.profile.step, done.profile.encoder) == (at_once.step, at_once.encoder)
+
+
+@pytest.mark.parametrize("stop_at", [0, 1])
+def test_a_journal_without_a_measurement_is_not_left_to_stand_in_the_way(measured: Any, tmp_path: Path, stop_at: int) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        measured(engine=FakeEngine(stop_at=stop_at))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_other_settings_do_not_go_on_with_the_journal(measured: Any, tmp_path: Path) -> None:
@@ -255,6 +262,14 @@ def test_what_cannot_end_well_is_refused_before_the_model_is_loaded(
     with pytest.raises(InputError) as refused:
         calibrate(replace(QUICK, **keys), tmp_path / out, load=nothing_is_loaded)
     assert said in str(refused.value)
+
+
+@pytest.mark.parametrize("keys", [{"max_tgt_len": 65}, {"mode": "paper"}])
+def test_lengths_beyond_the_model_are_refused_before_anything_is_measured(measured: Any, tmp_path: Path, keys: Any) -> None:
+    engine = FakeEngine(architecture={"max_positions": 64})
+    with pytest.raises(CalibrationError, match=r"\d+ tokens where the model takes 64"):
+        measured(replace(QUICK, **({"max_src_len": 60} | keys)), engine)
+    assert (engine.calls, engine.closed, list(tmp_path.iterdir())) == ([], True, [])
 
 
 def test_a_model_file_is_not_written_over(box: Any, tmp_path: Path, make_profile: Callable[..., DeviceProfile]) -> None:
