@@ -111,10 +111,9 @@ def train(
             account = train_model(
                 text, out, recipe, budget=budget, device=device, threads=threads, beam=beam, progress=progress
             )
-    except Exception:
-        raise
-    except BaseException:
-        _tell_what_is_kept(out)
+    except BaseException as ended:
+        if not isinstance(ended, Exception):
+            _tell_what_is_kept(out)
         raise
     print(json.dumps(account, indent=1, ensure_ascii=False) if as_json else _told(account, out))
 
