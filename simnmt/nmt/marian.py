@@ -8,21 +8,17 @@ single new token does not need.
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass
-from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
-from transformers import AutoConfig, MarianConfig, MarianMTModel
+from transformers import MarianConfig, MarianMTModel
 
-from simnmt.nmt.architecture import TransformerArchitecture, architecture_of
-from simnmt.nmt.errors import NmtError
+from simnmt.nmt.architecture import TransformerArchitecture
 from simnmt.nmt.half_weights import halve_linear_layers
 
 _FIRST_CAPACITY = 32
-_FOLDER = "name a folder of MarianMTModel with config.json and weights"
 
 
 @dataclass(slots=True)
@@ -159,63 +155,6 @@ def marian_config(architecture: TransformerArchitecture, dropout: float = 0.0) -
         decoder_start_token_id=architecture.start_token,
         dropout=dropout,
     )
-
-
-def load_hf(folder: str | os.PathLike[str]) -> MarianModel:
-    """A Hugging Face Marian folder's model, its weights in safetensors or weights-only form; raises `NmtError`."""
-    try:
-        config = AutoConfig.from_pretrained(folder, local_files_only=True)
-    except (OSError, ValueError, KeyError) as error:
-        raise NmtError(f"no Hugging Face configuration: {_one_line(error)}", path=folder, remedy=_FOLDER) from None
-    if not isinstance(config, MarianConfig):
-        raise NmtError(f"holds a model of type {config.model_type} where marian is read", path=folder, remedy=_FOLDER)
-    architecture = _architecture_of(config, folder)
-    try:
-        loaded: Any = MarianMTModel.from_pretrained(
-            folder, local_files_only=True, weights_only=True, torch_dtype=torch.float32, output_loading_info=True
-        )
-    except Exception as error:  # pickle, zip, safetensors and torch each have their own
-        raise NmtError(f"no usable weights: {_one_line(error)}", path=folder, remedy=_FOLDER) from None
-    hf, report = loaded
-    if lacking := sorted(report["missing_keys"]):
-        raise NmtError(f"the weights lack {lacking[0]}", path=folder, remedy=_FOLDER)
-    return MarianModel(architecture, hf.eval())
-
-
-def _architecture_of(config: MarianConfig, folder: str | os.PathLike[str]) -> TransformerArchitecture:
-    pairs = {
-        "attention heads": (config.encoder_attention_heads, config.decoder_attention_heads),
-        "feed-forward width": (config.encoder_ffn_dim, config.decoder_ffn_dim),
-        "vocabulary": (config.vocab_size, getattr(config, "decoder_vocab_size", None) or config.vocab_size),
-    }
-    for name, (encoder, decoder) in pairs.items():
-        if encoder != decoder:
-            raise NmtError(f"{name}: {encoder} in the encoder, {decoder} in the decoder", path=folder, remedy=_FOLDER)
-    return cast(
-        TransformerArchitecture,
-        architecture_of(
-            {
-                "kind": "transformer",
-                "encoder_layers": config.encoder_layers,
-                "decoder_layers": config.decoder_layers,
-                "d_model": config.d_model,
-                "heads": config.encoder_attention_heads,
-                "ffn": config.encoder_ffn_dim,
-                "vocab": config.vocab_size,
-                "max_positions": config.max_position_embeddings,
-                "activation": "swish" if config.activation_function == "silu" else config.activation_function,
-                "scale_embedding": config.scale_embedding,
-                "pad_token": config.pad_token_id,
-                "eos_token": config.eos_token_id,
-                "start_token": config.decoder_start_token_id,
-            },
-            folder,
-        ),
-    )
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:200] or type(error).__name__
 
 
 def _within(src: Tensor, src_lengths: Tensor) -> Tensor:

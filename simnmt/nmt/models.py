@@ -12,7 +12,8 @@ from simnmt.names import nearest
 from simnmt.nmt.architecture import ARCHITECTURES, Architecture, RecurrentArchitecture, read_architecture
 from simnmt.nmt.checkpoint import ARCHITECTURE_FILE, load_weights
 from simnmt.nmt.errors import NmtError
-from simnmt.nmt.marian import MarianModel, load_hf
+from simnmt.nmt.hugging_face import load_hf
+from simnmt.nmt.marian import MarianModel
 from simnmt.nmt.recurrent import RecurrentModel
 
 TranslationModel = RecurrentModel | MarianModel

@@ -180,8 +180,10 @@ def hugging_face(tmp_path: Path) -> Path:
     return tmp_path / "hf"
 
 
-def test_a_hugging_face_folder_says_the_same(hugging_face: Path) -> None:
+def test_a_hugging_face_folder_says_the_same(hugging_face: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    capfd.readouterr()
     loaded = load_model(str(hugging_face))
+    assert capfd.readouterr() == ("", "")
     _, src, lengths = sources(MARIAN, [3, 9, 5, 7])
     assert (loaded.architecture, loaded.weights) == (MARIAN, "checkpoint")
     assert greedy(loaded.model, src, lengths, max_len=30) == greedy(lively("marian"), src, lengths, max_len=30)
@@ -203,10 +205,14 @@ def test_a_hugging_face_folder_says_the_same(hugging_face: Path) -> None:
     ],
     ids=range(7),
 )
-def test_a_damaged_hugging_face_folder_is_told(hugging_face: Path, hurt: Callable[[Path], object], said: str) -> None:
+def test_a_damaged_hugging_face_folder_is_told(
+    hugging_face: Path, hurt: Callable[[Path], object], said: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     hurt(hugging_face)
+    capfd.readouterr()
     with pytest.raises(NmtError) as caught:
         load_model(str(hugging_face))
+    assert capfd.readouterr() == ("", "")
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
 
