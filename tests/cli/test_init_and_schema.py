@@ -23,8 +23,8 @@ def schema() -> Any:
     return json.loads(schema_text())
 
 
-def test_seven_are_shipped() -> None:
-    assert TEMPLATES == ["load-sweep", "locked-local", "open-loop", "own-data", "quickstart", "table1", "tiers"]
+def test_eight_are_shipped() -> None:
+    assert TEMPLATES == ["load-sweep", "locked-local", "open-loop", "own-data", "quickstart", "table1", "table1-measured", "tiers"]
 
 
 def test_help_names_every_template(folder: Path, simnmt: Callable[..., Any]) -> None:
