@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from simnmt.calibrate.errors import CalibrationError
 from simnmt.calibrate.journal import Journal, beside
 from simnmt.calibrate.measuring import Measured, measure
 from simnmt.calibrate.pinning import pinned
-from simnmt.calibrate.plan import plan_benches
+from simnmt.calibrate.plan import BenchPlan, plan_benches
 from simnmt.calibrate.progress import Listener, Silent
 from simnmt.calibrate.settings import Settings
 from simnmt.costs import DeviceProfile, ProfileError, fit_disk, read_profile, write_profile
@@ -72,7 +72,8 @@ def calibrate(
             seed=settings.seed,
         )
         try:
-            _within_positions(engine, settings, drawn)
+            plans = plan_benches(settings, drawn, tells_steps=settings.backend == "torch")
+            _within_positions(engine, plans)
             if before is not None and "execution" not in settings.parts:
                 _same_engine(before, engine, settings, path)
             journal = Journal(beside(path), _header(settings, engine, box))
@@ -81,7 +82,7 @@ def calibrate(
                 if len(journal):
                     listener.say(f"going on from {journal.path}: {len(journal):,} measurements are there")
                 run = _Run(settings, engine, journal, listener, path.resolve().parent)
-                blocks = run.blocks(drawn)
+                blocks = run.blocks(plans)
                 after = conditions.state(describe(libraries=False))
                 blocks["conditions"] = conditions.conditions_block(journal.sessions, after, run.measured, cpus)
                 account = engine.account
@@ -117,11 +118,9 @@ class _Run:
         self.remarks: list[str] = []
         self.measured: Measured | None = None
 
-    def blocks(self, drawn: list[tuple[int, int]] | None) -> dict[str, Any]:
+    def blocks(self, plans: Sequence[BenchPlan]) -> dict[str, Any]:
         settings = self._settings
         found: dict[str, Any] = {}
-        tells_steps = settings.backend == "torch"
-        plans = plan_benches(settings, drawn, tells_steps=tells_steps)
         if plans:
             self.measured = measure(self._engine, plans, self._journal, self._listener)
             found |= self._fitted(self.measured)
@@ -253,12 +252,12 @@ def _threads(settings: Settings, box: BoxDescription) -> int | None:
     return settings.threads or box.usable_cpus
 
 
-def _within_positions(engine: Engine, settings: Settings, drawn: list[tuple[int, int]] | None) -> None:
+def _within_positions(engine: Engine, plans: Sequence[BenchPlan]) -> None:
     """Said at once, not when the longest cell's turn comes."""
     most = engine.account.architecture.get("max_positions")
-    longest = max(map(max, drawn)) if drawn else max(settings.max_src_len, settings.max_tgt_len)
+    longest = max((max(work.src_len, work.tgt_len) for plan in plans for work in plan.works), default=0)
     if most is not None and longest > most:
-        remedy = "give other --lengths" if drawn else "give smaller --max-src-len and --max-tgt-len"
+        remedy = "give smaller --max-src-len and --max-tgt-len, or other --lengths"
         raise CalibrationError(f"{longest} tokens where the model takes {most}", remedy=remedy)
 
 
