@@ -151,7 +151,7 @@ def test_a_measured_profile_drives_a_scenario_and_its_replay_has_the_same_bytes(
 
 def test_a_signal_leaves_a_journal_that_the_same_command_goes_on_with(tiny: Path, start: Any, simnmt: Any) -> None:
     """A real process, a real model, a real signal."""
-    whole = (*REAL[:6], "--max-tgt-len", "400", "--unit", "word", "--only", "execution", "--out", "box.json")
+    whole = (*REAL[:6], "--max-tgt-len", "200", "--unit", "word", "--only", "execution", "--out", "box.json")
     process = start(*whole)
     journal = tiny / "box.json.journal.jsonl"
     end = time.monotonic() + 60.0
@@ -165,4 +165,8 @@ def test_a_signal_leaves_a_journal_that_the_same_command_goes_on_with(tiny: Path
     assert re.search(r"kept \d+ measurements in box\.json\.journal\.jsonl; the same command goes on from there\n", err)
     assert err.endswith("simnmt: interrupted; nothing is left half-written\n")
     assert not (tiny / "box.json").exists()
-    assert journal.read_bytes().count(b"\n") > 6
+    resumed = simnmt(*whole)
+    assert resumed.status == 0, resumed.err
+    assert re.search(r"going on from box\.json\.journal\.jsonl: \d+ measurements are there", resumed.err)
+    assert read_profile("box.json").conditions.model_extra["sessions"] == 2
+    assert not journal.exists()
