@@ -21,8 +21,11 @@ INFERENCES_A_STRETCH = 40
 """Of paper mode, whose cells are single inferences of moderate length."""
 QUICK_WITHIN_S = 60.0
 """Of measuring, all in all: a quick calibration measures nothing again that would take longer."""
+FULL_WITHIN_S = 420.0
+"""The same of a full one: on a box whose neighbours never rest, measuring again without end makes nothing calmer."""
 QUICK_BATCHES = (1, 2, 4, 8, 16)
-FULL_BATCHES = (1, 2, 4, 8, 16, 32, 64)
+FULL_BATCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+"""Dense at the low end: from one row to two a library may change its kernel, and a step may then take twice as long."""
 STEP_SRC_LEN = 20
 """Source tokens under the decode steps: near the mean sentence of news."""
 
@@ -99,7 +102,7 @@ def plan_steps(settings: Settings, *, tells_steps: bool) -> BenchPlan:
     tgt_lens = [longest] if tells_steps else _between(2, longest, 3 if quick else 4)
     src_len = min(STEP_SRC_LEN, settings.max_src_len)
     cells = [Work(src_len, tgt, batch, settings.beam) for batch in _batches(settings) for tgt in tgt_lens]
-    return _interleaved("step", cells, 3 if quick else 5, settings, _reference(settings), again=1)
+    return _interleaved("step", cells, 3, settings, _reference(settings), again=1)
 
 
 def plan_encoder(settings: Settings) -> BenchPlan:
@@ -107,7 +110,7 @@ def plan_encoder(settings: Settings) -> BenchPlan:
     quick = settings.mode == "quick"
     src_lens = _between(4, settings.max_src_len, 2 if quick else 4)
     cells = [Work(src, 1, batch, settings.beam) for batch in _batches(settings) for src in src_lens]
-    return _interleaved("encoder", cells, 3 if quick else 5, settings, _reference(settings), again=1)
+    return _interleaved("encoder", cells, 3, settings, _reference(settings), again=1)
 
 
 def plan_benches(settings: Settings, drawn: Sequence[tuple[int, int]] | None, *, tells_steps: bool) -> list[BenchPlan]:
@@ -147,7 +150,7 @@ def _interleaved(
     """Each round does every cell once, in an order of its own; so whatever drifts meets all cells alike."""
     orders = (streams.stream(settings.seed, number, f"calibrate_{bench}").permutation(len(cells)) for number in range(rounds))
     shuffled = [[cells[at] for at in order.tolist()] for order in orders]
-    within_s = QUICK_WITHIN_S if settings.mode == "quick" else math.inf
+    within_s = QUICK_WITHIN_S if settings.mode == "quick" else FULL_WITHIN_S
     return BenchPlan(bench, _cut(bench, shuffled, CELLS_A_STRETCH), reference, readings=3, again=again, within_s=within_s)
 
 

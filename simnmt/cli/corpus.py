@@ -71,7 +71,7 @@ def fit(
     from simnmt.workload.pair_error import fit_pair_error
 
     src_unit, tgt_unit = source_and_target(unit)
-    table, dropped = read_corpus(src, tgt, keys=_keys(keys), src_unit=src_unit, tgt_unit=tgt_unit, filter=filter_name)
+    table, dropped = read_corpus(src, tgt, keys=keys_of(keys), src_unit=src_unit, tgt_unit=tgt_unit, filter=filter_name)
     _warn(table, expect_ratio)
     line = fit_lengths(table)
     growth = fit_pair_error(table, line.regression)
@@ -115,7 +115,7 @@ def table(
     src_unit, tgt_unit = source_and_target(unit)
     refuse_replacing(out, src, tgt, *models(src_unit, tgt_unit))
     counts, dropped = read_corpus(
-        src, tgt, keys=_keys(keys), src_unit=src_unit, tgt_unit=tgt_unit, filter=filter_name, name=name, origin=origin
+        src, tgt, keys=keys_of(keys), src_unit=src_unit, tgt_unit=tgt_unit, filter=filter_name, name=name, origin=origin
     )
     _warn(counts, expect_ratio)
     verb = "replaced" if os.path.lexists(out) else "wrote"
@@ -123,7 +123,7 @@ def table(
     print(f"{verb} {out}: {len(counts.count):,} distinct pairs of lengths\npairs: {dropped}")
 
 
-def _keys(keys: str | None) -> tuple[str, str] | None:
+def keys_of(keys: str | None) -> tuple[str, str] | None:
     if keys is None:
         return None
     src, colon, tgt = keys.partition(":")

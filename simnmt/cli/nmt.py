@@ -101,9 +101,9 @@ def train(
     elif src is None:
         raise typer.BadParameter("name the text: --src FILE --tgt FILE", param_hint="--src")
     else:
-        from simnmt.cli.corpus import _keys
+        from simnmt.cli.corpus import keys_of
 
-        text, recipe = Text(src, tgt, _keys(keys)), recipe_for(model or "gru", vocab=vocab, **shaping)
+        text, recipe = Text(src, tgt, keys_of(keys)), recipe_for(model or "gru", vocab=vocab, **shaping)
     bounded = any(bound is not None for bound in (epochs, steps, minutes))
     budget = Budget(epochs, steps, minutes) if bounded else DEFAULT_BUDGET
     try:

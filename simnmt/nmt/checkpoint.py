@@ -25,6 +25,7 @@ def save_checkpoint(folder: str | os.PathLike[str], model: nn.Module, architectu
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
         with written_whole(Path(folder) / WEIGHTS_FILE) as partial:
+            partial.touch()  # else the library makes it readable to nobody else
             save_file({name: tensor.detach().cpu().contiguous() for name, tensor in own.items()}, partial)
         with written_whole(Path(folder) / ARCHITECTURE_FILE) as partial:
             partial.write_text(architecture.model_dump_json(indent=2) + "\n", encoding="utf-8")

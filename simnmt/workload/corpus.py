@@ -49,7 +49,7 @@ def read_corpus(
     files = [Path(source)] if target is None else [Path(source), Path(target)]
     if target is not None and keys is not None:
         raise CorpusError("keys are for one file of JSON Lines, not for two files", remedy="leave one of them out")
-    texts = _texts(files, keys)
+    texts = text_pairs(files, keys)
     rejects: dict[str, int] = {}
     kept_texts = rules.passed(texts, rejects) if rules.text_rules else texts
     pairs = Counter((count_src(src), count_tgt(tgt)) for src, tgt in kept_texts)
@@ -78,7 +78,11 @@ def read_corpus(
     return table, dropped
 
 
-def _texts(files: list[Path], keys: tuple[str, str] | None) -> Iterator[tuple[str, str]]:
+def text_pairs(files: list[Path], keys: tuple[str, str] | None) -> Iterator[tuple[str, str]]:
+    """Source and target of each pair, as `read_corpus` takes them: two text files, one TSV file, or JSON Lines under `keys`.
+
+    Raises `CorpusError` where the files cannot be read or do not pair.
+    """
     if len(files) == 2:
         return _of_files(*map(TextLines, files))
     lines = TextLines(files[0])

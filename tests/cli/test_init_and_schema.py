@@ -24,7 +24,8 @@ def schema() -> Any:
 
 
 def test_eight_are_shipped() -> None:
-    assert TEMPLATES == ["load-sweep", "locked-local", "open-loop", "own-data", "quickstart", "table1", "table1-measured", "tiers"]
+    shipped = "load-sweep locked-local open-loop own-data quickstart table1 table1-measured tiers"
+    assert " ".join(TEMPLATES) == shipped
 
 
 def test_help_names_every_template(folder: Path, simnmt: Callable[..., Any]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from simnmt.nmt.training.errors import TrainingError
 from simnmt.streams import stream
-from simnmt.workload.corpus import _texts as texts
+from simnmt.workload.corpus import text_pairs
 
 Pair = tuple[str, str]
 
@@ -74,7 +74,7 @@ def read_training_corpus(text: Text, *, heldout: int, seed: int) -> Corpus:
     read = blank = 0
     src = text.src
     files = [src] if text.tgt is None else [src, text.tgt]
-    for one, other in texts(files, text.keys):
+    for one, other in text_pairs(files, text.keys):
         pair = " ".join(one.split()), " ".join(other.split())
         digest.update(f"{pair[0]}\t{pair[1]}\n".encode())
         read += 1
