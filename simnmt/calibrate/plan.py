@@ -24,7 +24,7 @@ QUICK_WITHIN_S = 60.0
 FULL_WITHIN_S = 420.0
 """The same of a full one: on a box whose neighbours never rest, measuring again without end makes nothing calmer."""
 QUICK_BATCHES = (1, 2, 4, 8, 16)
-FULL_BATCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+FULL_BATCHES = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64)
 """Dense at the low end: from one row to two a library may change its kernel, and a step may then take twice as long."""
 STEP_SRC_LEN = 20
 """Source tokens under the decode steps: near the mean sentence of news."""
