@@ -16,6 +16,7 @@ from simnmt.costs.relative_plane import (
     r2_of_means_per_tgt_len,
 )
 from simnmt.costs.residual import LognormalResidual
+from simnmt.costs.split_totals import split_totals
 from simnmt.costs.token_bucket import TokenBucket
 
 __all__ = [
@@ -44,5 +45,6 @@ __all__ = [
     "heldout_plane_error",
     "r2_of_means_per_tgt_len",
     "read_profile",
+    "split_totals",
     "write_profile",
 ]
