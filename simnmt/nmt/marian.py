@@ -8,7 +8,7 @@ single new token does not need.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -119,6 +119,10 @@ class MarianModel(nn.Module):
             None if state.mask is None else state.mask.index_select(0, rows),
             state.position,
         )
+
+    def reorder(self, state: MarianState, rows: Tensor) -> MarianState:
+        """See `StepModel`."""
+        return replace(state, past=state.past.index_select(2, rows))
 
     def halve(self) -> None:
         """Hold the weights of all products in float16 from now on, for inference alone."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -93,7 +93,7 @@ class RecurrentModel(nn.Module):
     def start(self, memory: RecurrentState, beam: int) -> RecurrentState:
         """See `StepModel`."""
         if beam == 1:
-            return memory
+            return replace(memory)
         rows = torch.arange(memory.hidden[0].shape[1], device=self.device).repeat_interleave(beam)
         return self.select(memory, rows)
 
@@ -120,6 +120,10 @@ class RecurrentModel(nn.Module):
             None if state.values is None else state.values.index_select(0, rows),
             None if state.mask is None else state.mask.index_select(0, rows),
         )
+
+    def reorder(self, state: RecurrentState, rows: Tensor) -> RecurrentState:
+        """See `StepModel`."""
+        return replace(state, hidden=tuple(part.index_select(1, rows) for part in state.hidden))
 
     def halve(self) -> None:
         """Hold the decoder's weights in float16 from now on, for inference alone."""

@@ -44,7 +44,7 @@ class StepModel(Protocol):
         """Read the sources: int64 [batch, src_len] and [batch]; what lies behind a length changes nothing."""
 
     def start(self, memory: Memory, beam: int) -> State:
-        """The state of batch x beam rows before the first step."""
+        """The state of batch x beam rows before the first step; the memory stays as it is, for another start."""
 
     def step(self, state: State, tokens: Tensor) -> tuple[Tensor, State]:
         """Feed each row its last token, int64 [rows]; returns logits [rows, vocab] in the model's own type, and the next state.
@@ -54,3 +54,6 @@ class StepModel(Protocol):
 
     def select(self, state: State, rows: Tensor) -> State:
         """The state whose row i is the given one's row `rows[i]`: reorders, repeats and drops. The given state is used up."""
+
+    def reorder(self, state: State, rows: Tensor) -> State:
+        """As `select` where every row is replaced by one of the same source, as a beam does: what belongs to the source stays."""

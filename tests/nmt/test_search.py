@@ -189,3 +189,32 @@ def test_lengths_beyond_the_positions_are_refused() -> None:
         beam(model, src[:, :5], torch.tensor([5]), beam=2, forced_len=65)
     (longest,) = greedy(model, src[:, :64], torch.tensor([64]), forced_len=64)
     assert len(longest.tokens) == 64
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_what_the_encoder_left_serves_any_number_of_starts(name: str) -> None:
+    model = lively(name)
+    _, src, lengths = sources(model.architecture, LENGTHS)
+    fed = torch.full((len(LENGTHS),), model.start_token)
+    with torch.inference_mode():
+        memory = model.encode(src, lengths)
+        first, state = model.step(model.start(memory, 1), fed)
+        model.step(state, fed)
+        again, _ = model.step(model.start(memory, 1), fed)
+    assert torch.equal(first, again)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_reordering_within_a_source_is_selecting(name: str) -> None:
+    model = lively(name)
+    _, src, lengths = sources(model.architecture, LENGTHS)
+    rows = torch.tensor([1, 0, 2, 2, 5, 5, 7, 6])
+    fed, then = torch.arange(4, 12), torch.arange(6, 14)
+
+    def after(change: str) -> torch.Tensor:
+        with torch.inference_mode():
+            _, state = model.step(model.start(model.encode(src, lengths), 2), fed)
+            logits, _ = model.step(getattr(model, change)(state, rows), then)
+        return logits
+
+    assert torch.equal(after("reorder"), after("select"))

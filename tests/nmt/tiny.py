@@ -88,5 +88,8 @@ class Table:
     def step(self, state: Any, tokens: Tensor) -> tuple[Tensor, Any]:
         return self.table[tokens], state
 
+    def reorder(self, state: Any, rows: Tensor) -> Any:
+        return self.select(state, rows)
+
     def select(self, state: Any, rows: Tensor) -> Any:
         return len(rows)
