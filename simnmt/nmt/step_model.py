@@ -56,4 +56,4 @@ class StepModel(Protocol):
         """The state whose row i is the given one's row `rows[i]`: reorders, repeats and drops. The given state is used up."""
 
     def reorder(self, state: State, rows: Tensor) -> State:
-        """As `select` where every row is replaced by one of the same source, as a beam does: what belongs to the source stays."""
+        """As `select` where every row is replaced by one of the same source, as in a beam: what is of the source stays."""
