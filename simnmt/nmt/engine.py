@@ -40,7 +40,11 @@ class Timing:
     encode_s: float | None
     """The encoder's part; None where the backend cannot tell."""
     steps_s: tuple[float, ...] | None
-    """Each decoder step with its search; None where the backend cannot tell."""
+    """The model's part of each decoder step; None where the backend cannot tell.
+
+    What the search does between two steps (choosing tokens, reordering a beam's rows, bookkeeping) is in `total_s` alone: all
+    parts sum to less than the whole.
+    """
 
 
 @dataclass(frozen=True, slots=True)

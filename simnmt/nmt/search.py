@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from simnmt.nmt.errors import NmtError
-from simnmt.nmt.step_model import StepModel
+from simnmt.nmt.step_model import State, StepModel
 
 Mark = Callable[[], object]
-"""Called when the encoder is done, then after each step: a stopwatch's button."""
+"""Called when the encoder is done, then right before and right after each step of the model: a stopwatch's button."""
 
 _NEVER = float("-inf")
 
@@ -53,15 +53,13 @@ def greedy(
     score, length = torch.zeros_like(tokens, dtype=torch.float32), torch.zeros_like(tokens)
     chosen = []
     for _ in range(steps):
-        logits, state = model.step(state, tokens)
+        logits, state = _step(model, state, tokens, mark)
         logits.index_fill_(1, banned, _NEVER)
         best, tokens = logits.max(dim=1)
         chosen.append(tokens)
         score += torch.where(open_, best - logits.logsumexp(dim=1), 0.0)
         length += open_
         open_ &= tokens != model.eos_token
-        if mark is not None:
-            mark()
         if forced_len is None and not bool(open_.any()):
             break
     rows = torch.stack(chosen, dim=1).tolist()
@@ -101,7 +99,7 @@ def beam(
     paths: list[tuple[Tensor, Tensor]] = []
     wanted = min(2 * beam, beam * vocab)
     for step in range(steps):
-        logits, state = model.step(state, tokens)
+        logits, state = _step(model, state, tokens, mark)
         logits.index_fill_(1, banned, _NEVER)
         total = scores.view(-1, 1) + logits.float().log_softmax(dim=1)
         candidates, flat = total.view(batch, beam * vocab).topk(wanted, dim=1)
@@ -116,9 +114,7 @@ def beam(
         paths.append((words, parents))
         tokens = words.view(-1)
         if step + 1 < steps:
-            state = model.select(state, (first_row + parents).view(-1))
-        if mark is not None:
-            mark()
+            state = model.reorder(state, (first_row + parents).view(-1))
         if forced_len is None:
             done |= scores[:, 0] / (step + 1) ** length_penalty <= kept.worst
             if bool(done.all()):
@@ -179,6 +175,16 @@ def check_lengths(longest: int | None, src_len: int, steps: int) -> None:
     if longest is not None and max(src_len, steps) > longest:
         side, length = ("source", src_len) if src_len > longest else ("target", steps)
         raise NmtError(f"a {side} of {length} tokens where the model has {longest} positions", remedy="shorten it")
+
+
+def _step(model: StepModel, state: State, tokens: Tensor, mark: Mark | None) -> tuple[Tensor, State]:
+    """The model alone between two marks: what it costs, apart from what the search does with its answer."""
+    if mark is None:
+        return model.step(state, tokens)
+    mark()
+    answer = model.step(state, tokens)
+    mark()
+    return answer
 
 
 def _steps(model: StepModel, src: Tensor, max_len: int, forced_len: int | None) -> int:

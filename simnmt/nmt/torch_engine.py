@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from importlib.metadata import version
-from itertools import pairwise
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -22,8 +23,11 @@ HALF_WEIGHTS = "float16_weights"
 _TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, HALF_WEIGHTS: torch.float32}
 
 
+_Mark = TypeVar("_Mark")
+
+
 class TorchEngine:
-    """Runs forced lengths through our own search and marks the end of the encoder and of each step.
+    """Runs forced lengths through our own search and marks the end of the encoder, and begin and end of the model's steps.
 
     On the CPU the marks are the performance counter; on a GPU they are events on its stream, read after one
     synchronisation at the end, so that measuring does not stall it. `threads` is torch's setting for the whole process,
@@ -88,14 +92,15 @@ def _timed(model: TranslationModel, src: Tensor, lengths: Tensor, work: Work) ->
     start = time.perf_counter()
     _search(model, src, lengths, work, lambda: marks.append(time.perf_counter()))
     total = time.perf_counter() - start
-    return Timing(total, marks[0] - start, tuple(after - before for before, after in pairwise(marks)))
+    encoded, *marks = marks
+    return Timing(total, encoded - start, tuple(after - before for before, after in _pairs(marks)))
 
 
 def _timed_on_gpu(model: TranslationModel, src: Tensor, lengths: Tensor, work: Work) -> Timing:
     device = model.device
     events = [
         torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        for _ in range(work.tgt_len + 2)
+        for _ in range(2 + 2 * work.tgt_len)
     ]
     pressed = iter(events)
     with torch.cuda.device(device):
@@ -105,8 +110,14 @@ def _timed_on_gpu(model: TranslationModel, src: Tensor, lengths: Tensor, work: W
         _search(model, src.to(device), lengths.to(device), work, lambda: next(pressed).record())
         torch.cuda.synchronize()
         total = time.perf_counter() - start
-    encode_s, *steps_s = (before.elapsed_time(after) / 1e3 for before, after in pairwise(events))
-    return Timing(total, encode_s, tuple(steps_s))
+    begin, encoded, *marks = events
+    encode_s = begin.elapsed_time(encoded) / 1e3
+    return Timing(total, encode_s, tuple(before.elapsed_time(after) / 1e3 for before, after in _pairs(marks)))
+
+
+def _pairs(marks: list[_Mark]) -> Iterator[tuple[_Mark, _Mark]]:
+    """Begin and end of each step; what lies between two steps is the search's."""
+    return zip(marks[::2], marks[1::2], strict=True)
 
 
 def _search(model: TranslationModel, src: Tensor, lengths: Tensor, work: Work, mark: Mark) -> None:

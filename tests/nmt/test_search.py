@@ -130,7 +130,23 @@ def test_a_forced_length_is_kept_by_every_sentence(name: str, width: int) -> Non
             found = beam(model, src, lengths, beam=width, max_len=3, forced_len=forced, mark=press)
         assert [len(hypothesis.tokens) for hypothesis in found] == [forced] * len(LENGTHS)
         assert not {model.eos_token, model.pad_token} & {token for one in found for token in one.tokens}
-        assert len(marks) == forced + 1
+        assert len(marks) == 1 + 2 * forced
+
+
+@pytest.mark.parametrize("width", [1, 2])
+def test_marks_stand_around_the_models_steps_alone(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    """What the search does between two steps lies outside of both."""
+    model = lively("gru")
+    _, src, lengths = sources(model.architecture, LENGTHS)
+    seen: list[str] = []
+    step = model.step
+    monkeypatch.setattr(model, "step", lambda *given: seen.append("step") or step(*given))
+    press = lambda: seen.append("mark")  # noqa: E731
+    if width == 1:
+        greedy(model, src, lengths, forced_len=3, mark=press)
+    else:
+        beam(model, src, lengths, beam=width, forced_len=3, mark=press)
+    assert seen == ["mark", *["mark", "step", "mark"] * 3]
 
 
 def every_output(table: torch.Tensor, max_len: int) -> dict[tuple[int, ...], float]:
