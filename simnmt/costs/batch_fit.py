@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,14 +12,18 @@ from numpy.typing import ArrayLike, NDArray
 from simnmt.costs.bounded_least_squares import bounded_least_squares
 from simnmt.costs.cells import by_cell, r_squared
 from simnmt.costs.profile_blocks import EncoderBlock, EncoderCoefficients, Kind, StepBlock, StepCoefficients
-from simnmt.costs.surfaces import LinearSurface, TableSurface
+from simnmt.costs.surfaces import LinearSurface, Surface, TableSurface
 
 CLEARLY = 0.8
 GOOD_ENOUGH = 0.005
 """A table is kept where its held-out error is below 0.8 of the line's and the line errs by more than 0.5 %: it has so many
-numbers that noise alone makes it the better one now and then, and outside of its grid it knows less."""
+numbers that noise alone makes it the better one now and then, and outside of its grid it knows less. As the line's error
+counts the greater of the held-out one and the one on the cells that it was fitted to: judges at large batches must not
+acquit a line that is wrong at small ones."""
 
 Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+Errors = dict[str, float | None]
 
 
 def fit_step_cost(
@@ -26,18 +31,22 @@ def fit_step_cost(
     position: ArrayLike,
     time_s: ArrayLike,
     *,
+    judged_batches: Collection[int] = (),
     kind: Kind = "measured",
     quantile: float = 0.5,
     beam: int = 1,
     left_out: tuple[str, ...] = (),
+    notes: tuple[str, ...] = (),
 ) -> StepBlock:
     """The profile's block of measured steps, repeats and all; three columns of shape (steps,).
 
     Fits both forms to a quantile of each cell's repeats and keeps the line unless the table errs clearly less on batch sizes
-    left out in turn; of batch sizes at which some position is missing, the linear form alone makes use. `left_out`: what
-    could not be measured, to be told. Raises `ValueError` for no or impossible measurements.
+    that neither saw: those of `judged_batches`, which are kept out of both for good, or, where none of them lies inside of
+    what was fitted, each of the others left out in turn. Of batch sizes at which some position is missing, the linear form
+    alone makes use. `left_out`: what could not be measured, `notes`: how the rest was, both to be told. Raises `ValueError`
+    for no or impossible measurements, and where all were only to judge.
     """
-    found = _fitted(batch, position, time_s, quantile)
+    found = _fitted(batch, position, time_s, quantile, judged_batches)
     own = found.linear
     return StepBlock(
         kind=kind,
@@ -50,6 +59,7 @@ def fit_step_cost(
         ),
         beam=beam,
         left_out=left_out,
+        notes=notes,
         form=found.form,
         **found.told,
     )
@@ -60,13 +70,15 @@ def fit_encoder_cost(
     src_len: ArrayLike,
     time_s: ArrayLike,
     *,
+    judged_batches: Collection[int] = (),
     kind: Kind = "measured",
     quantile: float = 0.5,
     beam: int = 1,
     left_out: tuple[str, ...] = (),
+    notes: tuple[str, ...] = (),
 ) -> EncoderBlock:
     """As `fit_step_cost`, over source lengths."""
-    found = _fitted(batch, src_len, time_s, quantile)
+    found = _fitted(batch, src_len, time_s, quantile, judged_batches)
     own = found.linear
     return EncoderBlock(
         kind=kind,
@@ -79,6 +91,7 @@ def fit_encoder_cost(
         ),
         beam=beam,
         left_out=left_out,
+        notes=notes,
         form=found.form,
         **found.told,
     )
@@ -93,65 +106,105 @@ class _Found:
     """What both blocks say alike."""
 
 
-def _fitted(batch: ArrayLike, length: ArrayLike, time_s: ArrayLike, quantile: float) -> _Found:
+@dataclass(frozen=True, slots=True)
+class _Points:
+    """Cells, by their quantile."""
+
+    rows: Floats
+    tokens: Floats
+    time: Floats
+
+    def at(self, chosen: Mask) -> _Points:
+        return _Points(self.rows[chosen], self.tokens[chosen], self.time[chosen])
+
+    def linear(self) -> LinearSurface:
+        """By relative error, no coefficient below 0; what did not vary gets none."""
+        rows, tokens = self.rows, self.tokens
+        varied = np.array([True, np.ptp(rows) > 0, np.ptp(tokens) > 0, np.ptp(rows) > 0 and np.ptp(tokens) > 0])
+        design = np.column_stack([np.ones_like(rows), rows, tokens, rows * tokens]) * varied / self.time[:, None]
+        return LinearSurface(*bounded_least_squares(design, np.ones_like(self.time), (True,) * 4).tolist())
+
+    def off(self, surface: Surface) -> Floats:
+        """Absolute relative errors."""
+        return np.abs(surface.seconds(self.rows, self.tokens) / self.time - 1.0)
+
+
+def _fitted(batch: ArrayLike, length: ArrayLike, time_s: ArrayLike, quantile: float, judged_batches: Collection[int]) -> _Found:
     cells = by_cell(batch, length, time_s)
     rows, tokens, time = cells.first, cells.second, cells.quantile(quantile)
     if (rows < 1).any() or (tokens < 0).any() or (rows % 1 != 0).any() or (tokens % 1 != 0).any():
         raise ValueError("batches are whole numbers from 1, lengths from 0")
-    lengths = np.unique(tokens)
-    every = np.unique(rows)
-    whole = np.array([size for size in every if np.count_nonzero(rows == size) == lengths.size])
-    table = TableSurface(whole, lengths, time[np.isin(rows, whole)].reshape(whole.size, lengths.size))
-    errors, how = _heldout(rows, tokens, time, table)
-    linear = _linear(rows, tokens, time)
+    judges = np.isin(rows, list(judged_batches))
+    points, judged = (_Points(rows, tokens, time).at(each) for each in (~judges, judges))
+    if not points.rows.size:
+        raise ValueError("every batch size was measured only to judge, and none is left to fit")
+    lengths, every = np.unique(points.tokens), np.unique(points.rows)
+    whole = np.array([size for size in every if np.count_nonzero(points.rows == size) == lengths.size])
+    table = TableSurface(whole, lengths, points.time[np.isin(points.rows, whole)].reshape(whole.size, lengths.size))
+    linear = points.linear()
+    misfit = float(points.off(linear).mean())
+    judged = judged.at(_inside(judged, table))
+    errors, how = _judged(judged, linear, table) if judged.rows.size else _left_out_in_turn(points, table)
     form: Literal["linear", "table"] = "linear"
     if errors["table"] is not None and errors["linear"] is not None:
-        clearly = errors["table"] < CLEARLY * errors["linear"] and errors["linear"] > GOOD_ENOUGH
+        error = max(errors["linear"], misfit)
+        clearly = errors["table"] < CLEARLY * error and error > GOOD_ENOUGH
         form = "table" if clearly else "linear"
     own = whole if form == "table" else every
     told = {
         "batch": tuple(int(size) for size in own),
         "seconds": tuple(tuple(row) for row in table.cells.tolist()) if own.size == whole.size else None,
+        "judged_batch": tuple(int(size) for size in np.unique(judged.rows)),
+        "judged_cells": tuple(
+            (int(size), int(at), second)
+            for size, at, second in zip(judged.rows, judged.tokens, judged.time.tolist(), strict=True)
+        ),
         "heldout_error": errors[form],
         "heldout_error_linear": errors["linear"],
         "heldout_error_table": errors["table"],
         "heldout_how": how,
-        "r2": r_squared(linear.seconds(rows, tokens), time) if form == "linear" else None,
+        "fitted_error_linear": misfit,
+        "r2": r_squared(linear.seconds(points.rows, points.tokens), points.time) if form == "linear" else None,
         "repeats": min(repeats.size for repeats in cells.repeats),
     }
     return _Found(form, tuple(int(each) for each in lengths), linear, told)
 
 
-def _heldout(rows: Floats, tokens: Floats, time: Floats, table: TableSurface) -> tuple[dict[str, float | None], str | None]:
+def _inside(points: _Points, table: TableSurface) -> Mask:
+    """Where neither form is made to extrapolate: what lies on or between the cells of the table."""
+    inside = np.full(points.rows.shape, table.batches.size > 0)
+    for values, grid in ((points.rows, table.batches), (points.tokens, table.lengths)):
+        if grid.size:
+            inside &= (values >= grid[0]) & (values <= grid[-1])
+    return inside
+
+
+def _judged(judged: _Points, linear: LinearSurface, table: TableSurface) -> tuple[Errors, str]:
+    """Errors of both forms on the same cells, of batch sizes that neither saw."""
+    sizes = ", ".join(f"{size:.0f}" for size in np.unique(judged.rows))
+    errors: Errors = {"linear": float(judged.off(linear).mean()), "table": float(judged.off(table).mean())}
+    return errors, f"batch sizes {sizes}, measured only to judge"
+
+
+def _left_out_in_turn(points: _Points, table: TableSurface) -> tuple[Errors, str | None]:
     """Errors of both forms on batch sizes left out in turn, the ends of the table excepted: neither is made to extrapolate.
 
     With fewer than three batch sizes, on lengths left out in turn.
     """
     off: dict[str, list[Floats]] = {"linear": [], "table": []}
     over_batches = table.batches.size >= 3
-    axis, own = (table.batches, rows) if over_batches else (table.lengths, tokens)
+    axis, own = (table.batches, points.rows) if over_batches else (table.lengths, points.tokens)
     for left_out in axis[1:-1] if table.batches.size else ():
-        judged = np.isin(rows, table.batches) & (own == left_out)
+        judged = points.at(np.isin(points.rows, table.batches) & (own == left_out))
         kept = axis != left_out
         without = (
             TableSurface(table.batches[kept], table.lengths, table.cells[kept])
             if over_batches
             else TableSurface(table.batches, table.lengths[kept], table.cells[:, kept])
         )
-        linear = _linear(rows[own != left_out], tokens[own != left_out], time[own != left_out])
-        for form, surface in (
-            ("linear", linear),
-            ("table", without),
-        ):
-            off[form].append(np.abs(surface.seconds(rows[judged], tokens[judged]) / time[judged] - 1.0))
+        off["linear"].append(judged.off(points.at(own != left_out).linear()))
+        off["table"].append(judged.off(without))
     if not off["table"]:
         return {"linear": None, "table": None}, None
     how = f"{'batch sizes' if over_batches else 'lengths'} left out in turn, without the least and the greatest"
     return {form: float(np.concatenate(each).mean()) for form, each in off.items()}, how
-
-
-def _linear(rows: Floats, tokens: Floats, time: Floats) -> LinearSurface:
-    """By relative error, no coefficient below 0; what did not vary gets none."""
-    varied = np.array([True, np.ptp(rows) > 0, np.ptp(tokens) > 0, np.ptp(rows) > 0 and np.ptp(tokens) > 0])
-    design = np.column_stack([np.ones_like(rows), rows, tokens, rows * tokens]) * varied / time[:, None]
-    return LinearSurface(*bounded_least_squares(design, np.ones_like(time), (True,) * 4).tolist())

@@ -119,19 +119,27 @@ class _Grid(Configuration):
     """Sentences; rising. One row of `seconds` each."""
     seconds: tuple[tuple[Duration, ...], ...] | None = None
     """Shape (batch, length)."""
+    judged_batch: tuple[Count, ...] = ()
+    """Batch sizes that were measured only to judge: no number of either form comes from them. Rising."""
+    judged_cells: tuple[tuple[Count, Length, Duration], ...] = ()
+    """What judged: (batch, length, seconds), the seconds by the same quantile of the repeats as the fitted cells'."""
     heldout_error: RelativeError | None = None
-    """Mean absolute relative error on batch sizes that were left out of the fit."""
+    """Of the chosen form: mean absolute relative error on batch sizes that it was not fitted to, as `heldout_how` says."""
     heldout_error_linear: RelativeError | None = None
-    """Of the linear form, whichever was chosen."""
+    """Of the linear form, whichever was chosen; on the same cells as the table's."""
     heldout_error_table: RelativeError | None = None
     heldout_how: str | None = None
+    fitted_error_linear: RelativeError | None = None
+    """Of the linear form, on the cells that it was fitted to; a table passes through its own cells."""
     r2: RSquared | None = None
     """Of the linear form; a table passes through its own cells, and says nothing by it."""
     beam: Count = 1
     """Hypotheses of each sentence; a row of the batch is a sentence with all of its own."""
     repeats: Count | None = None
     left_out: tuple[str, ...] = ()
-    """What could not be measured, or not directly, and why."""
+    """What could not be measured, and why."""
+    notes: tuple[str, ...] = ()
+    """How the rest was measured, where not directly."""
 
     def _check(self, lengths: tuple[int, ...], name: str, coefficients: object) -> None:
         for key, values in (("batch", self.batch), (name, lengths)):
@@ -139,6 +147,10 @@ class _Grid(Configuration):
                 raise ValueError(f"{key}: values that do not rise")
         if self.seconds is not None and [len(row) for row in self.seconds] != [len(lengths)] * len(self.batch):
             raise ValueError(f"seconds: {len(self.batch)} rows (batch) of {len(lengths)} ({name}) are needed")
+        if list(self.judged_batch) != sorted({batch for batch, _, _ in self.judged_cells}):
+            raise ValueError("judged_batch: other batch sizes than those of judged_cells")
+        if set(self.judged_batch) & set(self.batch):
+            raise ValueError("judged_batch: batch sizes that were fitted too")
         if self.form == "table" and self.seconds is None:
             raise ValueError("seconds: needed by form table")
         if self.form == "linear" and coefficients is None:
@@ -253,6 +265,6 @@ class Conditions(Configuration):
     governor: str | None = None
     frequency_mhz: Positive | tuple[Positive, ...] | None = None
     drift: NotNegative | None = None
-    """Greatest relative departure of the repeated reference cell from its median."""
+    """Greatest relative departure of a reading of the reference cell from the lower quartile of all its readings."""
     disturbed_cells: Annotated[int, Field(ge=0)] | None = None
-    """Cells whose repeats were disturbed and measured again."""
+    """Cells that stayed disturbed: measured again, they had still no repeat that was free of disturbance."""

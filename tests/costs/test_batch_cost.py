@@ -104,6 +104,79 @@ def test_a_device_that_is_flat_until_it_is_full_becomes_a_table() -> None:
     assert float(cost.seconds(64, 16) / cost.seconds(4, 16)) == pytest.approx(4.0)
 
 
+# One thread of a processor whose matrix kernel changes after batch 3: 25, 46, 64 and then 40 ms.
+KERNELS_MS = {1: 25, 2: 46, 3: 64, 4: 40, 8: 48, 16: 64, 32: 96, 64: 160}
+
+
+def kernel_steps(judged: dict[int, float]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    ms = KERNELS_MS | judged
+    batch, position = (each.ravel() for each in np.meshgrid(list(ms), [0, 16, 64]))
+    return batch, position, np.array([1e-3 * ms[int(size)] for size in batch]) + 1e-5 * position
+
+
+def test_batch_sizes_that_only_judge_choose_the_form_and_enter_neither() -> None:
+    """A table that holds all small sizes is right between them; left out in turn, its own knots would have to be guessed."""
+    judged = {7: 46.0, 10: 52.0, 20: 72.0, 40: 112.0}
+    block = fit_step_cost(*kernel_steps(judged), judged_batches=judged)
+    assert (block.form, block.batch, block.judged_batch) == ("table", tuple(KERNELS_MS), (7, 10, 20, 40))
+    assert block.heldout_how == "batch sizes 7, 10, 20, 40, measured only to judge"
+    assert block.heldout_error == pytest.approx(0.0, abs=1e-9)
+    assert block.heldout_error_linear is not None and block.heldout_error_linear > 0.01
+    in_turn = fit_step_cost(*kernel_steps({}))
+    assert in_turn.judged_batch == () and in_turn.heldout_error is not None and in_turn.heldout_error > 0.1
+    # Wrong by as much as one likes, they change nothing but the error.
+    lied = fit_step_cost(*kernel_steps({size: 2.0 * ms for size, ms in judged.items()}), judged_batches=judged)
+    assert (lied.seconds, lied.coefficients) == (block.seconds, block.coefficients) == (in_turn.seconds, in_turn.coefficients)
+    assert lied.heldout_error_table == pytest.approx(0.5, abs=0.01)
+
+
+def test_judges_at_large_batches_do_not_acquit_a_line_that_is_wrong_at_small_ones() -> None:
+    judged = {7: 46.0 * 1.04, 10: 52.0 * 0.96, 20: 72.0 * 1.04, 40: 112.0 * 0.96}
+    block = fit_step_cost(*kernel_steps(judged), judged_batches=judged)
+    assert block.heldout_error_table is not None and block.heldout_error_linear is not None
+    assert block.heldout_error_table > 0.8 * block.heldout_error_linear, "the judges alone would keep the line"
+    assert block.fitted_error_linear is not None and block.fitted_error_linear > 0.1
+    assert block.form == "table"
+
+
+def test_a_reader_can_redo_the_judgement_of_both_forms_on_the_same_cells() -> None:
+    judged = {7: 47.0, 10: 51.0, 20: 75.0, 40: 109.0}
+    block = fit_step_cost(*kernel_steps(judged), judged_batches=judged)
+    batch, position, seconds = np.array(block.judged_cells).T
+    assert batch.size == 12
+    for form, error in (("table", block.heldout_error_table), ("linear", block.heldout_error_linear)):
+        cost = StepCost.of(block.model_copy(update={"form": form}))
+        assert np.abs(cost.seconds(batch, position) / seconds - 1.0).mean() == pytest.approx(error)
+
+
+def test_a_linear_device_stays_linear_before_its_judges() -> None:
+    known = ~np.isin(BATCH, [2, 16])
+    time_s = step_times(LinearSurface(0.004, 1e-4, 2e-6, 1e-6), 0.02)
+    block = fit_step_cost(BATCH, POSITION, time_s, judged_batches=[2, 16])
+    assert (block.form, block.judged_batch) == ("linear", (2, 16))
+    assert block.coefficients == fit_step_cost(BATCH[known], POSITION[known], time_s[known]).coefficients
+
+
+def test_judges_beyond_what_was_fitted_judge_nothing() -> None:
+    """Memory ran out below them: neither form is made to extrapolate, and the others are left out in turn."""
+    block = fit_step_cost(*kernel_steps({128: 300.0}), judged_batches=[128])
+    assert (block.judged_batch, block.judged_cells) == ((), ())
+    assert block.heldout_how is not None and block.heldout_how.startswith("batch sizes left out in turn")
+    assert 128 not in block.batch
+    with pytest.raises(ValueError, match="only to judge"):
+        fit_step_cost([4, 4], [0, 1], [0.1, 0.2], judged_batches=[4])
+
+
+def test_the_first_step_is_a_position_like_others() -> None:
+    """It starts from the encoder's output and may take longer than those after it."""
+    batch, position = (each.ravel() for each in np.meshgrid([1, 2, 4, 8], [0, 1, 8, 63]))
+    block = fit_step_cost(batch, position, np.where(position == 0, 0.009, 0.003) + 0.0001 * batch, notes=("how",))
+    assert (block.position, block.notes, block.left_out) == ((0, 1, 8, 63), ("how",), ())
+    cost = StepCost.of(block.model_copy(update={"form": "table"}))
+    assert cost.steps_s(2, 0, 8) == pytest.approx(0.0092 + 8 * 0.0032)
+    assert cost.outside(2, [0, 63, 64]).tolist() == [False, False, True]
+
+
 def test_repeats_count_by_their_quantile() -> None:
     time_s = step_times(LinearSurface(0.004, 1e-4, 2e-6, 1e-6))
     block = fit_step_cost(*(np.tile(each, 3) for each in (BATCH, POSITION)), np.concatenate([time_s, 1.1 * time_s, 5 * time_s]))
@@ -141,6 +214,7 @@ def test_one_cell_is_a_cost_without_an_error() -> None:
 
 def test_the_encoder_is_fitted_alike() -> None:
     block = fit_encoder_cost(BATCH, POSITION + 1, 0.001 + 1e-5 * BATCH * (POSITION + 1))
+    assert fit_encoder_cost(BATCH, POSITION, 0.001 + 1e-5 * BATCH, judged_batches=[4]).judged_batch == (4,)
     cost = EncoderCost.of(block)
     assert cost.seconds(10, 20) == pytest.approx(0.003)
     assert cost.outside([10, 65], [20, 20]).tolist() == [False, True]

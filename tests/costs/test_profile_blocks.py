@@ -92,6 +92,7 @@ def test_a_profile_cut_off_anywhere_is_refused_in_one_line(whole: dict[str, Any]
 WRONG = [
     (("step", "batch"), [4, 2, 1, 8, 16, 32], "step: batch: values that do not rise"),
     (("step", "seconds"), [[1.0, 1.0, 1.0]], "step: seconds: 6 rows (batch) of 3 (position) are needed"),
+    (("step", "judged_batch"), [7], "step: judged_batch: other batch sizes than those of judged_cells"),
     (("step", "coefficients"), None, "step: coefficients: needed by form linear"),
     (("encoder", "form"), "cubic", "encoder.form: "),
     (("encoder", "coefficients", "s_fixed"), -1.0, "encoder.coefficients.s_fixed: "),
