@@ -23,8 +23,8 @@ class Hypothesis:
 
     tokens: tuple[int, ...]
     """Without the start token and, where it ended by itself, without the end token."""
-    score: float
-    """Sum of log-probabilities (natural), the end token's included, divided by how many they are to the power of the
+    score: float | None
+    """None where none was asked for. Sum of log-probabilities (natural), the end token's included, divided by how many they are to the power of the
     length penalty, which is 1 in greedy search."""
 
 
@@ -36,12 +36,13 @@ def greedy(
     *,
     max_len: int = 200,
     forced_len: int | None = None,
+    scored: bool = True,
     mark: Mark | None = None,
 ) -> list[Hypothesis]:
     """The likeliest token at each step, for every sentence of the batch; stops when all have ended or at `max_len` tokens.
 
-    With `forced_len` every sentence gets just that many tokens, none of them the end token. Raises `NmtError` for lengths
-    beyond the model's positions.
+    With `forced_len` every sentence gets just that many tokens, none of them the end token. Not `scored`, no softmax is taken:
+    the likeliest token has the largest logit (FNI-06). Raises `NmtError` for lengths beyond the model's positions.
     """
     steps = _steps(model, src, max_len, forced_len)
     banned = _banned(model, forced_len, src.device)
@@ -57,13 +58,15 @@ def greedy(
         logits.index_fill_(1, banned, _NEVER)
         best, tokens = logits.max(dim=1)
         chosen.append(tokens)
-        score += torch.where(open_, best - logits.logsumexp(dim=1), 0.0)
+        if scored:
+            score += torch.where(open_, best - logits.logsumexp(dim=1), 0.0)
         length += open_
         open_ &= tokens != model.eos_token
-        if forced_len is None and not bool(open_.any()):
+        # Asked for a forced length too, where it is known: else a GPU, which waits for this answer, would seem faster.
+        if not bool(open_.any()) and forced_len is None:
             break
     rows = torch.stack(chosen, dim=1).tolist()
-    scores = (score / length).tolist()
+    scores = (score / length).tolist() if scored else [None] * len(rows)
     return [Hypothesis(_until(row, model.eos_token), value) for row, value in zip(rows, scores, strict=True)]
 
 
@@ -117,8 +120,8 @@ def beam(
             state = model.reorder(state, (first_row + parents).view(-1))
         if forced_len is None:
             done |= scores[:, 0] / (step + 1) ** length_penalty <= kept.worst
-            if bool(done.all()):
-                break
+        if bool(done.all()):
+            break
     ran = len(paths)
     # What is open at the end competes as it stands; its row is its own parent one step later.
     scores = scores.masked_fill(done[:, None], _NEVER)

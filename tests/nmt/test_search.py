@@ -234,3 +234,13 @@ def test_reordering_within_a_source_is_selecting(name: str) -> None:
         return logits
 
     assert torch.equal(after("reorder"), after("select"))
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_without_scores_greedy_chooses_alike(name: str) -> None:
+    """FNI-06: the likeliest token needs no softmax."""
+    model = lively(name)
+    _, src, lengths = sources(model.architecture, LENGTHS)
+    scored, bare = (greedy(model, src, lengths, max_len=30, scored=scored) for scored in (True, False))
+    assert [hypothesis.tokens for hypothesis in scored] == [hypothesis.tokens for hypothesis in bare]
+    assert {hypothesis.score for hypothesis in bare} == {None}
