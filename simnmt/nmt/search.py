@@ -24,8 +24,8 @@ class Hypothesis:
     tokens: tuple[int, ...]
     """Without the start token and, where it ended by itself, without the end token."""
     score: float | None
-    """None where none was asked for. Sum of log-probabilities (natural), the end token's included, divided by how many they are to the power of the
-    length penalty, which is 1 in greedy search."""
+    """Sum of log-probabilities (natural), the end token's included, divided by how many they are to the power of the
+    length penalty, which is 1 in greedy search; None where none was asked for."""
 
 
 @torch.inference_mode()
