@@ -84,6 +84,7 @@ def train(
     from simnmt.nmt.training.corpus import Text
     from simnmt.nmt.training.folder import recorded
     from simnmt.nmt.training.recipe import DEFAULT_BUDGET, Budget, recipe_for
+    from simnmt.nmt.training.summary import summary
     from simnmt.nmt.training.train import train as train_model
 
     shaping = {
@@ -115,7 +116,7 @@ def train(
         if not isinstance(ended, Exception):
             _tell_what_is_kept(out)
         raise
-    print(json.dumps(account, indent=1, ensure_ascii=False) if as_json else _told(account, out))
+    print(json.dumps(account, indent=1, ensure_ascii=False) if as_json else summary(account, out))
 
 
 @app.command()
@@ -141,32 +142,15 @@ def translate(
 
     need_all()
     from simnmt.nmt.lines import lines_of
-    from simnmt.nmt.translation import Translator
+    from simnmt.nmt.translation import Translator, noting
 
     refuse_replacing(out, file)
     translator = Translator.load(model, device=device, threads=threads, beam=beam, batch=batch, max_len=max_len)
     with written_whole(out) if out else nullcontext() as partial:
         target: Any = partial.open("w", encoding="utf-8") if partial else nullcontext(sys.stdout)
         with target as sink:
-            for text in _lines_out(translator.stream(lines_of(file)), as_json):
-                sink.write(text + "\n")
-
-
-def _lines_out(translations: Iterator[Any], as_json: bool) -> Iterator[str]:
-    from dataclasses import asdict
-
-    cut = unfinished = 0
-    for number, translation in enumerate(translations, 1):
-        if translation.cut:
-            cut += 1
-            if cut <= 5:
-                _note(f"line {number} is too long: only its first {translation.src_len:,} tokens are translated")
-        unfinished += not translation.ended
-        yield json.dumps(asdict(translation), ensure_ascii=False) if as_json else translation.text
-    if cut > 5:
-        _note(f"{cut:,} lines in all were too long")
-    if unfinished:
-        _note(f"{unfinished:,} translations were stopped at their greatest length")
+            for translation in noting(translator.stream(lines_of(file)), _note):
+                sink.write((translation.as_json() if as_json else translation.text) + "\n")
 
 
 def _note(text: str) -> None:
@@ -190,23 +174,6 @@ def _tell_what_is_kept(out: Path) -> None:
         return
     if "step" in standing:
         _note(f"kept up to step {standing['step']:,}; the same command, or --resume --out {out}, goes on from there")
-
-
-def _told(account: dict[str, Any], out: Path) -> str:
-    data, done, result = account["data"], account["training"], account["result"]
-    manner = "greedy" if result["beam"] == 1 else f"beam {result['beam']}"
-    lines = [
-        f"trained on {data['train']:,} pairs: {done['step']:,} steps, {done['pairs'] / data['train']:.2f} epochs, "
-        f"{done['seconds']:,.0f} s" + (f" ({done['sentences_per_s']:,.0f} sentences/s)" if done["sentences_per_s"] else ""),
-        f"best after {result['step']:,} steps: perplexity {result['dev_perplexity']:.2f} on {data['dev']:,} pairs",
-        f"on {result['pairs']:,} held-out pairs, {manner}: BLEU {result['bleu']:.1f}, chrF {result['chrf']:.1f} "
-        f"({result['sentences_per_s']:,.0f} sentences/s)",
-        f"  BLEU {result['bleu_signature']}",
-        f"  chrF {result['chrf_signature']}",
-        *(f"  {sample['source']} => {sample['translation']}" for sample in result["samples"][:3]),
-        f"model: {out}",
-    ]
-    return "\n".join(lines)
 
 
 @contextmanager

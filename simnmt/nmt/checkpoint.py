@@ -6,12 +6,13 @@ import os
 from pathlib import Path
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import nn
 
 from simnmt.files import written_whole
 from simnmt.nmt.architecture import Architecture
 from simnmt.nmt.errors import NmtError
+from simnmt.nmt.tensor_files import own_tensors, write_tensors
 
 ARCHITECTURE_FILE, WEIGHTS_FILE = "architecture.json", "model.safetensors"
 SOURCE_TOKENIZER, TARGET_TOKENIZER, TRAINING_FILE = "source.model", "target.model", "training.json"
@@ -21,12 +22,9 @@ _AGAIN = "train again, or copy the folder again"
 
 def save_checkpoint(folder: str | os.PathLike[str], model: nn.Module, architecture: Architecture) -> None:
     """Write architecture and weights into a folder, made where missing; raises `NmtError` where it cannot be written."""
-    own = {name: tensor for name, tensor in model.state_dict().items() if name not in _shared(model)}
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
-        with written_whole(Path(folder) / WEIGHTS_FILE) as partial:
-            partial.touch()  # else the library makes it readable to nobody else
-            save_file({name: tensor.detach().cpu().contiguous() for name, tensor in own.items()}, partial)
+        write_tensors(Path(folder) / WEIGHTS_FILE, own_tensors(model))
         with written_whole(Path(folder) / ARCHITECTURE_FILE) as partial:
             partial.write_text(architecture.model_dump_json(indent=2) + "\n", encoding="utf-8")
     except (OSError, SafetensorError) as error:
@@ -43,22 +41,12 @@ def load_weights(folder: str | os.PathLike[str], model: nn.Module) -> None:
         raise NmtError(f"cannot read the weights: {error.strerror or 'no such file'}", path=path, remedy=_AGAIN) from None
     except SafetensorError:
         raise NmtError("damaged, or no safetensors file", path=path, remedy=_AGAIN) from None
-    expected = model.state_dict()
-    shared = _shared(model)
-    for name, tensor in expected.items():
-        if name in shared:
-            continue
+    for name, tensor in own_tensors(model).items():
         if name not in weights:
             raise NmtError(f"{name} is missing, which {ARCHITECTURE_FILE} asks for", path=path, remedy=_AGAIN)
         if weights[name].shape != tensor.shape:
             found, asked = list(weights[name].shape), list(tensor.shape)
             raise NmtError(f"{name} is {found} where {ARCHITECTURE_FILE} asks for {asked}", path=path, remedy=_AGAIN)
-    if extra := sorted(weights.keys() - expected.keys()):
+    if extra := sorted(weights.keys() - model.state_dict().keys()):
         raise NmtError(f"{extra[0]} is no weight of what {ARCHITECTURE_FILE} describes", path=path, remedy=_AGAIN)
     model.load_state_dict(weights, strict=False)
-
-
-def _shared(model: nn.Module) -> set[str]:
-    """Names whose memory an earlier name already holds: tied embeddings are written once."""
-    first: dict[int, str] = {}
-    return {name for name, tensor in model.state_dict().items() if first.setdefault(tensor.data_ptr(), name) != name}

@@ -8,36 +8,57 @@ from contextlib import contextmanager
 from logging import CRITICAL
 from typing import Any, cast
 
+import torch
 from transformers import AutoConfig, MarianConfig, MarianMTModel
 from transformers.utils import logging
 
 from simnmt.nmt.architecture import TransformerArchitecture, architecture_of
-from simnmt.nmt.errors import NmtError
+from simnmt.nmt.errors import NmtError, OutOfMemory
 from simnmt.nmt.marian import MarianModel
+from simnmt.nmt.memory import within_memory
 
 _FOLDER = "name a folder of MarianMTModel with config.json and weights"
+_HAS_SDPA: bool = getattr(MarianMTModel, "_supports_sdpa", False)
+_WEIGHTS_ONLY_HOLDS = torch.__version__ >= "2.6"
+"""Before, reading a pickle as weights only could run code of it (CVE-2025-32434)."""
 
 
 def load_hf(folder: str | os.PathLike[str]) -> MarianModel:
-    """A Hugging Face Marian folder's model, its weights in safetensors or weights-only form; raises `NmtError`."""
+    """A Hugging Face Marian folder's model, its weights in safetensors or weights-only form; runs no code of the folder.
+
+    Raises `NmtError` and `OutOfMemory`.
+    """
     try:
-        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+        with _silent():
+            # Said in so many words: where it is left open, the user is asked whether to run the folder's code.
+            config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as error:
         raise NmtError(f"no Hugging Face configuration: {_one_line(error)}", path=folder, remedy=_FOLDER) from None
     if not isinstance(config, MarianConfig):
         raise NmtError(f"holds a model of type {config.model_type} where marian is read", path=folder, remedy=_FOLDER)
     architecture = _architecture_of(config, folder)
     try:
-        with _silent():
-            loaded: Any = MarianMTModel.from_pretrained(
-                folder, local_files_only=True, weights_only=True, output_loading_info=True
-            )
+        loaded = within_memory("cpu", lambda: _weights(folder))
+    except OutOfMemory:
+        raise
     except Exception as error:  # pickle, zip, safetensors and torch each have their own
         raise NmtError(f"no usable weights: {_one_line(error)}", path=folder, remedy=_FOLDER) from None
     hf, report = loaded
     if lacking := sorted(report["missing_keys"]):
         raise NmtError(f"the weights lack {lacking[0]}", path=folder, remedy=_FOLDER)
     return MarianModel(architecture, hf.float().eval())
+
+
+def _weights(folder: str | os.PathLike[str]) -> Any:
+    with _silent():
+        return MarianMTModel.from_pretrained(
+            folder,
+            local_files_only=True,
+            weights_only=True,
+            use_safetensors=None if _WEIGHTS_ONLY_HOLDS else True,
+            attn_implementation="sdpa" if _HAS_SDPA else "eager",  # else config.json may name code to be fetched
+            output_loading_info=True,
+        )
 
 
 def _architecture_of(config: MarianConfig, folder: str | os.PathLike[str]) -> TransformerArchitecture:

@@ -9,8 +9,9 @@ from simnmt.nmt.errors import OutOfMemory
 
 ResultT = TypeVar("ResultT")
 
-_SAID = ("out of memory", "can't allocate memory", "bad_alloc", "Storage size calculation overflowed")
-"""torch on CUDA and CTranslate2; torch's DefaultCPUAllocator; the C++ library; torch on more than 2**63 bytes."""
+_SAID = ("out of memory", "can't allocate memory", "bad_alloc", "ALLOC_FAILED", "Storage size calculation overflowed")
+"""torch on CUDA and CTranslate2; torch's DefaultCPUAllocator; the C++ library; cuBLAS and cuDNN; torch on more than 2**63
+bytes."""
 
 
 def within_memory(device: str, do: Callable[[], ResultT]) -> ResultT:

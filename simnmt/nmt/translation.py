@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 
 import torch
 
 from simnmt.nmt.checkpoint import SOURCE_TOKENIZER, TARGET_TOKENIZER
+from simnmt.nmt.devices import torch_device
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.memory import within_memory
 from simnmt.nmt.models import load_model
 from simnmt.nmt.search import Hypothesis, greedy, pad
 from simnmt.nmt.search import beam as beam_search
 from simnmt.nmt.step_model import StepModel
-from simnmt.nmt.training.subwords import Subwords
+from simnmt.nmt.subwords import Subwords
 
 BLOCK_BATCHES = 8
 """Batches that are read ahead, so that sentences of like length meet in one."""
 LONGEST_SOURCE = 512
 """Tokens of a source, where the model itself takes any length; what comes after is not translated."""
-
-
-def device_named(name: str) -> torch.device:
-    """The CPU or the first CUDA device; raises `NmtError` where there is none or the name is another."""
-    if name not in ("cpu", "cuda"):
-        raise NmtError(f"no device {name!r}", remedy="known: cpu, cuda")
-    if name == "cuda" and not torch.cuda.is_available():
-        raise NmtError("no CUDA device, or a torch without CUDA", remedy="give --device cpu, or install torch for CUDA")
-    return torch.device("cuda:0" if name == "cuda" else "cpu")
+NOTES = 5
+"""Lines too long that are named each; of more the number is told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +43,10 @@ class Translation:
     """Whether the source was longer than the model takes, so that only its beginning was translated."""
     ended: bool
     """Whether the model ended the sentence itself, not the limit on its length."""
+
+    def as_json(self) -> str:
+        """Every field, as an object on one line."""
+        return json.dumps(asdict(self), ensure_ascii=False)
 
 
 class Translator:
@@ -88,7 +87,7 @@ class Translator:
             if not (folder / name).is_file():
                 what = f"no trained model: {name} is missing" if folder.is_dir() else "no such folder"
                 raise NmtError(what, path=folder, remedy="give the --out of simnmt nmt train")
-        where = device_named(device)
+        where = torch_device(device)
         if threads is not None:
             torch.set_num_threads(threads)
         source, target = (Subwords.read(folder / name) for name in (SOURCE_TOKENIZER, TARGET_TOKENIZER))
@@ -139,3 +138,19 @@ class Translator:
 
         found = within_memory(str(self.model.device), search)
         return [(hypothesis.tokens, hypothesis.score, len(hypothesis.tokens) < most) for hypothesis in found]
+
+
+def noting(translations: Iterable[Translation], note: Callable[[str], None]) -> Iterator[Translation]:
+    """The same translations; `note` is told of the lines that were too long, and how many did not end."""
+    cut = unfinished = 0
+    for number, translation in enumerate(translations, 1):
+        if translation.cut:
+            cut += 1
+            if cut <= NOTES:
+                note(f"line {number} is too long: only its first {translation.src_len:,} tokens are translated")
+        unfinished += not translation.ended
+        yield translation
+    if cut > NOTES:
+        note(f"{cut:,} lines in all were too long")
+    if unfinished:
+        note(f"{unfinished:,} translations were stopped at their greatest length")

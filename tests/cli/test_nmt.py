@@ -130,7 +130,7 @@ def test_bad_input_is_told_in_a_line(here: Path, model: str, train: Callable[...
         (simnmt("nmt", "train", "--src", "three.txt", "--tgt", "three.txt", "--out", "x"), "3 different pairs, too few"),
         (simnmt("nmt", "train", "--src", "one.txt", "--tgt", "three.txt", "--out", "x"), "300 lines, but three.txt has 3"),
         (simnmt("nmt", "train", "--out", "x"), "name the text"),
-        (train("--out", "x", "--device", "tpu"), "no device 'tpu'"),
+        (train("--out", "x", "--device", "tpu"), "no device tpu (cpu or cuda:0)"),
         (train("--out", "full"), "full: holds something else than a training"),
         (train("--out", "m", "--seed", "9"), "m: its training has recipe.seed 1, this one 9"),
         (train("--out", "x", shape=["--heldout", "20"]), "a vocabulary of 8,000 is more than the source text has pieces for"),

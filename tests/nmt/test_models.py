@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import builtins
 import json
+import os
 import pickle
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from transformers import MarianMTModel
 
 from simnmt.nmt.architecture import ARCHITECTURES as NAMED
 from simnmt.nmt.architecture import RecurrentArchitecture, read_architecture
 from simnmt.nmt.checkpoint import save_checkpoint
-from simnmt.nmt.errors import NmtError
+from simnmt.nmt.errors import NmtError, OutOfMemory
 from simnmt.nmt.marian import MarianModel
 from simnmt.nmt.models import build_model, load_model
 from simnmt.nmt.recurrent import RecurrentModel
@@ -233,6 +236,46 @@ def test_a_pickle_runs_nothing(hugging_face: Path) -> None:
 class Trap:
     def __reduce__(self) -> tuple[object, ...]:
         return (pytest.fail, ("a pickle was run",))
+
+
+def test_code_beside_a_configuration_is_neither_run_nor_asked_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def asked(prompt: str = "") -> str:
+        pytest.fail(f"asked {prompt}")
+
+    monkeypatch.setattr(builtins, "input", asked)
+    fields = {"model_type": "mine", "auto_map": {"AutoConfig": "mine.MineConfig"}}
+    (tmp_path / "config.json").write_text(json.dumps(fields), encoding="utf-8")
+    (tmp_path / "mine.py").write_text("raise SystemExit('the code was run')", encoding="utf-8")
+    with pytest.raises(NmtError, match="no Hugging Face configuration"):
+        load_model(str(tmp_path))
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_configuration_cannot_name_code_to_be_fetched(hugging_face: Path) -> None:
+    edit(hugging_face, attn_implementation="kernels-community/flash-attn3")
+    loaded = load_model(str(hugging_face)).model
+    assert isinstance(loaded, MarianModel)
+    fresh = build_model(MARIAN)
+    assert isinstance(fresh, MarianModel)
+    assert loaded.hf.config._attn_implementation == fresh.hf.config._attn_implementation == "sdpa"
+
+
+def test_a_lack_of_memory_is_no_fault_of_the_weights(hugging_face: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def short(*rest: object, **how: object) -> None:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
+
+    monkeypatch.setattr(MarianMTModel, "from_pretrained", short)
+    with pytest.raises(OutOfMemory, match="cpu has too little memory"):
+        load_model(str(hugging_face))
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such permissions")
+def test_weights_are_readable_to_whom_other_files_are(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path, build_model(GRU), GRU)
+    (tmp_path / "other").write_text("")
+    assert (tmp_path / "model.safetensors").stat().st_mode == (tmp_path / "other").stat().st_mode
 
 
 def test_bilstm_states_of_both_directions_start_the_decoder() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -16,8 +17,12 @@ import pytest
 sacrebleu = pytest.importorskip("sacrebleu", reason="the extra packages of simnmt[models] are not installed")
 torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
 
-from simnmt.nmt.errors import NmtError  # noqa: E402
+from safetensors import safe_open  # noqa: E402
+from safetensors.torch import load_file, save_file  # noqa: E402
+
+from simnmt.nmt.errors import NmtError, OutOfMemory  # noqa: E402
 from simnmt.nmt.models import build_model, load_model  # noqa: E402
+from simnmt.nmt.subwords import Subwords  # noqa: E402
 from simnmt.nmt.training.corpus import Text, read_training_corpus  # noqa: E402
 from simnmt.nmt.training.encoded import EncodedPairs  # noqa: E402
 from simnmt.nmt.training.errors import TrainingError  # noqa: E402
@@ -25,7 +30,6 @@ from simnmt.nmt.training.folder import recorded  # noqa: E402
 from simnmt.nmt.training.interrupts import held_back  # noqa: E402
 from simnmt.nmt.training.learner import Learner  # noqa: E402
 from simnmt.nmt.training.recipe import Budget, Recipe, recipe_for  # noqa: E402
-from simnmt.nmt.training.subwords import Subwords  # noqa: E402
 from simnmt.nmt.training.train import train  # noqa: E402
 from simnmt.nmt.translation import Translator  # noqa: E402
 from tests.nmt import toy_language  # noqa: E402
@@ -57,6 +61,14 @@ def small_text(tmp_path_factory: pytest.TempPathFactory) -> Text:
 def trained(text: Text, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     folder = tmp_path_factory.mktemp("trained") / "model"
     return folder, train(text, folder, QUICK, budget=Budget(steps=120), threads=1)
+
+
+@pytest.fixture(scope="module")
+def begun(small_text: Text, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Text]:
+    """A folder after one step, to be copied, and its text."""
+    folder = tmp_path_factory.mktemp("begun") / "m"
+    train(small_text, folder, SHORT, budget=Budget(steps=1), threads=1)
+    return folder, small_text
 
 
 class Stopped(BaseException):
@@ -95,7 +107,7 @@ def test_the_score_is_that_of_the_folder_on_text_it_never_saw(trained: tuple[Pat
 
 def test_the_folder_is_a_checkpoint_with_an_account(trained: tuple[Path, dict[str, Any]], text: Text) -> None:
     folder, account = trained
-    names = {"architecture.json", "model.safetensors", "source.model", "target.model", "training.json", "state.pt"}
+    names = {"architecture.json", "model.safetensors", "source.model", "target.model", "training.json", "state.safetensors"}
     assert {path.name for path in folder.iterdir()} == names
     loaded = load_model(str(folder))
     assert (loaded.weights, loaded.architecture) == ("checkpoint", QUICK.architecture)
@@ -138,10 +150,9 @@ def test_stopped_and_taken_up_again_it_ends_as_if_it_had_never_stopped(
     parts = train(small_text, tmp_path / "parts", recipe, budget=Budget(steps=steps), threads=1)
     assert parts["training"]["sittings"] == 4
     assert (tmp_path / "parts/model.safetensors").read_bytes() == (tmp_path / "whole/model.safetensors").read_bytes()
-    one, other = (torch.load(tmp_path / name / "state.pt", weights_only=True) for name in ("whole", "parts"))
-    assert all(torch.equal(one["model"][name], other["model"][name]) for name in one["model"])
-    for index, moments in one["optimizer"]["state"].items():
-        assert all(torch.equal(moments[name], other["optimizer"]["state"][index][name]) for name in moments)
+    one, other = (load_file(tmp_path / name / "state.safetensors") for name in ("whole", "parts"))
+    assert {name.partition(".")[0] for name in one} == {"weights", "step", "exp_avg", "exp_avg_sq"}
+    assert all(torch.equal(one[name], other[name]) for name in {**one, **other})
     for account in (whole, parts):
         for point in account["training"]["curves"]:
             del point["seconds"]
@@ -154,7 +165,7 @@ def test_more_budget_goes_on_and_none_left_only_judges(small_text: Text, tmp_pat
     longer = train(small_text, tmp_path / "a", SHORT, budget=Budget(steps=12), threads=1)
     train(small_text, tmp_path / "b", SHORT, budget=Budget(steps=12), threads=1)
     assert longer["training"]["step"] == 12
-    one, other = (torch.load(tmp_path / name / "state.pt", weights_only=True)["model"] for name in ("a", "b"))
+    one, other = (load_file(tmp_path / name / "state.safetensors") for name in ("a", "b"))
     assert all(torch.equal(one[name], other[name]) for name in one)
     again = train(small_text, tmp_path / "a", SHORT, budget=Budget(minutes=0.0), threads=1, beam=2)
     assert again["training"]["step"] == 12 and again["result"]["beam"] == 2
@@ -238,9 +249,9 @@ def test_the_best_weights_are_kept_and_judged_not_the_last(
     assert later["result"]["dev_perplexity"] == pytest.approx(math.e)
     assert (tmp_path / "later/model.safetensors").read_bytes() == (tmp_path / "early/model.safetensors").read_bytes()
     assert later["result"]["samples"] == early["result"]["samples"]
-    state = torch.load(tmp_path / "later" / "state.pt", weights_only=True)["model"]
+    state = load_file(tmp_path / "later" / "state.safetensors")
     last = build_model(SHORT.architecture)
-    last.load_state_dict(state)
+    last.load_state_dict({name.removeprefix("weights."): value for name, value in state.items() if name.startswith("weights.")})
     subwords = (Subwords.read(tmp_path / "later" / name) for name in ("source.model", "target.model"))
     sources = [sample["source"] for sample in later["result"]["samples"]]
     texts = [found.text for found in Translator(last.eval(), *subwords).translate(sources)]
@@ -249,7 +260,7 @@ def test_the_best_weights_are_kept_and_judged_not_the_last(
 
 def test_another_recipe_or_text_is_not_mixed_into_a_training(small_text: Text, text: Text, tmp_path: Path) -> None:
     train(small_text, tmp_path / "m", SHORT, budget=Budget(steps=1), threads=1)
-    before = (tmp_path / "m" / "state.pt").read_bytes()
+    before = (tmp_path / "m" / "state.safetensors").read_bytes()
     for other_text, other, what in (
         (small_text, replace(SHORT, seed=2), r"its training has recipe\.seed 1, this one 2 \(give the same again"),
         (small_text, replace(SHORT, architecture=toy_language.TRANSFORMER), r"recipe\.architecture\.kind gru, this one transf"),
@@ -257,7 +268,7 @@ def test_another_recipe_or_text_is_not_mixed_into_a_training(small_text: Text, t
     ):
         with pytest.raises(TrainingError, match=what):
             train(other_text, tmp_path / "m", other, budget=Budget(steps=2), threads=1)
-    assert (tmp_path / "m" / "state.pt").read_bytes() == before
+    assert (tmp_path / "m" / "state.safetensors").read_bytes() == before
 
 
 def test_a_folder_that_cannot_be_used_is_refused_and_left_alone(small_text: Text, tmp_path: Path) -> None:
@@ -281,13 +292,72 @@ def test_a_vocabulary_that_was_too_large_can_be_corrected_in_the_same_folder(sma
 
 def test_a_damaged_state_is_told_in_a_line(small_text: Text, tmp_path: Path) -> None:
     train(small_text, tmp_path / "m", SHORT, budget=Budget(steps=1), threads=1)
-    state = tmp_path / "m" / "state.pt"
+    state = tmp_path / "m" / "state.safetensors"
     whole = state.read_bytes()
     for content in (b"", b"no state", whole[: len(whole) // 2]):
         state.write_bytes(content)
-        with pytest.raises(TrainingError, match=r"state\.pt: the state cannot be read: \w+ \(start again") as caught:
+        with pytest.raises(TrainingError, match=r"state\.safetensors: the state cannot be read: \w+ \(start again") as caught:
             train(small_text, tmp_path / "m", SHORT, budget=Budget(steps=2), threads=1)
         assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "hurt",
+    [
+        lambda tensors: tensors.pop("weights.combine.weight"),
+        lambda tensors: tensors.pop("exp_avg.combine.weight"),
+        lambda tensors: tensors.update({"exp_avg.combine.weight": torch.zeros(3)}),
+        lambda tensors: tensors.update({"rest.combine.weight": torch.zeros(3)}),
+        lambda tensors: tensors.update({"weights.combine.weight": torch.zeros(3)}),
+    ],
+    ids=["no weight", "no moment", "another moment", "another kind", "another weight"],
+)
+def test_a_state_of_other_tensors_is_told_in_a_line(
+    begun: tuple[Path, Text], tmp_path: Path, hurt: Callable[[dict[str, Any]], object]
+) -> None:
+    folder, text = begun
+    state = shutil.copytree(folder, tmp_path / "m") / "state.safetensors"
+    with safe_open(state, framework="pt") as file:
+        note = file.metadata()
+    tensors = load_file(state)
+    hurt(tensors)
+    save_file(tensors, state, note)
+    with pytest.raises(TrainingError, match=r"state\.safetensors: the state does not fit the model \(start again"):
+        train(text, tmp_path / "m", SHORT, budget=Budget(steps=2), threads=1)
+
+
+def test_a_finished_model_without_its_state_is_not_trained_over(begun: tuple[Path, Text], tmp_path: Path) -> None:
+    """The documentation lets the state be deleted; with another seed or the same, the weights must stay."""
+    folder, text = begun
+    kept = shutil.copytree(folder, tmp_path / "m")
+    (kept / "state.safetensors").unlink()
+    before = {path.name: path.read_bytes() for path in kept.iterdir()}
+    for recipe in (SHORT, replace(SHORT, seed=2)):
+        with pytest.raises(TrainingError, match=r"holds a trained model, but no state\.safetensors .* \(give another --out"):
+            train(text, kept, recipe, budget=Budget(steps=2), threads=1)
+    assert {path.name: path.read_bytes() for path in kept.iterdir()} == before
+
+
+def test_an_update_that_fails_midway_is_not_kept(small_text: Text, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory runs out when some weights have changed: the last state stays, and from there it goes on as ever."""
+    adam = torch.optim.Adam.step
+    calls = []
+
+    def short_of_memory(optimizer: Any, *rest: Any) -> Any:
+        calls.append(None)
+        if len(calls) == 6:
+            optimizer.param_groups[0]["params"][0].data.add_(1.0)
+            raise RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
+        return adam(optimizer, *rest)
+
+    with monkeypatch.context() as patched, pytest.raises(OutOfMemory):
+        patched.setattr(torch.optim.Adam, "step", short_of_memory)
+        train(small_text, tmp_path / "m", SHORT, budget=Budget(steps=8), threads=1)
+    assert json.loads((tmp_path / "m" / "training.json").read_text())["training"]["step"] == 4
+    for name in ("m", "whole"):
+        train(small_text, tmp_path / name, SHORT, budget=Budget(steps=8), threads=1)
+    one, other = (load_file(tmp_path / name / "state.safetensors") for name in ("m", "whole"))
+    assert all(torch.equal(one[name], other[name]) for name in other)
 
 
 def test_a_rate_that_blows_up_ends_in_a_line(small_text: Text, tmp_path: Path) -> None:

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simnmt.nmt.subwords import Subwords
 from simnmt.nmt.training.batches import Lengths, epoch_batches, padded
 from simnmt.nmt.training.corpus import Text, read_training_corpus
 from simnmt.nmt.training.errors import TrainingError
-from simnmt.nmt.training.subwords import Subwords, learn_vocabulary
+from simnmt.nmt.training.subwords import learn_vocabulary
 from simnmt.workload.errors import CorpusError
 from tests.nmt import toy_language
 

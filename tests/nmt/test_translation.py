@@ -13,7 +13,8 @@ pytest.importorskip("sentencepiece", reason="the extra packages of simnmt[models
 from simnmt.nmt.architecture import Architecture  # noqa: E402
 from simnmt.nmt.errors import NmtError  # noqa: E402
 from simnmt.nmt.models import build_model  # noqa: E402
-from simnmt.nmt.training.subwords import Subwords, learn_vocabulary  # noqa: E402
+from simnmt.nmt.subwords import Subwords  # noqa: E402
+from simnmt.nmt.training.subwords import learn_vocabulary  # noqa: E402
 from simnmt.nmt.translation import LONGEST_SOURCE, Translator  # noqa: E402
 from tests.nmt import toy_language  # noqa: E402
 

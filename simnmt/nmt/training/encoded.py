@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from simnmt.nmt.architecture import Architecture
+from simnmt.nmt.subwords import Subwords
 from simnmt.nmt.training.batches import Lengths, cut, epoch_batches, padded
 from simnmt.nmt.training.corpus import Pair, text_of
-from simnmt.nmt.training.subwords import Subwords
 
 
 @dataclass(frozen=True, slots=True)

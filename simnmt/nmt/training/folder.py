@@ -15,7 +15,7 @@ from simnmt.nmt.training.errors import TrainingError
 from simnmt.nmt.training.recipe import Recipe
 from simnmt.nmt.training.state import check_identity
 
-STATE_FILE = "state.pt"
+STATE_FILE = "state.safetensors"
 
 
 class TrainingFolder:
@@ -31,12 +31,15 @@ class TrainingFolder:
                 raise TrainingError("not a folder", path=path, remedy="give another --out")
             if path.is_dir() and any(path.iterdir()) and not self.account.is_file():
                 raise TrainingError("holds something else than a training", path=path, remedy="give another --out")
+            if self.account.is_file() and not self.begun and "training" in read_account(path):
+                what = f"holds a trained model, but no {STATE_FILE} to go on from"
+                raise TrainingError(what, path=path, remedy="give another --out")
         except OSError as error:
             raise _unusable(path, error) from None
 
     @property
     def begun(self) -> bool:
-        """Whether a step was done here; what stands here otherwise may be written over."""
+        """Whether there is a state to go on from; what stands here otherwise has no weights yet, and may be written over."""
         return self.state.exists()
 
     def refuse_other(self, identity: dict[str, Any]) -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,10 +12,14 @@ from torch.nn import functional
 
 from simnmt.nmt.memory import within_memory
 from simnmt.nmt.models import TranslationModel
+from simnmt.nmt.tensor_files import own_tensors
 from simnmt.nmt.training.encoded import Batch
 from simnmt.nmt.training.errors import TrainingError
 from simnmt.nmt.training.recipe import Recipe
 from simnmt.streams import stream
+
+_WEIGHTS, _MOMENTS = "weights", ("step", "exp_avg", "exp_avg_sq")
+"""What the names of kept tensors begin with; the moments as Adam calls them."""
 
 
 class Learner:
@@ -26,13 +29,15 @@ class Learner:
         self.model = model.to(device)
         self.recipe = recipe
         self.device = device
+        self.whole = True
+        """Whether all weights are of one step; False once an update has failed midway."""
         self.optimizer = torch.optim.Adam(self.model.parameters(), betas=(0.9, 0.98), eps=1e-9)
 
     def step(self, batch: Batch, step: int) -> float:
         """Learn from one batch as step number `step`, from 1; returns the smoothed loss, the sum over its tokens in nats.
 
-        Raises `TrainingError` where the loss is no number, before it spoils the weights, and `OutOfMemory`, after which
-        the weights are as they were.
+        Raises `TrainingError` where the loss is no number, before it spoils the weights, and `OutOfMemory`; where that came
+        amid the update, `whole` is False from then on.
         """
         draw = stream(self.recipe.seed, 0, "dropout", step)
         torch.manual_seed(int(draw.integers(2**62)))
@@ -41,10 +46,12 @@ class Learner:
         if not math.isfinite(value):
             remedy = "start again in another folder with a smaller --rate"
             raise TrainingError(f"the loss of step {step:,} is not a number", remedy=remedy)
-        nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip_norm)
+        within_memory(str(self.device), lambda: nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip_norm))
         for group in self.optimizer.param_groups:
             group["lr"] = self.recipe.rate(step)
-        self.optimizer.step()
+        self.whole = False
+        within_memory(str(self.device), self.optimizer.step)
+        self.whole = True
         return value
 
     @torch.inference_mode()
@@ -75,11 +82,35 @@ class Learner:
             logits.flatten(0, 1).float(), targets, ignore_index=pad, label_smoothing=smoothing, reduction="sum"
         )
 
-    def state(self) -> dict[str, Any]:
-        """Weights and the optimiser's moments."""
-        return {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+    def tensors(self) -> dict[str, Tensor]:
+        """Weights and Adam's moments by name, all that the next step depends on; no two share memory."""
+        weights = {f"{_WEIGHTS}.{name}": tensor for name, tensor in own_tensors(self.model).items()}
+        return weights | {
+            f"{kind}.{name}": moment
+            for name, parameter in self.model.named_parameters()
+            for kind, moment in self.optimizer.state.get(parameter, {}).items()
+        }
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Go back to what `state` gave; raises `KeyError`, `ValueError` or `RuntimeError` where it does not fit."""
-        self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Go back to what `tensors` gave, and keep them; raises `ValueError` or `RuntimeError` where they do not fit."""
+        kinds: dict[str, dict[str, Tensor]] = {_WEIGHTS: {}, **{kind: {} for kind in _MOMENTS}}
+        for key, tensor in tensors.items():
+            kind, _, name = key.partition(".")
+            kinds.setdefault(kind, {})[name] = tensor
+        weights = kinds.pop(_WEIGHTS)
+        parameters = dict(self.model.named_parameters())
+        learnt = kinds["step"].keys()
+        known = weights.keys() == own_tensors(self.model).keys() and learnt <= parameters.keys()
+        if not known or kinds.keys() != set(_MOMENTS) or any(moments.keys() != learnt for moments in kinds.values()):
+            raise ValueError("other names than the model's")
+        for kind, moments in kinds.items():
+            for name, moment in moments.items():
+                if moment.shape != (() if kind == "step" else parameters[name].shape):
+                    raise ValueError(f"{kind} of {name} is of another shape")
+        self.model.load_state_dict(weights, strict=False)
+        state = {
+            index: {kind: moments[name] for kind, moments in kinds.items()}
+            for index, name in enumerate(parameters)
+            if name in learnt
+        }
+        self.optimizer.load_state_dict({"state": state, "param_groups": self.optimizer.state_dict()["param_groups"]})

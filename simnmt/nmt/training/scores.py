@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from simnmt.nmt.errors import need
 from simnmt.nmt.training.corpus import Pair, text_of
-from simnmt.nmt.training.errors import need
 from simnmt.nmt.translation import Translator
 
 SAMPLES = 10

@@ -46,7 +46,10 @@ class Sitting:
         self.recipe = learner.recipe
 
     def run(self, budget: Budget) -> None:
-        """Step until the budget is used up; whatever ends it, the last complete step is kept."""
+        """Step until the budget is used up; whatever ends it, the last complete step is kept.
+
+        Except where an update failed midway: then what was last written stays, up to `SAVE_EVERY_S` old.
+        """
         standing, recipe = self.standing, self.recipe
         saved_s = time.monotonic()
         try:
@@ -67,10 +70,11 @@ class Sitting:
             if standing.looked_at != standing.step:
                 self._look()
         except BaseException:
-            with held_back():
-                if standing.best_loss is None:
-                    self._keep()
-                self._save()
+            if self.learner.whole:
+                with held_back():
+                    if standing.best_loss is None:
+                        self._keep()
+                    self._save()
             raise
         with held_back():
             self._save()

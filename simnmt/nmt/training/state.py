@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
 
-from simnmt.files import written_whole
+from simnmt.nmt.tensor_files import write_tensors
 from simnmt.nmt.training.errors import TrainingError
 from simnmt.nmt.training.learner import Learner
 
-VERSION = 1
+VERSION = 2
+_NOTE = "simnmt"
+"""What the file's header calls our part of it."""
 _START_AGAIN = "start again in another folder"
 
 
@@ -52,12 +56,10 @@ def save_state(path: Path, identity: dict[str, Any], learner: Learner, standing:
 
     Raises `TrainingError` where there is no room for it.
     """
-    content = {"version": VERSION, "identity": identity, "standing": asdict(standing), **learner.state()}
+    note = {"version": VERSION, "identity": identity, "standing": asdict(standing)}
     try:
-        # Into an open file: torch takes no name that begins with a dot and has no other.
-        with written_whole(path) as partial, partial.open("wb") as file:
-            torch.save(content, file)
-    except (OSError, RuntimeError) as error:
+        write_tensors(path, learner.tensors(), {_NOTE: json.dumps(note)})
+    except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:100]
         raise TrainingError(
             f"cannot be written: {reason}", path=path, remedy="make room; the last state is still there"
@@ -70,19 +72,26 @@ def load_state(path: Path, identity: dict[str, Any], learner: Learner) -> Standi
     Raises `TrainingError` for a file that is damaged or of another training, naming what differs.
     """
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-        version, recorded = content["version"], content["identity"]
-    except Exception as error:  # pickle, zip and torch each have their own
+        note, tensors = _read(path)
+        version, recorded, standing = note["version"], dict(note["identity"]), note["standing"]
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
         reason = type(error).__name__
         raise TrainingError(f"the state cannot be read: {reason}", path=path, remedy=_START_AGAIN) from None
     if version != VERSION:
         raise TrainingError(f"a state of version {version}, not {VERSION}", path=path, remedy=_START_AGAIN)
     check_identity(recorded, identity, path.parent)
     try:
-        learner.restore(content)
-        return Standing(**content["standing"])
+        learner.restore(tensors)
+        return Standing(**standing)
     except (KeyError, TypeError, ValueError, RuntimeError):
         raise TrainingError("the state does not fit the model", path=path, remedy=_START_AGAIN) from None
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    with safe_open(path, framework="pt") as file:
+        note = json.loads((file.metadata() or {})[_NOTE])
+        # Copies: else the optimiser would write into the file's mapped memory.
+        return note, {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
 
 
 def check_identity(recorded: dict[str, Any], wanted: dict[str, Any], folder: Path) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
-from simnmt.nmt.training.errors import TrainingError, need
+from simnmt.nmt.errors import need
+from simnmt.nmt.training.errors import TrainingError
 
 MOST_LINES = 1_000_000
 """Of a longer text the vocabulary is learnt from as many lines, spread evenly."""
@@ -51,37 +51,3 @@ def _complaint(words: str, size: int, side: str) -> TrainingError:
         return TrainingError(what, remedy=f"give --vocab {least[1]} or more")
     what = f"sentencepiece makes no vocabulary of {size:,} from the {side} text: {' '.join(words.split())[:200]}"
     return TrainingError(what, remedy="look at the text, or give another --vocab")
-
-
-class Subwords:
-    """Text into token ids and back, by a sentencepiece model."""
-
-    def __init__(self, model: bytes) -> None:
-        self._pieces = need("sentencepiece").SentencePieceProcessor(model_proto=model)
-        self.model = model
-        self.size: int = self._pieces.get_piece_size()
-        self.eos: int = self._pieces.eos_id()
-        self.unk: int = self._pieces.unk_id()
-
-    @classmethod
-    def read(cls, path: Path) -> Subwords:
-        """Raises `TrainingError` for a file that is no sentencepiece model."""
-        try:
-            return cls(path.read_bytes())
-        except (OSError, RuntimeError):
-            remedy = "give the folder as simnmt nmt train wrote it"
-            raise TrainingError("no sentencepiece model", path=path, remedy=remedy) from None
-
-    def encode(self, texts: Iterable[str]) -> list[list[int]]:
-        """Token ids of each text, the end mark last."""
-        encoded: list[list[int]] = self._pieces.encode(list(texts), out_type=int, add_eos=True, num_threads=1)
-        return encoded
-
-    def decode(self, sentences: Sequence[Sequence[int]]) -> list[str]:
-        """The text of each sentence, up to its end mark if it has one; marks give nothing."""
-        kept = [[token for token in self._until_end(sentence) if token < self.size] for sentence in sentences]
-        return [text.strip() for text in self._pieces.decode(kept)] if kept else []
-
-    def _until_end(self, sentence: Sequence[int]) -> Sequence[int]:
-        tokens = list(sentence)
-        return tokens[: tokens.index(self.eos)] if self.eos in tokens else tokens

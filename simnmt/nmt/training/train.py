@@ -14,7 +14,9 @@ import torch
 
 from simnmt.nmt.architecture import Architecture
 from simnmt.nmt.checkpoint import load_weights
+from simnmt.nmt.devices import torch_device
 from simnmt.nmt.models import build_model
+from simnmt.nmt.subwords import Subwords
 from simnmt.nmt.training.corpus import Corpus, Text, read_training_corpus, text_of
 from simnmt.nmt.training.encoded import EncodedPairs
 from simnmt.nmt.training.errors import TrainingError
@@ -25,8 +27,8 @@ from simnmt.nmt.training.recipe import DEFAULT_BUDGET, Budget, Recipe
 from simnmt.nmt.training.scores import score
 from simnmt.nmt.training.sitting import Progress, Sitting
 from simnmt.nmt.training.state import Standing, load_state
-from simnmt.nmt.training.subwords import Subwords, learn_vocabulary
-from simnmt.nmt.translation import Translator, device_named
+from simnmt.nmt.training.subwords import learn_vocabulary
+from simnmt.nmt.translation import Translator
 
 
 def train(
@@ -50,7 +52,7 @@ def train(
     through after all complete steps have been kept.
     """
     tell = progress or (lambda stage, share: None)
-    where = device_named(device)
+    where = torch_device(device)
     folder = TrainingFolder(out)
     tell("reading", None)
     corpus = read_training_corpus(text, heldout=recipe.heldout, seed=recipe.seed)
