@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from simnmt.cli import trace_fetch, trace_record, trace_synth
+from simnmt.cli.trace_fetch import Reply, ReplyName
 from simnmt.files import refuse_replacing
 
 if TYPE_CHECKING:
@@ -19,15 +19,6 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Series of round-trip times and bandwidths.", no_args_is_help=True)
 
 
-class ReplyName(str, Enum):
-    """What a round of replies may be worth."""
-
-    min = "min"
-    mean = "mean"
-    first = "first"
-
-
-Reply = Annotated[ReplyName, typer.Option("--reply", help="What a round of replies is worth.")]
 Probe = Annotated[int | None, typer.Option("--probe", metavar="ID", help="The one RIPE Atlas probe that is meant.")]
 Measurement = Annotated[
     int | None, typer.Option("--measurement", metavar="ID", help="The one RIPE Atlas measurement that is meant.")

@@ -12,12 +12,15 @@ import typer
 from simnmt.files import refuse_replacing
 
 
-class FetchedReply(str, Enum):
+class ReplyName(str, Enum):
     """What a round of replies may be worth."""
 
     min = "min"
     mean = "mean"
     first = "first"
+
+
+Reply = Annotated[ReplyName, typer.Option("--reply", help="What a round of replies is worth.")]
 
 
 def fetch(
@@ -33,7 +36,7 @@ def fetch(
         Path | None, typer.Option("--api-key-file", metavar="FILE", help="For a measurement that is not public.")
     ] = None,
     base_url: Annotated[str | None, typer.Option("--base-url", metavar="URL", help="Of another site with this API.")] = None,
-    reply: Annotated[FetchedReply, typer.Option("--reply", help="What a round of replies is worth.")] = FetchedReply.min,
+    reply: Reply = ReplyName.min,
 ) -> None:
     """Fetch round-trip times from RIPE Atlas, as a series that a scenario reads."""
     from simnmt.network.recording.quantities import moment_s

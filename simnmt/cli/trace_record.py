@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import statistics
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,7 +29,7 @@ def respond(
         str, typer.Option("--bind", metavar="ADDRESS", help="Where to listen; beyond this machine anyone who gets there can.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", metavar="P", help="0 for any that is free.")] = 0,
-    once: Annotated[bool, typer.Option("--once", help="End when the first recording has ended.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="End with the first recording, or 15 min after it fell silent.")] = False,
 ) -> None:
     """Answer `trace record` from elsewhere, until Ctrl-C."""
     from simnmt.network.recording.responder import Responder
@@ -83,29 +82,16 @@ def record(
 
 
 def _tell(recorder: Recorder, replaced: dict[Path, bool]) -> None:
+    from simnmt.network.recording.words import bandwidths, rtts
+
     for path in recorder.written:
-        found = _bandwidths(recorder.samples) if path == recorder.targets[1] else _rtts(recorder.samples)
+        found = bandwidths(recorder.samples) if path == recorder.targets[1] else rtts(recorder.samples)
         print(f"{'replaced' if replaced[path] else 'wrote'} {path}: {found}")
     if recorder.written:
         for what in recorder.oddities:
             print(f"  note: {what}")
     for path in recorder.left:
         print(f"what was recorded until then stands in {path}", file=sys.stderr)
-
-
-def _rtts(samples: Samples) -> str:
-    arrived = sorted(ms for ms in samples.rtt_ms if ms == ms)
-    typical = f"median {statistics.median(arrived):.4g} ms, from {arrived[0]:.4g} to {arrived[-1]:.4g}"
-    return f"RTT, measured; {len(samples.rtt_ms):,} probes, {samples.lost:,} lost; {typical}"
-
-
-def _bandwidths(samples: Samples) -> str:
-    ways = []
-    for name, column in (("downlink", samples.downlink_mbps), ("uplink", samples.uplink_mbps)):
-        arrived = [mbps for mbps in column if mbps == mbps]
-        ways.append(f"{name} median {statistics.median(arrived):.4g} Mbit/s" if arrived else f"{name} all lost")
-    transfers = len(samples.transfer_s)
-    return f"bandwidth, measured; {transfers:,} transfer{'s' * (transfers != 1)} each way; {', '.join(ways)}"
 
 
 @contextmanager
@@ -117,13 +103,13 @@ def _bar(duration_s: float) -> Iterator[Progress | None]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+    from simnmt.network.recording.words import so_far
+
     columns = (TextColumn("recording"), BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
         task = shown.add_task("", total=duration_s)
 
         def progress(passed_s: float, samples: Samples) -> None:
-            last = f", last {samples.rtt_ms[-1]:.4g} ms" if samples.rtt_ms and samples.rtt_ms[-1] == samples.rtt_ms[-1] else ""
-            said = f"{len(samples.rtt_ms):,} probes, {samples.lost:,} lost{last}"
-            shown.update(task, completed=min(passed_s, duration_s), description=said)
+            shown.update(task, completed=min(passed_s, duration_s), description=so_far(samples))
 
         yield progress

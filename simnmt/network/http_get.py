@@ -86,16 +86,18 @@ def _read(response: Any, site: str) -> bytes:
     kind = response.headers.get_content_type()
     if kind == "text/html":
         raise TraceError(f"{site} sent a page instead of results", remedy="check --base-url")
-    length = response.headers.get("Content-Length", "")
+    whole: int | None = response.length  # None where the site does not say, or sends in pieces
     found = bytearray()
     end_s = time.monotonic() + LONGEST_S
-    while chunk := response.read(_CHUNK):
+    # Not `read`, which waits for a full chunk: a site that sends a byte now and then would keep us beyond the bound. Nor beyond
+    # the end, where some versions of Python would wait for a site that keeps the connection open.
+    while (whole is None or len(found) < whole) and (chunk := response.read1(_CHUNK)):
         found += chunk
         if len(found) > MOST_BYTES or time.monotonic() > end_s:
             bound = f"more than {MOST_BYTES >> 20} MiB" if len(found) > MOST_BYTES else f"longer than {LONGEST_S:g} s"
             raise TraceError(f"{site} sends {bound}", remedy="ask for a shorter time")
-    if length.isdecimal() and len(found) < int(length):
-        raise _AgainError(f"broke off after {len(found):,} of {int(length):,} bytes")
+    if whole is not None and len(found) < whole:
+        raise _AgainError(f"broke off after {len(found):,} of {whole:,} bytes")
     return bytes(found)
 
 

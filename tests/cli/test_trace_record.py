@@ -38,7 +38,7 @@ def asked(to: str, **options: str) -> list[str]:
 
 
 def test_a_recording_is_a_network_that_a_scenario_runs_on(folder: Path, port: str, simnmt: Callable[..., Any]) -> None:
-    done = simnmt(*asked(port, bandwidth_every="150ms", transfer="2MB"))
+    done = simnmt(*asked(port, bandwidth_every="150ms", transfer="16MB"))
     assert (done.status, done.err) == (0, "")
     rtt, bandwidth, *_ = done.out.splitlines()
     assert re.fullmatch(r"wrote mine\.csv: RTT, measured; \d+ probes, 0 lost; median \S+ ms, from \S+ to \S+", rtt)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -226,6 +229,48 @@ def test_an_endless_answer_is_bounded(site: Site, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(http_get, "MOST_BYTES", 100)
     with pytest.raises(TraceError, match="sends more than"):
         fetch(site.will().query())
+
+
+def test_a_site_that_drips_is_given_up_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A byte now and then keeps it from being silent, but not from being too slow."""
+    monkeypatch.setenv("no_proxy", "*")
+    monkeypatch.setattr(http_get, "LONGEST_S", 0.1)
+
+    def drip() -> None:
+        with suppress(OSError), server.accept()[0] as connection:
+            connection.recv(4096)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 60\r\n\r\n")
+            for _ in range(60):
+                connection.sendall(b"[")
+                time.sleep(0.02)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=drip, daemon=True)
+        thread.start()
+        began_s = time.monotonic()
+        with pytest.raises(TraceError, match=r"sends longer than 0\.1 s"):
+            http_get.get(f"http://127.0.0.1:{server.getsockname()[1]}/", {}, {})
+        assert time.monotonic() - began_s < 0.8
+        thread.join(2.0)
+
+
+def test_an_answer_ends_where_it_said_though_the_connection_stays_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("no_proxy", "*")
+    monkeypatch.setattr(http_get, "TIMEOUT_S", 0.5)
+    done = threading.Event()
+
+    def answer() -> None:
+        with suppress(OSError), server.accept()[0] as connection:
+            connection.recv(4096)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n[]")
+            done.wait(2.0)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        assert http_get.get(f"http://127.0.0.1:{server.getsockname()[1]}/", {}, {}) == b"[]"
+        done.set()
+        thread.join(2.0)
 
 
 def test_redirections_within_the_site_are_followed(site: Site) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import socket
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import cast
 
 from simnmt.network.errors import TraceError
 from simnmt.network.foreign_text import named
-from simnmt.network.recording.protocol import ANSWER, ASK, MOST, PeerError, receive
+from simnmt.network.recording.protocol import ANSWER, ASK, BYE, HEAD, MOST, PeerError, receive
 
 Address = tuple[str | int, ...]
 
@@ -91,6 +92,14 @@ def connect(place: Place, timeout_s: float) -> tuple[socket.socket, int]:
     except BaseException:
         connection.close()
         raise
+
+
+def say_bye(connection: socket.socket) -> None:
+    """Tell the responder that the recording has ended, if the connection takes so little without waiting."""
+    with suppress(OSError):
+        connection.setblocking(False)
+        connection.send(HEAD.pack(BYE, 0, 0))
+        connection.shutdown(socket.SHUT_WR)
 
 
 def _greet(connection: socket.socket, timeout_s: float) -> int:

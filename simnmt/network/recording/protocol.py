@@ -10,6 +10,7 @@ each a head of a tag and two numbers, all in network order:
 | DATA | 0 | bytes that follow | responder | here they are |
 | UPLD | 0 | bytes that follow | recorder | take them and say how fast they came |
 | DONE | 0 | 16 | responder | bytes counted and nanoseconds, 64 bits each |
+| BYE! | 0 | 0 | recorder | the recording has ended, not only this connection |
 
 Whatever else comes ends the connection.
 """
@@ -27,7 +28,7 @@ MOST = struct.Struct("!I")
 """Behind the answer: bytes that a transfer may have; 0 where the responder serves as many as it may."""
 
 HEAD = struct.Struct("!4sII")
-ECHO, DOWN, DATA, UPLOAD, DONE = b"ECHO", b"DOWN", b"DATA", b"UPLD", b"DONE"
+ECHO, DOWN, DATA, UPLOAD, DONE, BYE = b"ECHO", b"DOWN", b"DATA", b"UPLD", b"DONE", b"BYE!"
 RATE = struct.Struct("!QQ")
 
 LONGEST_ECHO = 1024

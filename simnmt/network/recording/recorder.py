@@ -8,11 +8,12 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
 from simnmt.network.errors import TraceError
-from simnmt.network.recording.connection import Place, places, reach
+from simnmt.network.recording.connection import Place, connect, places, reach, say_bye
 from simnmt.network.recording.icmp_echo import IcmpEcho
 from simnmt.network.recording.plan import Plan
 from simnmt.network.recording.protocol import WARM_UP_SHARE
@@ -24,8 +25,11 @@ Progress = Callable[[float, Samples], None]
 """Takes the seconds that have passed and what was found."""
 
 _GREETING_S = 5.0
-_TOLD_EACH_NS = 250_000_000
+_BYE_S = 1.0
+_TOLD_EACH_NS, _TOLD_AT_LATEST_NS = 250_000_000, 2_000_000_000
+"""What is found is written and shown so often, while no echo is under way that this could delay; and at the latest so."""
 _CLOCK_SET_S = 1.0
+_TOO_BRIEF = "too brief to trust, hence lost (raise --transfer)"
 
 
 class Prober(Protocol):
@@ -90,7 +94,18 @@ class Recorder:
                     self._files.discard()
                 raise
         finally:
+            if self.samples.rtt_ms:  # else another try may follow, and the responder is to wait for it
+                self._say_bye()
             self._prober.close()
+
+    def _say_bye(self) -> None:
+        if isinstance(self._prober, TcpEcho):
+            self._prober.say_bye()
+        elif self._responder is not None:
+            with suppress(TraceError):
+                connection, _ = connect(self._responder, _BYE_S)
+                with connection:
+                    say_bye(connection)
 
     def _record(self, progress: Progress | None) -> None:
         plan = self._plan
@@ -121,7 +136,7 @@ class Recorder:
                 self._send(slot + behind)
                 slot, between = slot + behind + 1, True
             else:
-                if now_ns - told_ns > _TOLD_EACH_NS:
+                if now_ns - told_ns > (_TOLD_AT_LATEST_NS if self._sent else _TOLD_EACH_NS):
                     told_ns = now_ns
                     self._files.add(self.samples)
                     if progress is not None:
@@ -153,8 +168,7 @@ class Recorder:
             if rtt_ns is None and sent_ns > lost_before_ns:
                 return
             self._sent.popleft()
-            self.samples.sent_s.append(round((sent_ns - self._start_ns) / 1e9, 6))
-            self.samples.rtt_ms.append(math.nan if rtt_ns is None else rtt_ns / 1e6)
+            self.samples.add(round((sent_ns - self._start_ns) / 1e9, 6), math.nan if rtt_ns is None else rtt_ns / 1e6)
 
     def _transfer(self, now_ns: int) -> None:
         assert self._responder is not None
@@ -193,7 +207,7 @@ class Recorder:
             f"probes not sent as the recorder itself had been stopped: {self._missed:,}": self._missed,
             f"echoes later than the timeout: {self._late:,}": self._late,
             f"times that the connection was made anew: {self._prober.reconnections:,}": self._prober.reconnections,
-            f"transfers that took less than {LEAST_NS / 1e6:g} ms, too brief to trust: {self._brief:,}": self._brief,
+            f"transfers that took less than {LEAST_NS / 1e6:g} ms, {_TOO_BRIEF}: {self._brief:,}": self._brief,
             f"cut short after {passed_s:.0f} s of {plan.duration_s:g} s": passed_s < plan.duration_s - plan.interval_s,
         }
         moved_s = time.time() - self._began_unix_s - passed_s

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 import threading
 import time
@@ -14,6 +15,7 @@ from simnmt.network.foreign_text import named
 from simnmt.network.recording.protocol import (
     ANSWER,
     ASK,
+    BYE,
     DATA,
     DONE,
     DOWN,
@@ -30,14 +32,19 @@ from simnmt.network.recording.protocol import (
 )
 
 _LOOK_S = 0.2
+_HOUR_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What a responder grants at most."""
 
-    connections: int = 16
+    connections: int = 64
     """At once; those beyond are told so and closed."""
+    connections_per_address: int = 8
+    """Of those; an IPv6 network of 64 bits counts as one address."""
+    hour_bytes: int = 2_000_000_000
+    """Of all transfers and echoes on all connections, in each hour; then nothing more is answered until the next."""
     transfer_bytes: int = 16_000_000
     """Of one transfer."""
     connection_bytes: int = 64_000_000
@@ -50,6 +57,8 @@ class Limits:
     """Without a frame."""
     transfer_s: float = 30.0
     """A transfer, or the rest of a frame that has begun."""
+    once_grace_s: float = 900.0
+    """Without any connection, until one that serves once takes the recording for ended though nobody said so."""
 
 
 class Responder:
@@ -62,12 +71,14 @@ class Responder:
     def __init__(self, bind: str = "127.0.0.1", port: int = 0, limits: Limits | None = None) -> None:
         self._limits = limits or Limits()
         self._listener = _listening(bind, port)
-        self._open: set[socket.socket] = set()
+        self._open: dict[socket.socket, str] = {}  # and who is at their other ends
         self._threads: list[threading.Thread] = []
         self._guard = threading.Lock()
         self._transfer = threading.Lock()
         self._closed = threading.Event()
-        self._served = False
+        self._served = self._ended = False
+        self._quiet_since_s = self._hour_began_s = time.monotonic()
+        self._hour_left = self._limits.hour_bytes
         self._turned_away: deque[socket.socket] = deque()
 
     @property
@@ -77,20 +88,23 @@ class Responder:
         return str(host), int(port)
 
     def serve(self, *, once: bool = False) -> None:
-        """Answer until `close`; `once`: until a recorder has been answered and every connection is closed again."""
+        """Answer until `close`; `once`: until a recorder has said that it has ended, and every connection is closed again.
+
+        One that did not say so has ended once nothing has been open for `Limits.once_grace_s`: a connection may break, and
+        a recording by ICMP connects for its transfers alone.
+        """
         while not self._closed.is_set():
             try:
-                connection, _ = self._listener.accept()
+                connection, address = self._listener.accept()
             except TimeoutError:
                 self._let_go()
-                if once and self._served and not self._open:
+                if once and self._over():
                     return
-                self._threads = [thread for thread in self._threads if thread.is_alive()]
                 continue
             except OSError:  # gone before it was accepted, or no more descriptors to be had for now
                 self._closed.wait(_LOOK_S)
                 continue
-            self._take(connection)
+            self._take(connection, _who(str(address[0])))
             self._let_go(self._limits.connections)
 
     def close(self) -> None:
@@ -107,11 +121,19 @@ class Responder:
         for thread in self._threads:
             thread.join(1.0)
 
-    def _take(self, connection: socket.socket) -> None:
+    def _over(self) -> bool:
+        """Whether the recording has ended."""
         with self._guard:
-            full = len(self._open) >= self._limits.connections
+            quiet_s = time.monotonic() - self._quiet_since_s
+            return not self._open and (self._ended or (self._served and quiet_s > self._limits.once_grace_s))
+
+    def _take(self, connection: socket.socket, who: str) -> None:
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
+        with self._guard:
+            own = sum(other == who for other in self._open.values())
+            full = len(self._open) >= self._limits.connections or own >= self._limits.connections_per_address
             if not full:
-                self._open.add(connection)
+                self._open[connection] = who
         if full:
             with suppress(OSError):  # a fresh send buffer has room for so little, so that this cannot wait
                 connection.setblocking(False)
@@ -145,7 +167,8 @@ class Responder:
 
     def _forget(self, connection: socket.socket) -> None:
         with self._guard:
-            self._open.discard(connection)
+            self._open.pop(connection, None)
+            self._quiet_since_s = time.monotonic()
         connection.close()
 
     def _answer(self, connection: socket.socket) -> None:
@@ -156,7 +179,12 @@ class Responder:
             tag, number, length = HEAD.unpack(receive(connection, HEAD.size, time.monotonic() + limits.idle_s))
             now_s = time.monotonic()
             deadline_s = now_s + limits.transfer_s
+            if tag == BYE:
+                self._ended = True
+                return
             if tag == ECHO and length <= LONGEST_ECHO:
+                if not self._grants(HEAD.size + length):
+                    return
                 connection.sendall(HEAD.pack(ECHO, number, length) + receive(connection, length, deadline_s))
                 echoes = echoes + 1 if int(now_s) == second else 1
                 second = int(now_s)
@@ -167,12 +195,25 @@ class Responder:
             granted -= wanted
             if tag not in (DOWN, UPLOAD) or not 0 < wanted <= limits.transfer_bytes or granted < 0:
                 return
+            if not self._grants(wanted):
+                return
             if not self._transfer.acquire(timeout=limits.transfer_s):
                 return
             try:
                 self._carry(connection, tag, wanted, time.monotonic() + limits.transfer_s)
             finally:
                 self._transfer.release()
+
+    def _grants(self, size: int) -> bool:
+        """Whether so many bytes are left of this hour's, which are fewer then."""
+        with self._guard:
+            now_s = time.monotonic()
+            if now_s - self._hour_began_s >= _HOUR_S:
+                self._hour_began_s, self._hour_left = now_s, self._limits.hour_bytes
+            if size > self._hour_left:
+                return False
+            self._hour_left -= size
+            return True
 
     def _carry(self, connection: socket.socket, tag: bytes, size: int, deadline_s: float) -> None:
         if tag == DOWN:
@@ -181,6 +222,19 @@ class Responder:
         else:
             counted = receive_timed(connection, size, deadline_s)
             connection.sendall(HEAD.pack(DONE, 0, RATE.size) + RATE.pack(*counted))
+
+
+def _who(address: str) -> str:
+    """Whose an address is: an IPv4 address stands for itself, of an IPv6 address the network."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(found, ipaddress.IPv4Address):
+        return str(found)
+    if found.ipv4_mapped is not None:
+        return str(found.ipv4_mapped)
+    return str(ipaddress.ip_network((found, 64), strict=False))
 
 
 def _listening(bind: str, port: int) -> socket.socket:

@@ -32,11 +32,14 @@ class Samples:
     """When each pair of transfers began."""
     downlink_mbps: array[float] = field(default_factory=lambda: array("d"))
     uplink_mbps: array[float] = field(default_factory=lambda: array("d"))
+    lost: int = 0
+    """Probes whose echo did not come in time."""
 
-    @property
-    def lost(self) -> int:
-        """Probes whose echo did not come in time."""
-        return sum(map(math.isnan, self.rtt_ms))
+    def add(self, sent_s: float, rtt_ms: float) -> None:
+        """A probe that is decided."""
+        self.sent_s.append(sent_s)
+        self.rtt_ms.append(rtt_ms)
+        self.lost += math.isnan(rtt_ms)
 
     @property
     def arrived(self) -> int:

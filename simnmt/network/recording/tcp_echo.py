@@ -9,7 +9,7 @@ import time
 from contextlib import suppress
 
 from simnmt.network.errors import TraceError
-from simnmt.network.recording.connection import Place, connect
+from simnmt.network.recording.connection import Place, connect, say_bye
 from simnmt.network.recording.protocol import CHUNK, ECHO, HEAD, LONGEST_ECHO
 
 FRAME_BYTES = 64
@@ -71,6 +71,11 @@ class TcpEcho:
             return []
         self._unread += chunk
         return [(sequence, now_ns) for sequence in self._frames()]
+
+    def say_bye(self) -> None:
+        """Tell the responder that the recording has ended, if there is a connection."""
+        if self._connection is not None:
+            say_bye(self._connection)
 
     def close(self) -> None:
         """Let go of the connection."""

@@ -14,12 +14,12 @@ from simnmt.network.recording.protocol import DATA, DONE, DOWN, HEAD, RATE, UPLO
 LONGEST_S = 20.0
 """Of one transfer in one direction; a slower one is lost."""
 LEAST_NS = 1_000_000
-"""Below, the clock and the buffers on the way weigh too much."""
+"""Below, the clock and the buffers on the way weigh too much: what took less is lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What one pair of transfers found, bit/s; None for a direction whose transfer was lost."""
+    """What one pair of transfers found, bit/s; None for a direction whose transfer was lost or too brief to trust."""
 
     downlink_bps: float | None
     uplink_bps: float | None
@@ -57,6 +57,6 @@ def _up(connection: socket.socket, size: int, deadline_s: float) -> tuple[int, i
 
 
 def _bps(counted: tuple[int, int] | None) -> float | None:
-    if counted is None or min(counted) <= 0:
+    if counted is None or counted[0] <= 0 or counted[1] < LEAST_NS:
         return None
     return 8e9 * counted[0] / counted[1]

@@ -94,9 +94,9 @@ def serve() -> Iterator[Callable[..., Responder]]:
     """Makes a responder that answers in a thread."""
     with ExitStack() as stack:
 
-        def begin(limits: Limits | None = None) -> Responder:
+        def begin(limits: Limits | None = None, *, once: bool = False) -> Responder:
             responder = Responder(limits=limits)
-            thread = threading.Thread(target=responder.serve, daemon=True)
+            thread = threading.Thread(target=responder.serve, kwargs={"once": once}, daemon=True, name=str(responder.address))
             thread.start()
             stack.callback(thread.join, 5.0)
             stack.callback(responder.close)
@@ -110,8 +110,8 @@ def slow_network(serve: Callable[..., Responder]) -> Iterator[Callable[..., Slow
     """Makes a slow network with a responder behind it."""
     with ExitStack() as stack:
 
-        def begin(one_way_s: float = 0.0, rate_bps: float | None = None) -> SlowNetwork:
-            network = SlowNetwork(serve().address, one_way_s, rate_bps)
+        def begin(one_way_s: float = 0.0, rate_bps: float | None = None, target: tuple[str, int] | None = None) -> SlowNetwork:
+            network = SlowNetwork(target or serve().address, one_way_s, rate_bps)
             stack.callback(network.close)
             return network
 

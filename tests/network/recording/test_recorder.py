@@ -51,7 +51,7 @@ def test_probes_keep_to_their_schedule_however_late_their_echoes(tmp_path: Path,
 
 def test_bandwidth_is_that_of_the_network(tmp_path: Path, slow_network: Callable[..., Any]) -> None:
     network = slow_network(one_way_s=0.002, rate_bps=4e6)
-    recorded(tmp_path, network.port, duration_s=0.7, bandwidth_every_s=0.1, transfer_bytes=100_000)
+    recorded(tmp_path, network.port, duration_s=0.5, bandwidth_every_s=0.1, transfer_bytes=60_000)
     path = tmp_path / "mine-bandwidth.csv"
     for column in ("downlink_mbps", "uplink_mbps"):
         series = read_bandwidth_csv(path, column=column)
@@ -60,7 +60,7 @@ def test_bandwidth_is_that_of_the_network(tmp_path: Path, slow_network: Callable
     assert [trace.quantity for trace in read_trace(path)] == ["downlink", "uplink"]
     notes = read_notes(tmp_path / "mine.csv")
     assert "probes held back while a transfer ran" in notes["oddities"]
-    assert "goodput of 100,000 bytes each way" in notes["bandwidth"]
+    assert "goodput of 60,000 bytes each way" in notes["bandwidth"]
 
 
 def test_probes_do_not_measure_our_own_transfers(tmp_path: Path, slow_network: Callable[..., Any]) -> None:
@@ -94,6 +94,60 @@ def test_a_broken_connection_is_made_anew_and_its_probes_are_lost(tmp_path: Path
     assert np.diff(np.flatnonzero(lost)).max() == 1  # one outage
     assert read_rtt_csv(tmp_path / "mine.csv").lost == lost.sum()
     assert "times that the connection was made anew: 1" in read_notes(tmp_path / "mine.csv")["oddities"]
+
+
+def test_a_responder_that_serves_once_outlasts_a_break_and_ends_with_the_recording(
+    tmp_path: Path, serve: Callable[..., Any], slow_network: Callable[..., Any]
+) -> None:
+    responder = serve(once=True)
+    network = slow_network(target=responder.address)
+
+    def breaking(passed_s: float, samples: Samples) -> None:
+        if not broken:
+            broken.append(passed_s)
+            network.break_off()
+
+    broken: list[float] = []
+    recorder = recorded(tmp_path, network.port, duration_s=0.9, timeout_s=0.1, progress=breaking)
+    assert broken
+    assert "times that the connection was made anew: 1" in recorder.oddities
+    assert not np.isnan(recorder.samples.rtt_ms[-1])
+    end_s = time.monotonic() + 2.0
+    while any(thread.name == str(responder.address) for thread in threading.enumerate()):
+        assert time.monotonic() < end_s, "the responder did not hear that it is over"
+        time.sleep(0.01)
+
+
+def test_a_recording_that_never_began_leaves_the_responder_to_the_next(tmp_path: Path, serve: Callable[..., Any]) -> None:
+    responder = serve(once=True)
+    (tmp_path / "mine.csv.partial").touch()
+    with pytest.raises(TraceError, match="is left of a recording"):
+        recorded(tmp_path, responder.address[1])
+    (tmp_path / "mine.csv.partial").unlink()
+    time.sleep(0.3)
+    assert recorded(tmp_path, responder.address[1], duration_s=0.05).samples.arrived > 0
+
+
+def test_while_an_echo_is_under_way_nothing_is_written_or_shown(
+    tmp_path: Path, slow_network: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would take its time from the round trip; but a slow network must not keep it up for ever."""
+    monkeypatch.setattr("simnmt.network.recording.recorder._TOLD_EACH_NS", 10_000_000)
+    monkeypatch.setattr("simnmt.network.recording.recorder._TOLD_AT_LATEST_NS", 200_000_000)
+    shown: list[float] = []
+    recorded(tmp_path, slow_network(one_way_s=0.03).port, duration_s=0.4, progress=lambda passed_s, _: shown.append(passed_s))
+    assert 1 <= len(shown) <= 5
+    assert min(np.diff(shown[:-1]), default=1.0) > 0.19  # at the end the last echo is back
+
+
+def test_a_transfer_too_brief_to_trust_is_lost(
+    tmp_path: Path, serve: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("simnmt.network.recording.transfers.LEAST_NS", 10**12)
+    recorder = recorded(tmp_path, serve().address[1], duration_s=0.1, bandwidth_every_s=10.0, transfer_bytes=10_000)
+    assert recorder.written == [tmp_path / "mine.csv"]
+    assert np.isnan([*recorder.samples.downlink_mbps, *recorder.samples.uplink_mbps]).tolist() == [True, True]
+    assert any("too brief to trust, hence lost (raise --transfer): 1" in what for what in recorder.oddities)
 
 
 def test_late_echoes_are_lost_and_counted(tmp_path: Path, slow_network: Callable[..., Any]) -> None:

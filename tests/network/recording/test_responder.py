@@ -10,9 +10,9 @@ from collections.abc import Callable
 import pytest
 
 from simnmt.network.errors import TraceError
-from simnmt.network.recording.connection import connect, places
+from simnmt.network.recording.connection import connect, places, say_bye
 from simnmt.network.recording.protocol import ANSWER, ASK, DATA, DONE, DOWN, ECHO, HEAD, MOST, RATE, UPLOAD, PeerError, receive
-from simnmt.network.recording.responder import Limits, Responder
+from simnmt.network.recording.responder import Limits, Responder, _who
 
 Serve = Callable[..., Responder]
 
@@ -112,25 +112,103 @@ def test_one_connection_too_many_is_told_so(serve: Serve) -> None:
 def test_a_place_is_free_again_once_a_connection_has_gone(serve: Serve) -> None:
     responder = serve(Limits(connections=1))
     for _ in range(3):
-        with greeted(responder):
-            pass
-        time.sleep(0.05)
+        soon(lambda: greeted(responder).close())
 
 
-def test_once_it_ends_with_the_first_recording_but_not_with_a_stranger() -> None:
-    responder = Responder()
-    thread = threading.Thread(target=responder.serve, kwargs={"once": True}, daemon=True)
-    thread.start()
+def test_one_address_gets_a_part_of_the_places(serve: Serve) -> None:
+    """Lest a single stranger shut everyone out."""
+    responder = serve(Limits(connections=4, connections_per_address=2))
+    full = pytest.raises(TraceError, match="already serves as many connections as it may")
+    with greeted(responder), greeted(responder):
+        with full:
+            greeted(responder)
+        from_elsewhere = socket.create_connection(responder.address, 2.0, source_address=("127.0.0.2", 0))
+        with from_elsewhere:
+            from_elsewhere.sendall(ASK)
+            assert receive(from_elsewhere, len(ANSWER), time.monotonic() + 2.0) == ANSWER
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "alike"),
+    [
+        ("10.0.0.1", "10.0.0.2", False),
+        ("::ffff:10.0.0.1", "10.0.0.1", True),
+        ("2001:db8::1", "2001:db8::ffff:1", True),
+        ("2001:db8::1", "2001:db8:0:1::1", False),
+        ("fe80::1%eth0", "fe80::2%eth1", True),
+    ],
+)
+def test_whoever_has_a_network_of_ipv6_addresses_is_one(one: str, other: str, alike: bool) -> None:
+    assert (_who(one) == _who(other)) is alike
+
+
+def test_reconnecting_draws_no_more_than_is_granted_in_an_hour(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    responder = serve(Limits(transfer_bytes=1000, hour_bytes=2500))
+    drawn = []
+    for _ in range(4):
+        with greeted(responder) as connection:
+            connection.sendall(HEAD.pack(DOWN, 1000, 0))
+            connection.shutdown(socket.SHUT_WR)
+            drawn.append(len(rest(connection)))
+    assert drawn == [HEAD.size + 1000] * 2 + [0, 0]
+    with greeted(responder) as connection:
+        frame = HEAD.pack(ECHO, 0, 100) + bytes(100)
+        for _ in range(4):  # echoes count, too: so many fit into the 500 bytes that are left
+            connection.sendall(frame)
+            assert receive(connection, len(frame), time.monotonic() + 2.0) == frame
+        connection.sendall(frame)
+        assert rest(connection) == b""
+    monkeypatch.setattr("simnmt.network.recording.responder._HOUR_S", 0.0)
+    with greeted(responder) as connection:
+        connection.sendall(HEAD.pack(DOWN, 1000, 0))
+        assert len(receive(connection, HEAD.size + 1000, time.monotonic() + 2.0)) == HEAD.size + 1000
+
+
+def test_threads_of_short_connections_are_not_kept(serve: Serve) -> None:
+    responder = serve()
+    for _ in range(40):
+        with socket.create_connection(responder.address) as connection:
+            connection.sendall(b"another protocol")
+            rest(connection)
+    assert len(responder._threads) < 10
+
+
+def test_once_it_ends_when_the_recorder_says_so_and_not_with_a_stranger(serve: Serve) -> None:
+    responder = serve(once=True)
     with socket.create_connection(responder.address) as stranger:
         stranger.sendall(b"GET / HTTP/1.1\r\n")
         rest(stranger)
-    thread.join(0.3)
-    assert thread.is_alive()
     with greeted(responder):
         pass
-    thread.join(3.0)
-    assert not thread.is_alive()
-    responder.close()
+    time.sleep(0.3)
+    assert serving(responder), "a connection may break, and the recording goes on"
+    with greeted(responder) as connection:
+        say_bye(connection)
+    soon(lambda: None if not serving(responder) else pytest.fail("still there"))
+
+
+def test_once_it_ends_when_nothing_has_been_heard_for_long(serve: Serve) -> None:
+    responder = serve(Limits(once_grace_s=0.2), once=True)
+    with greeted(responder):
+        time.sleep(0.5)
+        assert serving(responder)
+    soon(lambda: None if not serving(responder) else pytest.fail("still there"))
+
+
+def serving(responder: Responder) -> bool:
+    return any(thread.name == str(responder.address) for thread in threading.enumerate())
+
+
+def soon(attempt: Callable[[], None]) -> None:
+    """Try until it goes well, at most two seconds."""
+    end_s = time.monotonic() + 2.0
+    while True:
+        try:
+            return attempt()
+        except (TraceError, pytest.fail.Exception):  # noqa: PERF203
+            if time.monotonic() > end_s:
+                raise
+            time.sleep(0.01)
 
 
 def test_an_address_that_cannot_be_had_is_one_line(serve: Serve) -> None:
