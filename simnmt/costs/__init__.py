@@ -4,7 +4,9 @@ from simnmt.costs.batch_cost import EncoderCost, StepCost
 from simnmt.costs.batch_fit import fit_encoder_cost, fit_step_cost
 from simnmt.costs.disk import DiskCost, DiskFit, fit_disk
 from simnmt.costs.energy import EnergyCost, fit_energy
-from simnmt.costs.execution_fit import FittedExecution, cell_samples, fit_execution
+from simnmt.costs.execution_fit import FittedExecution, fit_execution
+from simnmt.costs.fit_warnings import disk_warnings, execution_warnings, fit_warnings
+from simnmt.costs.heldout import heldout_error_of_means, heldout_ordinary_errors, heldout_plane_error
 from simnmt.costs.plane import ExecutionPlane, PlaneFit, fit_plane
 from simnmt.costs.profile import DeviceProfile
 from simnmt.costs.profile_error import ProfileError
@@ -12,10 +14,10 @@ from simnmt.costs.profile_file import checked_profile, read_profile, write_profi
 from simnmt.costs.relative_plane import (
     RelativePlaneFit,
     fit_relative_plane,
-    heldout_plane_error,
     r2_of_means_per_tgt_len,
 )
 from simnmt.costs.residual import LognormalResidual
+from simnmt.costs.samples import cell_samples, samples_by_tgt_len
 from simnmt.costs.split_totals import split_totals
 from simnmt.costs.token_bucket import TokenBucket
 
@@ -35,6 +37,8 @@ __all__ = [
     "TokenBucket",
     "cell_samples",
     "checked_profile",
+    "disk_warnings",
+    "execution_warnings",
     "fit_disk",
     "fit_encoder_cost",
     "fit_energy",
@@ -42,9 +46,13 @@ __all__ = [
     "fit_plane",
     "fit_relative_plane",
     "fit_step_cost",
+    "fit_warnings",
+    "heldout_error_of_means",
+    "heldout_ordinary_errors",
     "heldout_plane_error",
     "r2_of_means_per_tgt_len",
     "read_profile",
+    "samples_by_tgt_len",
     "split_totals",
     "write_profile",
 ]

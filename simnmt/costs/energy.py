@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simnmt.costs.relative_plane import fit_relative_plane, heldout_plane_error
+from simnmt.costs.heldout import heldout_plane_error
+from simnmt.costs.relative_plane import fit_relative_plane
 
 
 @dataclass(frozen=True, slots=True)

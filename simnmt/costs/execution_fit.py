@@ -9,13 +9,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simnmt.costs.cells import Cells, by_cell, r_squared
+from simnmt.costs.heldout import heldout_error_of_means, heldout_ordinary_errors, heldout_plane_error, how_left_out, level
 from simnmt.costs.plane import ExecutionPlane, fit_plane
-from simnmt.costs.relative_plane import fit_relative_plane, heldout_plane_error, r2_of_means_per_tgt_len
+from simnmt.costs.relative_plane import fit_relative_plane, r2_of_means_per_tgt_len
 
 ROBUST_SDS = 5.0
 LEAST_DISTURBANCE = 0.10
 """An inference is called disturbed when it took longer than its cell's median by both: five robust standard deviations of all
 inferences about their medians, and a tenth."""
+MOST_NOISE = 0.25
+"""And in any case when it took longer than its cell's least by a quarter. A busy box disturbs most repeats, so that medians and
+deviations grow with the disturbance and hide it, while a box left alone repeats a work within a few hundredths."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,9 @@ def fit_execution(
     `mode`: "six_cells", "full_grid", or "paper", which is ordinary least squares over all inferences (CNMT-05). `fitted`: as
     for `heldout_plane_error`; the plane kept is that of the marked inferences. The plane's shape comes from a quantile of
     each cell's repeats, because the least is what a busy box disturbs last; multiplied by the level it gives the mean, so that
-    draws of the mean-one residual are like what was measured. Raises `ValueError` as `fit_relative_plane` does.
+    draws of the mean-one residual are like what was measured undisturbed. `heldout_error` is of the shape, on the left-out
+    cells' quantiles, `heldout_error_of_means` of the plane that is kept, on their means; in paper mode, where both are one,
+    it is on single inferences. Raises `ValueError` as `fit_relative_plane` does.
     """
     src, tgt, time = (np.asarray(column, np.float64) for column in (src_len, tgt_len, time_s))
     cells = by_cell(src, tgt, time)
@@ -56,48 +62,41 @@ def fit_execution(
         relative = fit_relative_plane(src[on], tgt[on], time[on], quantile=quantile)
         shape, condition, collinear = relative.plane, relative.condition_number, relative.collinear
     expected = shape.seconds(src, tgt)
-    expected = np.where(expected > 0.0, expected, time)  # a plane below zero there says nothing of the level
+    expected = np.where(expected > 0.0, expected, time)  # a plane below zero there says nothing of level and spread
     # Single inferences are judged against a plane that short sentences have a say in, else its own misfit would look disturbed.
     like = fit_relative_plane(src, tgt, time, quantile=0.5).plane.seconds(src, tgt) if paper else expected
     kept = ~_disturbed(cells, time, np.where(like > 0.0, like, time))
-    level = 1.0 if paper else float((time[kept] / expected[kept]).mean())
-    plane = ExecutionPlane(level * shape.s_per_src_token, level * shape.s_per_tgt_token, level * shape.s_fixed)
-    off = time / (level * expected) - 1.0
+    if not paper:
+        kept &= ~_beyond_noise(cells, time)
+    risen = 1.0 if paper else level(time[kept], expected[kept])
+    plane = shape.times(risen)
+    off = time / (risen * expected) - 1.0
     predicted = plane.seconds(src[kept], tgt[kept])
-    others = fitted is not None and not on.all()
+    if paper:
+        error, of_means = heldout_ordinary_errors(src, tgt, time, fitted=fitted)
+        what = "single inferences"
+    else:
+        error = heldout_plane_error(src, tgt, time, quantile=quantile, fitted=fitted)
+        of_means = heldout_error_of_means(src, tgt, time, kept, quantile=quantile, fitted=fitted)
+        what = "least times" if quantile == 0.0 else f"{quantile:g} quantiles"
     fit: dict[str, Any] = {
         "mode": mode,
         "inferences": int(time.size),
         "cells": len(cells),
         "quantile": None if paper else quantile,
-        "level": level,
+        "level": risen,
         "r2": r_squared(predicted, time[kept]),
         "r2_of_means_per_tgt_len": r2_of_means_per_tgt_len(tgt[kept], time[kept]),
         "mse_ms2": float(((predicted - time[kept]) ** 2).mean()) * 1e6,
-        "heldout_error": heldout_plane_error(src, tgt, time, quantile=quantile, fitted=fitted, ordinary=paper),
-        "heldout_how": "cells that were not fitted" if others else "cells left out in turn",
+        "heldout_error": error,
+        "heldout_how": f"{what} of {how_left_out(src, tgt, fitted)}",
+        "heldout_error_of_means": of_means,
         "disturbed_share": float(1.0 - kept.mean()),
         "residual_relative_sd_all": _root_mean_square(off),
         "condition_number": condition if condition < 1e15 else None,
         "collinear": collinear,
     }
     return FittedExecution(plane, _root_mean_square(off[kept]), fit)
-
-
-def cell_samples(
-    src_len: ArrayLike, tgt_len: ArrayLike, time_s: ArrayLike, *, batch: int = 1, beam: int = 1
-) -> list[dict[str, Any]]:
-    """`execution.samples` of raw repeats, by cell in rising order."""
-    cells = by_cell(src_len, tgt_len, time_s)
-    return [
-        {"src_len": int(src), "tgt_len": int(tgt), "batch": batch, "beam": beam, "repeats": repeats.size}
-        | {f"{name}_s": float(np.quantile(repeats, share)) for name, share in _QUANTILES.items()}
-        | {"mean_s": float(repeats.mean()), "sd_s": float(repeats.std(ddof=1)) if repeats.size > 1 else None}
-        for src, tgt, repeats in zip(cells.first, cells.second, cells.repeats, strict=True)
-    ]
-
-
-_QUANTILES = {"min": 0.0, "p25": 0.25, "median": 0.5, "p75": 0.75, "p95": 0.95}
 
 
 def _disturbed(cells: Cells, time: NDArray[np.float64], expected: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -108,6 +107,12 @@ def _disturbed(cells: Cells, time: NDArray[np.float64], expected: NDArray[np.flo
     robust_sd = 1.4826 * float(np.median(np.abs(ratio - middle)))
     disturbed: NDArray[np.bool_] = ratio > middle + max(ROBUST_SDS * robust_sd, LEAST_DISTURBANCE)
     return disturbed
+
+
+def _beyond_noise(cells: Cells, time: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Which inferences took longer than the least of their own cell by more than any noise."""
+    beyond: NDArray[np.bool_] = time > (1.0 + MOST_NOISE) * cells.quantile(0.0)[cells.cell_of]
+    return beyond
 
 
 def _root_mean_square(values: NDArray[np.float64]) -> float:

@@ -21,6 +21,10 @@ class ExecutionPlane:
         src, tgt = np.asarray(src_len, np.float64), np.asarray(tgt_len, np.float64)
         return np.maximum(self.s_per_src_token * src + self.s_per_tgt_token * tgt + self.s_fixed, 0.0)
 
+    def times(self, factor: float) -> ExecutionPlane:
+        """The plane of times that are all longer by one factor."""
+        return ExecutionPlane(factor * self.s_per_src_token, factor * self.s_per_tgt_token, factor * self.s_fixed)
+
 
 @dataclass(frozen=True, slots=True)
 class PlaneFit:

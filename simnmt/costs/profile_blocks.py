@@ -44,6 +44,8 @@ class CellSample(Configuration):
     """Repeats of one cell: sentences of one source and one target length, executed as one batch."""
 
     src_len: Length
+    src_len_mean: Annotated[float, Field(ge=0.0, le=1e6)] | None = None
+    """Where single inferences of several source lengths were summed up: their mean, and `src_len` the nearest whole number."""
     tgt_len: Length
     batch: Count = 1
     beam: Count = 1
@@ -76,15 +78,21 @@ class ExecutionFit(Configuration):
     quantile: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
     """Of the repeats of a cell, to which the plane's shape was fitted; 0 is the least."""
     level: Positive | None = None
-    """Mean of the measured times over the plane of that quantile; the plane in the profile is already multiplied by it."""
+    """Mean of the undisturbed times over the plane of that quantile; the plane in the profile is already multiplied by it."""
     r2: RSquared | None = None
     r2_of_means_per_tgt_len: RSquared | None = None
     mse_ms2: NotNegative | None = None
     heldout_error: RelativeError | None = None
-    """Mean absolute relative error on cells that the plane was not fitted to."""
+    """Of undisturbed time: mean absolute relative error of the plane of least times (of `quantile`), before it is multiplied
+    by the level, on the least times of cells that it was not fitted to. In mode paper of the plane itself, on single
+    inferences."""
     heldout_how: str | None = None
+    """What `heldout_error` was judged on."""
+    heldout_error_of_means: RelativeError | None = None
+    """Of the plane of the mean, as the profile holds it: shape and level fitted without the cells that judge, and judged on
+    the mean of each one's undisturbed repeats."""
     disturbed_share: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
-    """Share of inferences left out of level and residual because the box was visibly disturbed."""
+    """Share of inferences left out of level, residual, R2 and MSE because the box was visibly disturbed."""
     residual_relative_sd_all: NotNegative | None = None
     """The residual's relative standard deviation had those been kept."""
     condition_number: Positive | None = None

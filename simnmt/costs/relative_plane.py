@@ -11,9 +11,6 @@ from simnmt.costs.bounded_least_squares import bounded_least_squares
 from simnmt.costs.cells import by_cell, r_squared, relative_error
 from simnmt.costs.plane import ExecutionPlane, fit_plane
 
-ONE_BY_ONE = 60
-"""Up to so many cells each is left out alone; of more, a tenth at a time."""
-
 Column = NDArray[np.float64]
 
 
@@ -62,47 +59,6 @@ def fit_relative_plane(src_len: ArrayLike, tgt_len: ArrayLike, time_s: ArrayLike
     )
 
 
-def heldout_plane_error(
-    src_len: ArrayLike,
-    tgt_len: ArrayLike,
-    time_s: ArrayLike,
-    *,
-    quantile: float = 0.0,
-    fitted: ArrayLike | None = None,
-    ordinary: bool = False,
-) -> float | None:
-    """Mean absolute relative error on cells that the plane was not fitted to.
-
-    `fitted`: shape (inferences,), true for those to fit on, the others judge (six cells of a larger grid). Without it, or
-    where it marks all, each cell is left out in turn; beyond 60 cells a tenth of them at a time. None with fewer than four
-    cells. `ordinary`: by ordinary least squares (CNMT-05). Raises `ValueError` as `fit_relative_plane` does, and for a cell
-    that is fitted in part.
-    """
-    cells = by_cell(src_len, tgt_len, time_s)
-    time = cells.quantile(quantile)
-    fit = _ordinary if ordinary else _relative
-    if fitted is not None and not (marked := np.asarray(fitted, np.bool_)).all():
-        fitted_cells = np.zeros(len(cells), np.bool_)
-        fitted_cells[cells.cell_of[marked]] = True
-        if fitted_cells[cells.cell_of[~marked]].any():
-            raise ValueError("a cell is either fitted or judged, with all of its repeats")
-        groups = [np.flatnonzero(~fitted_cells)]
-    else:
-        # The same shuffle each time: in their own order, a tenth of a grid could be a whole column of it.
-        shuffled = np.random.default_rng(0).permutation(len(cells))
-        groups = np.array_split(shuffled, len(cells) if len(cells) <= ONE_BY_ONE else 10)
-    if len(cells) < 4:
-        return None
-    off = np.empty(0)
-    for group in groups:
-        kept = np.setdiff1d(np.arange(len(cells)), group)
-        if not kept.size:
-            raise ValueError("no cell is left to fit the plane to")
-        plane = fit(cells.first[kept], cells.second[kept], time[kept])
-        off = np.append(off, np.abs(plane.seconds(cells.first[group], cells.second[group]) / time[group] - 1.0))
-    return float(off.mean())
-
-
 def r2_of_means_per_tgt_len(tgt_len: ArrayLike, time_s: ArrayLike) -> float | None:
     """R2 of the line through the mean time per target length, weighted by inferences (CNMT-06).
 
@@ -128,7 +84,3 @@ def _relative(src_len: Column, tgt_len: Column, time_s: Column) -> ExecutionPlan
     design = np.column_stack([src_len, tgt_len, np.ones_like(src_len)]) / time_s[:, None]
     found = bounded_least_squares(design, np.ones_like(time_s), (True, True, False))
     return ExecutionPlane(*(float(each) for each in found))
-
-
-def _ordinary(src_len: Column, tgt_len: Column, time_s: Column) -> ExecutionPlane:
-    return fit_plane(src_len, tgt_len, time_s).plane

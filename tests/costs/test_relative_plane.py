@@ -12,11 +12,16 @@ from simnmt.costs import (
     ExecutionPlane,
     LognormalResidual,
     cell_samples,
+    disk_warnings,
+    execution_warnings,
     fit_execution,
     fit_plane,
     fit_relative_plane,
+    heldout_error_of_means,
+    heldout_ordinary_errors,
     heldout_plane_error,
     r2_of_means_per_tgt_len,
+    samples_by_tgt_len,
 )
 from simnmt.costs.bounded_least_squares import bounded_least_squares
 
@@ -54,7 +59,7 @@ def test_an_exact_plane_is_found_and_no_cell_left_out_is_missed(offset: float) -
     assert fit.error < 1e-12
     assert (fit.cells, fit.inferences, fit.collinear) == (36, 36, False)
     assert heldout_plane_error(SRC, TGT, time_s) == pytest.approx(0.0, abs=1e-10)
-    assert heldout_plane_error(SRC, TGT, time_s, ordinary=True) == pytest.approx(0.0, abs=1e-10)
+    assert heldout_ordinary_errors(SRC, TGT, time_s) == pytest.approx((0.0, 0.0), abs=1e-10)
 
 
 def test_noise_in_proportion_to_the_time_leaves_the_plane_and_the_short_sentences_right() -> None:
@@ -126,8 +131,7 @@ def test_r2_of_means_is_that_of_the_weighted_line() -> None:
     assert r2_of_means_per_tgt_len([1, 2, 3], [1.0, 1.0, 1.0]) is None
 
 
-@pytest.mark.parametrize("mode", ["full_grid", "paper"])
-@pytest.mark.parametrize("relative_sd", [0.01, 0.2])
+@pytest.mark.parametrize(("mode", "relative_sd"), [("full_grid", 0.01), ("full_grid", 0.04), ("paper", 0.01), ("paper", 0.2)])
 def test_draws_of_the_fitted_block_are_like_what_was_measured(mode: str, relative_sd: float) -> None:
     src, tgt, time_s = repeated(30, relative_sd)
     found = fit_execution(src, tgt, time_s, mode=mode)
@@ -148,6 +152,72 @@ def test_stolen_time_is_told_and_kept_out_of_level_and_residual() -> None:
     assert found.residual_relative_sd == pytest.approx(0.01, rel=0.3)
     assert found.fit["residual_relative_sd_all"] > 0.15
     assert coefficients(found.plane) == pytest.approx(coefficients(PLANE), rel=0.03)
+
+
+def test_a_busy_box_is_told_though_most_repeats_are_disturbed() -> None:
+    """Two of three repeats take up to twice as long: median and deviation are those of the disturbance, the least is not."""
+    src, tgt, quiet_s = repeated(12, 0.01)
+    random = np.random.default_rng(7)
+    slowed = np.where(random.random(src.size) < 2 / 3, random.uniform(1.0, 2.0, src.size), 1.0)
+    found = fit_execution(src, tgt, slowed * quiet_s, mode="full_grid")
+    assert found.fit["disturbed_share"] == pytest.approx((slowed > 1.24).mean(), abs=0.03)
+    assert found.fit["level"] < 1.1
+    assert found.residual_relative_sd < 0.1 < found.fit["residual_relative_sd_all"]
+
+
+def test_the_two_held_out_errors_are_of_least_times_and_of_means() -> None:
+    """A quarter of the cells have means 10 % higher at the same least: the shape misses nothing, the mean's plane does."""
+    src, tgt = np.repeat(SRC, 3), np.repeat(TGT, 3)
+    factor = np.tile([1.0, 1.06, 1.09], SRC.size) * 1.0
+    late = np.repeat(np.arange(SRC.size) % 4 == 0, 3)
+    factor[late] = np.tile([1.0, 1.20, 1.25], SRC.size // 4)
+    found = fit_execution(src, tgt, factor * PLANE.seconds(src, tgt), mode="full_grid")
+    assert found.fit["heldout_error"] == pytest.approx(0.0, abs=1e-10)
+    assert found.fit["heldout_how"] == "least times of cells left out in turn"
+    assert found.fit["disturbed_share"] == 0.0
+    # By hand: the level without a cell, against the means 1.15 and 1.05 of the two kinds.
+    means = np.where(np.arange(36) % 4 == 0, 1.15, 1.05)
+    by_hand = np.mean([abs(np.delete(means, at).mean() / means[at] - 1.0) for at in range(36)])
+    assert found.fit["heldout_error_of_means"] == pytest.approx(by_hand)
+    time_s = factor * PLANE.seconds(src, tgt)
+    # The judges' own repeats make no level: of the early ones alone it is 1.05.
+    assert heldout_error_of_means(src, tgt, time_s, np.ones(src.size), fitted=~late) == pytest.approx(1 - 1.05 / 1.15)
+    least = np.tile([True, False, False], SRC.size)
+    assert heldout_error_of_means(src, tgt, time_s, least) == pytest.approx(0.0, abs=1e-10)
+
+
+def test_in_paper_mode_the_held_out_model_is_the_one_that_is_kept() -> None:
+    """Ordinary least squares over single inferences, folds by cell, against a loop over numpy's own."""
+    src, tgt, time_s = repeated(5, 0.2)
+    found = fit_execution(src, tgt, time_s, mode="paper")
+    single, of_means = [], []
+    design = np.column_stack([src, tgt, np.ones(src.size)])
+    for cell in set(zip(src.tolist(), tgt.tolist(), strict=True)):
+        judges = (src == cell[0]) & (tgt == cell[1])
+        expected = design[judges] @ np.linalg.lstsq(design[~judges], time_s[~judges], rcond=None)[0]
+        single += np.abs(expected / time_s[judges] - 1.0).tolist()
+        of_means.append(abs(expected[0] / time_s[judges].mean() - 1.0))
+    assert found.fit["heldout_error"] == pytest.approx(np.mean(single))
+    assert found.fit["heldout_error_of_means"] == pytest.approx(np.mean(of_means))
+    assert found.fit["heldout_how"] == "single inferences of cells left out in turn"
+
+
+def test_a_busy_box_and_a_bad_disk_are_warned_of() -> None:
+    assert execution_warnings({"level": 1.09, "disturbed_share": 0.1}) == execution_warnings({}) == disk_warnings(None) == []
+    (busy,) = execution_warnings({"level": 1.33, "disturbed_share": 0.0})
+    assert busy.startswith("the mean of the executions lies 33 % above their undisturbed time")
+    assert "30 % of the executions were disturbed" in execution_warnings({"level": 1.02, "disturbed_share": 0.3})[0]
+    assert "by 17 %" in disk_warnings(0.17)[0]
+
+
+def test_single_inferences_are_summed_up_by_target_length() -> None:
+    samples = samples_by_tgt_len([5, 10, 12, 4], [2, 2, 2, 7], [1.0, 2.0, 6.0, 5.0])
+    assert [(each["src_len"], each["src_len_mean"], each["tgt_len"], each["repeats"]) for each in samples] == [
+        (9, 9.0, 2, 3),
+        (4, 4.0, 7, 1),
+    ]
+    assert (samples[0]["mean_s"], samples[0]["median_s"]) == (3.0, 2.0)
+    assert samples[0]["sd_s"] == pytest.approx(np.std([1, 2, 6], ddof=1))
 
 
 def test_cells_are_summed_up_by_their_quantiles() -> None:

@@ -1,0 +1,44 @@
+"""What a reader must be warned of in the fits of a profile, one sentence each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from simnmt.costs.profile import DeviceProfile
+
+LEVEL_BOUND = 1.10
+"""On a box that is left alone the mean lies a few hundredths above the least of a few repeats."""
+DISTURBED_BOUND = 0.10
+DISK_BOUND = 0.10
+
+
+def fit_warnings(profile: DeviceProfile) -> list[str]:
+    """Of all blocks of a measured profile."""
+    said = execution_warnings(profile.execution.fit) if profile.execution.kind == "measured" else []
+    return said + ([] if profile.disk is None else disk_warnings(profile.disk.heldout_error))
+
+
+def execution_warnings(fit: Mapping[str, Any]) -> list[str]:
+    """Of `execution.fit`: where the mean lies more than a tenth above the undisturbed time, or much was disturbed."""
+    level, disturbed = fit.get("level"), fit.get("disturbed_share")
+    said = []
+    if level is not None and level > LEVEL_BOUND:
+        said.append(
+            f"the mean of the executions lies {100 * (level - 1):.0f} % above their undisturbed time: the box was busy, or its "
+            "times are unsteady (measure again on a quiet box)"
+        )
+    if disturbed is not None and disturbed > DISTURBED_BOUND:
+        said.append(
+            f"{100 * disturbed:.0f} % of the executions were disturbed and count neither for the plane's level nor for its "
+            "spread (measure again on a quiet box)"
+        )
+    return said
+
+
+def disk_warnings(heldout_error: float | None) -> list[str]:
+    """Of the disk's cost: where it misses left-out sizes by more than a tenth."""
+    if heldout_error is None or heldout_error <= DISK_BOUND:
+        return []
+    return [f"the disk's cost misses sizes that it was not fitted to by {100 * heldout_error:.0f} %: its rate is not steady"]
