@@ -233,6 +233,17 @@ def test_a_pickle_runs_nothing(hugging_face: Path) -> None:
         load_model(str(hugging_face))
 
 
+def test_a_pickle_is_not_opened_where_torch_would_run_it(hugging_face: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before 2.6, whatever the pickle holds."""
+    weights = load_model(str(hugging_face)).model.hf.state_dict()
+    (hugging_face / "model.safetensors").unlink()
+    torch.save(weights, hugging_face / "pytorch_model.bin")
+    assert load_model(str(hugging_face)).weights == "checkpoint"
+    monkeypatch.setattr("simnmt.nmt.hugging_face._WEIGHTS_ONLY_HOLDS", False)
+    with pytest.raises(NmtError, match=r"no file named model\.safetensors"):
+        load_model(str(hugging_face))
+
+
 class Trap:
     def __reduce__(self) -> tuple[object, ...]:
         return (pytest.fail, ("a pickle was run",))
