@@ -10,12 +10,11 @@ from typing import Any
 
 from simnmt.calibrate.box import BoxDescription
 from simnmt.calibrate.finding import Finding
-
-DTYPES = ("float32", "bfloat16", "float16")
+from simnmt.nmt.compute_types import supported_types
 
 
 def torch_finding(box: BoxDescription) -> Iterator[Finding]:
-    """Compute types of torch by device, each tried on a small product."""
+    """Compute types of the torch engine by device, where a small product comes out right."""
     torch = loaded("torch")
     if isinstance(torch, str):
         remedy = "pip install 'simnmt[models]'; on a Jetson NVIDIA's own torch, see docs/boxes.md"
@@ -23,32 +22,38 @@ def torch_finding(box: BoxDescription) -> Iterator[Finding]:
         return
     devices = ["cpu", *(f"cuda:{gpu.index}" for gpu in box.gpus if "torch" in gpu.seen_by)]
     for device in devices:
-        types = [name for name in DTYPES if _computes(torch, name, device)]
-        if types:
-            yield Finding("can", "torch", f"torch {torch.__version__} on {device}: {', '.join(types)}")
-        else:
+        if not _computes(torch, device):
             yield Finding("cannot", "torch", f"torch {torch.__version__} computes nothing on {device}", "install another build")
+            continue
+        yield _types("torch", f"torch {torch.__version__}", device)
     if "transformers" not in box.versions:
         what = "transformers is not installed: no Marian, bilstm and gru alone"
         yield Finding("cannot", "torch", what, "pip install 'simnmt[models]'")
 
 
 def ctranslate2_finding(box: BoxDescription) -> Iterator[Finding]:
-    """Compute types of CTranslate2 by device, as it says itself."""
+    """Compute types of the CTranslate2 engine by device."""
     library = loaded("ctranslate2")
     if isinstance(library, str):
         yield Finding("cannot", "ctranslate2", _unusable("ctranslate2", library, box), "pip install 'simnmt[ctranslate2]'")
         return
-    version = box.versions.get("ctranslate2", "")
     for device in ("cpu", "cuda"):
-        try:
-            if device == "cuda" and not library.get_cuda_device_count():
-                continue
-            types = sorted(library.get_supported_compute_types(device))
-        except Exception as error:
-            yield Finding("cannot", "ctranslate2", f"CTranslate2 {version} on {device}: {_line(error)}")
+        if device == "cuda" and not library.get_cuda_device_count():
             continue
-        yield Finding("can", "ctranslate2", f"CTranslate2 {version} on {device}: {', '.join(types)}")
+        yield _types("ctranslate2", f"CTranslate2 {box.versions.get('ctranslate2', '')}", device)
+
+
+def _types(backend: str, title: str, device: str) -> Finding:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            types = supported_types(backend, device)
+    except ModuleNotFoundError as error:
+        remedy = "pip install 'simnmt[models]'"
+        return Finding("cannot", backend, f"{title} on {device}: the engine needs {error.name}, which is not installed", remedy)
+    except Exception as error:  # each backend has errors of its own
+        return Finding("cannot", backend, f"{title} on {device}: {_line(error)}")
+    return Finding("can", backend, f"{title} on {device}: {', '.join(types)}")
 
 
 def gpu_finding(box: BoxDescription) -> Iterator[Finding]:
@@ -85,13 +90,13 @@ def _unusable(name: str, why: str, box: BoxDescription) -> str:
     return f"{name} is not installed" if version is None else f"{name} {version} is installed, but does not load: {why}"
 
 
-def _computes(torch: Any, dtype: str, device: str) -> bool:
+def _computes(torch: Any, device: str) -> bool:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            one = torch.ones((8, 8), dtype=getattr(torch, dtype), device=device)
+            one = torch.ones((8, 8), device=device)
             return float((one @ one)[0, 0]) == 8.0
-    except Exception:  # each backend has errors of its own for a type that it lacks
+    except Exception:  # such as a GPU that the build has no code for
         return False
 
 

@@ -54,7 +54,7 @@ class CTranslate2Engine:
             backend="ctranslate2",
             compute_type=self._translator.compute_type,
             device=device,
-            device_name=_gpu_name() if kind == "cuda" else cpu_name(),
+            device_name=_gpu_name(int(index or 0)) if kind == "cuda" else cpu_name(),
             threads=threads,
             versions={"ctranslate2": ctranslate2.__version__},
         )
@@ -120,10 +120,7 @@ def load_ctranslate2_engine(
 ) -> CTranslate2Engine:
     """See `load_engine`, which has checked the device's name."""
     kind = device.partition(":")[0]
-    if kind == "cuda" and not ctranslate2.get_cuda_device_count():
-        raise NmtError(f"CTranslate2 sees no {device} here", remedy="use cpu, or install a driver with CUDA")
-    offered = ctranslate2.get_supported_compute_types(kind)
-    supported = [name for name in _TYPES if name in offered]
+    supported = supported_types(device)
     compute_type = compute_type or "float32"
     if compute_type not in supported:
         # int16 is fast with Intel's MKL alone, and offered only there.
@@ -137,5 +134,14 @@ def load_ctranslate2_engine(
     return within_memory(device, lambda: CTranslate2Engine(loaded, marian, device, threads, compute_type, seed))
 
 
-def _gpu_name() -> str:
-    return torch.cuda.get_device_name() if torch.cuda.is_available() else "GPU"
+def supported_types(device: str) -> list[str]:
+    """Compute types that the engine takes on a device, the default first. Raises `NmtError` where there is no such device."""
+    kind = device.partition(":")[0]
+    if kind == "cuda" and not ctranslate2.get_cuda_device_count():
+        raise NmtError(f"CTranslate2 sees no {device} here", remedy="use cpu, or install a driver with CUDA")
+    offered = ctranslate2.get_supported_compute_types(kind)
+    return [name for name in _TYPES if name in offered]
+
+
+def _gpu_name(index: int) -> str:
+    return torch.cuda.get_device_name(index) if index < torch.cuda.device_count() else "GPU"

@@ -78,7 +78,7 @@ class TorchEngine:
 def load_torch_engine(model: str, *, device: str, threads: int | None, compute_type: str | None, seed: int) -> TorchEngine:
     """See `load_engine`, which has checked the device's name."""
     place = _place(device)
-    supported = _supported(place)
+    supported = supported_types(device)
     compute_type = compute_type or "float32"
     if compute_type not in supported:
         raise NmtError(f"no {compute_type} with torch on this {device}", remedy=f"one of {', '.join(supported)}")
@@ -122,7 +122,7 @@ def _pairs(marks: list[_Mark]) -> Iterator[tuple[_Mark, _Mark]]:
 
 def _search(model: TranslationModel, src: Tensor, lengths: Tensor, work: Work, mark: Mark) -> None:
     if work.beam == 1:
-        greedy(model, src, lengths, forced_len=work.tgt_len, mark=mark)
+        greedy(model, src, lengths, forced_len=work.tgt_len, scored=False, mark=mark)
     else:
         beam(model, src, lengths, beam=work.beam, forced_len=work.tgt_len, mark=mark)
 
@@ -137,8 +137,9 @@ def _place(device: str) -> torch.device:
     return place
 
 
-def _supported(place: torch.device) -> list[str]:
-    if place.type == "cuda":
+def supported_types(device: str) -> list[str]:
+    """Compute types that the engine takes on a device, the default first. Raises `NmtError` where there is no such device."""
+    if _place(device).type == "cuda":
         return ["float32", "float16", *(["bfloat16"] if torch.cuda.is_bf16_supported() else [])]
     return ["float32", *(["bfloat16"] if has_bfloat16() else []), *([HALF_WEIGHTS] if has_half_weights() else [])]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -15,6 +16,7 @@ from simnmt.calibrate.box import BoxDescription, GpuDescription, describe
 from simnmt.calibrate.box.tree import Tree
 from simnmt.calibrate.doctor import examine
 from simnmt.calibrate.finding import Finding
+from simnmt.nmt.engine import Work, load_engine
 from tests.calibrate.trees import container, graviton, laptop, orin, tx2, x86_server
 
 
@@ -130,21 +132,43 @@ def test_torch_that_is_missing_or_broken(monkeypatch: pytest.MonkeyPatch, versio
     assert finding.verdict == "cannot" and "simnmt[ctranslate2]" in str(finding)
 
 
-def test_ctranslate2_says_itself_what_it_computes_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    def types(device: str) -> set[str]:
+def test_a_device_that_a_backend_cannot_use_is_told_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    def types(backend: str, device: str) -> list[str]:
         if device == "cuda":
             raise RuntimeError("CUDA driver version is insufficient\nfor this runtime")
-        return {"int8", "float32"}
+        return ["float32", "int8"]
 
-    library = SimpleNamespace(get_cuda_device_count=lambda: 1, get_supported_compute_types=types)
-    monkeypatch.setattr(doctor_backends, "loaded", lambda name: library)
+    monkeypatch.setattr(doctor_backends, "loaded", lambda name: SimpleNamespace(get_cuda_device_count=lambda: 1))
+    monkeypatch.setattr(doctor_backends, "supported_types", types)
     cpu, cuda = doctor_backends.ctranslate2_finding(box(versions={"ctranslate2": "4.8"}))
     assert cpu.what == "CTranslate2 4.8 on cpu: float32, int8"
     assert (cuda.verdict, cuda.what) == ("cannot", "CTranslate2 4.8 on cuda: CUDA driver version is insufficient")
 
 
-def test_compute_types_of_torch_are_tried_on_the_device() -> None:
-    pytest.importorskip("torch")
-    findings = list(doctor_backends.torch_finding(describe(libraries=False)))
-    assert findings[0].verdict == "can"
-    assert "on cpu: float32" in findings[0].what
+def test_a_library_that_the_engine_needs_beside_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def types(backend: str, device: str) -> list[str]:
+        raise ModuleNotFoundError("No module named 'torch'", name="torch")
+
+    monkeypatch.setattr(doctor_backends, "loaded", lambda name: SimpleNamespace(get_cuda_device_count=lambda: 0))
+    monkeypatch.setattr(doctor_backends, "supported_types", types)
+    (finding,) = doctor_backends.ctranslate2_finding(box())
+    assert finding.verdict == "cannot" and "needs torch, which is not installed" in finding.what
+    assert finding.remedy == "pip install 'simnmt[models]'"
+
+
+@pytest.mark.parametrize("backend", ["torch", "ctranslate2"])
+def test_every_type_that_it_shows_is_one_that_the_engine_takes(backend: str, tmp_path: Path) -> None:
+    for library in ("torch", "transformers", backend):
+        pytest.importorskip(library)
+    tiny = {"kind": "transformer", "encoder_layers": 1, "decoder_layers": 1, "d_model": 16, "heads": 2, "ffn": 16, "vocab": 50}
+    (tmp_path / "tiny.json").write_text(json.dumps(tiny))
+    findings = {"torch": doctor_backends.torch_finding, "ctranslate2": doctor_backends.ctranslate2_finding}[backend]
+    finding = next(iter(findings(describe(libraries=False))))
+    assert finding.verdict == "can"
+    types = finding.what.partition(": ")[2].split(", ")
+    assert types[0] == "float32"
+    for compute_type in types:
+        engine = load_engine(str(tmp_path / "tiny.json"), backend=backend, compute_type=compute_type)
+        assert engine.account.compute_type.startswith(compute_type), "CTranslate2 adds what it computes the rest with"
+        engine.run(Work(3, 2))
+        engine.close()
