@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simnmt.calibrate.energy.find import find_energy_meter, open_energy_meter
+from simnmt.calibrate.energy.find import find_energy_meter
 from simnmt.calibrate.energy.meter import EnergyMeter, FoundMeter, Obstacle
 
-__all__ = ["EnergyMeter", "FoundMeter", "Obstacle", "find_energy_meter", "open_energy_meter"]
+__all__ = ["EnergyMeter", "FoundMeter", "Obstacle", "find_energy_meter"]

@@ -39,8 +39,3 @@ def find_energy_meter(
             obstacles.append(found)
         return FoundMeter(None, tuple(obstacles))
     return FoundMeter(found, tuple(obstacles))
-
-
-def open_energy_meter(device: str, root: str | os.PathLike[str] = "/") -> EnergyMeter | None:
-    """Open the energy counter of `device`, or None; `find_energy_meter` tells why not. Close it when done."""
-    return find_energy_meter(device, root).meter

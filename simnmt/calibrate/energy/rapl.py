@@ -107,6 +107,8 @@ def _absent(tree: Tree) -> Obstacle:
         return Obstacle(SOURCE, "only x86 processors have it")
     if virtualisation(tree, cpus):
         return Obstacle(SOURCE, "a virtual machine or container is shown no energy counters", _on_hardware(tree))
+    if not tree.path("sys/class").is_dir():
+        return Obstacle(SOURCE, "it is read from Linux's /sys/class/powercap/intel-rapl:*, and this system has no /sys")
     return Obstacle(SOURCE, "the system shows no /sys/class/powercap/intel-rapl:*", "sudo modprobe intel_rapl_msr")
 
 
