@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from simnmt.calibrate.errors import CalibrationError
 from simnmt.costs import ExecutionPlane
 from simnmt.policies import CNmt
 from simnmt.workload.length_regression import LengthRegression
@@ -46,13 +47,26 @@ def tokeniser_of(model: str) -> Path | None:
 def tokenisation_s(path: Path, seed: int, clock: Clock = perf_counter) -> tuple[float, float] | None:
     """(Seconds per token, seconds per sentence) to cut text into pieces, fitted over sentences of 1 to 100 pieces.
 
-    The sentences are random pieces of the model itself. None where sentencepiece is not installed.
+    The sentences are random pieces of the model itself. None where sentencepiece is not installed. Raises
+    `CalibrationError` for a file that it cannot use.
     """
     try:
         from sentencepiece import SentencePieceProcessor
     except ImportError:
         return None
-    processor = SentencePieceProcessor(model_file=str(path))
+    try:
+        tokens, times_s = _timed(SentencePieceProcessor(model_file=str(path)), seed, clock)
+    except (OSError, RuntimeError) as error:
+        what = f"sentencepiece cannot use it: {next(iter(str(error).splitlines()), type(error).__name__)}"
+        raise CalibrationError(what, path=path, remedy="write the model's folder anew") from None
+    if len(set(tokens)) < 2:
+        return None
+    slope, offset = np.polyfit(tokens, times_s, 1).tolist()
+    return max(slope, 0.0), max(offset, 0.0)
+
+
+def _timed(processor: Any, seed: int, clock: Clock) -> tuple[list[int], list[float]]:
+    """Pieces of each sentence, and the least seconds of cutting it."""
     random = np.random.default_rng(seed)
     tokens, times_s = [], []
     for length in np.linspace(1, 100, SENTENCES).astype(int).tolist():
@@ -64,10 +78,7 @@ def tokenisation_s(path: Path, seed: int, clock: Clock = perf_counter) -> tuple[
             repeats_s.append(clock() - begin_s)
         tokens.append(len(pieces))
         times_s.append(min(repeats_s))
-    if len(set(tokens)) < 2:
-        return None
-    slope, offset = np.polyfit(tokens, times_s, 1).tolist()
-    return max(slope, 0.0), max(offset, 0.0)
+    return tokens, times_s
 
 
 def overhead(value: float | None, note: str = "") -> dict[str, Any]:

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from simnmt.calibrate.box.topology import LogicalCpu, logical_cpus
+from simnmt.calibrate.box.tree import Tree
 
-def chosen(allowed: list[int], threads: int) -> list[int]:
-    """The last `threads` of the allowed CPUs: the first ones serve most interrupts."""
-    return sorted(allowed)[-threads:]
+
+def chosen(cpus: Sequence[LogicalCpu], threads: int) -> list[int]:
+    """As many CPUs, ascending: one of each core before a second of any, the fastest first, among equals the last.
+
+    The first CPUs serve most interrupts.
+    """
+    taken: Counter[tuple[int, ...]] = Counter()
+    ranked = []
+    for cpu in sorted(cpus, key=lambda cpu: cpu.number, reverse=True):
+        ranked.append((taken[cpu.core], -cpu.speed, -cpu.number))
+        taken[cpu.core] += 1
+    return sorted(-number for *_, number in sorted(ranked)[:threads])
 
 
 @contextmanager
@@ -26,7 +38,7 @@ def pinned(threads: int | None) -> Iterator[tuple[int, ...]]:
     if threads >= len(before):
         yield ()
         return
-    cpus = chosen(list(before), threads)
+    cpus = chosen(logical_cpus(Tree.at("/"), before), threads)
     _bind(set(cpus))
     try:
         yield tuple(cpus)

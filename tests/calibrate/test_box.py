@@ -21,7 +21,7 @@ from tests.calibrate.trees import container, graviton, laptop, orin, plant, tx2,
 def test_a_server_with_two_sockets_and_threads(tmp_path: Path) -> None:
     box = describe(x86_server(tmp_path))
     assert (box.machine, box.cpu_model, box.system) == ("x86_64", "Intel(R) Xeon(R) Gold 6430", "Linux 6.8.0-45-generic")
-    assert (box.physical_cores, box.logical_cores, box.usable_cpus) == (4, 8, 8)
+    assert (box.physical_cores, box.logical_cores, box.usable_cpus, box.usable_cores) == (4, 8, 8, 4)
     assert {"avx2", "avx512_vnni", "amx_int8"} <= set(box.simd)
     assert (box.governor, box.frequency_mhz, box.frequency_max_mhz) == ("performance", 3350.0, 3400.0)
     assert (box.memory_bytes, box.load_average) == (131072000 * 1024, (0.04, 0.10, 0.20))
@@ -33,6 +33,13 @@ def test_cores_are_counted_without_the_topology_folder_too(tmp_path: Path) -> No
     for cpu in range(8):
         (root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list").unlink()
     assert describe(root).physical_cores == 4
+
+
+def test_only_cores_that_we_may_run_on_can_be_used(tmp_path: Path) -> None:
+    root = plant(x86_server(tmp_path), {"proc/self/status": "Cpus_allowed_list:\t0,1,4\n"})
+    assert (describe(root).usable_cpus, describe(root).usable_cores) == (3, 2)
+    plant(root, {"sys/fs/cgroup/user.slice/cpu.max": "150000 100000\n"})
+    assert (describe(root).usable_cpus, describe(root).usable_cores) == (1, 1)
 
 
 def test_an_arm_server_of_a_cloud(tmp_path: Path) -> None:

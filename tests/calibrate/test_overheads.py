@@ -10,11 +10,15 @@ from typing import Any
 
 import pytest
 
+from simnmt.calibrate.box.topology import LogicalCpu, logical_cpus
+from simnmt.calibrate.box.tree import Tree
 from simnmt.calibrate.energy_use import measure_energy
+from simnmt.calibrate.errors import CalibrationError
 from simnmt.calibrate.overheads import decision_s, tokenisation_s, tokeniser_of
 from simnmt.calibrate.pinning import chosen, pinned
 from simnmt.calibrate.settings import Settings
 from tests.calibrate.engines import FakeEngine
+from tests.calibrate.trees import plant
 
 
 def ticking(steps_s: list[float]) -> Any:
@@ -121,9 +125,43 @@ def test_a_counter_that_fails_gives_no_energy_and_never_0(fails_after: int) -> N
     assert found is None
 
 
-def test_the_first_processor_is_left_to_interrupts() -> None:
-    assert chosen([0, 1, 2, 3], 2) == [2, 3]
-    assert chosen([5, 3], 1) == [5]
+def test_a_tokeniser_that_is_damaged_is_one_line(tmp_path: Path) -> None:
+    pytest.importorskip("sentencepiece")
+    (tmp_path / "source.spm").write_bytes(b"not a model")
+    with pytest.raises(CalibrationError, match=r"source\.spm: sentencepiece cannot use it: [^\n]+$"):
+        tokenisation_s(tmp_path / "source.spm", seed=1)
+
+
+def on(files: dict[str, object], root: Path, cpus: range) -> list[LogicalCpu]:
+    folder = "sys/devices/system/cpu/cpu"
+    return logical_cpus(Tree.at(plant(root, {f"{folder}{name}": f"{value}\n" for name, value in files.items()})), cpus)
+
+
+def test_the_first_processor_is_left_to_interrupts(tmp_path: Path) -> None:
+    alike = on({}, tmp_path, range(4))
+    assert chosen(alike, 2) == [2, 3]
+    assert chosen(alike, 1) == [3]
+
+
+def test_no_two_threads_share_a_core_as_long_as_there_are_others(tmp_path: Path) -> None:
+    """Numbered as Linux numbers them: neighbours on one box, halves on another."""
+    neighbours = {f"{cpu}/topology/thread_siblings_list": f"{cpu & ~1}-{cpu | 1}" for cpu in range(8)}
+    assert chosen(on(neighbours, tmp_path / "a", range(8)), 3) == [3, 5, 7]
+    halves = {f"{cpu}/topology/thread_siblings_list": f"{cpu % 4},{cpu % 4 + 4}" for cpu in range(8)}
+    assert chosen(on(halves, tmp_path / "b", range(8)), 4) == [4, 5, 6, 7]
+    assert chosen(on(halves, tmp_path / "b", range(8)), 5) == [3, 4, 5, 6, 7]
+
+
+@pytest.mark.parametrize("file", ["cpu_capacity", "cpufreq/cpuinfo_max_freq"])
+def test_the_fast_cores_of_two_kinds_are_taken_first(tmp_path: Path, file: str) -> None:
+    """An Intel hybrid: two P-cores of two threads, then four E-cores of one."""
+    speeds = {f"{cpu}/{file}": 1024 if cpu < 4 else 600 for cpu in range(8)}
+    cores = {f"{cpu}/topology/thread_siblings_list": f"{cpu & ~1}-{cpu | 1}" if cpu < 4 else cpu for cpu in range(8)}
+    hybrid = on(speeds | cores, tmp_path, range(8))
+    assert chosen(hybrid, 1) == [3]
+    assert chosen(hybrid, 2) == [1, 3]
+    assert chosen(hybrid, 3) == [1, 3, 7]
+    assert chosen(hybrid, 7) == [1, 2, 3, 4, 5, 6, 7]
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="the system has no affinity")

@@ -11,6 +11,7 @@ from typing import Any
 from simnmt.calibrate.box import clocks, cpu, gpus, jetson, limits, virtual
 from simnmt.calibrate.box.description import BoxDescription
 from simnmt.calibrate.box.libraries import versions
+from simnmt.calibrate.box.topology import logical_cpus
 from simnmt.calibrate.box.tree import Tree
 
 
@@ -23,6 +24,7 @@ def describe(root: str | os.PathLike[str] = "/", *, libraries: bool = True) -> B
     tree = Tree.at(root)
     cpus = cpu.processors(tree)
     clock = clocks.clocks(tree, cpus)
+    allowed = limits.allowed_cpus(tree)
     known: dict[str, Any] = {
         "machine": cpu.machine(cpus) or "unknown",
         "system": _system(tree),
@@ -30,7 +32,8 @@ def describe(root: str | os.PathLike[str] = "/", *, libraries: bool = True) -> B
         "board": jetson.board(tree),
         "physical_cores": cpu.physical_cores(tree, cpus),
         "logical_cores": len(cpus) or None,
-        "allowed_cpus": limits.allowed_cpus(tree),
+        "allowed_cpus": allowed,
+        "allowed_cores": len({one.core for one in logical_cpus(tree, allowed)}) or None,
         "cpu_quota": limits.cpu_quota(tree),
         "simd": cpu.simd(cpus),
         "memory_bytes": _memory(tree, "MemTotal"),

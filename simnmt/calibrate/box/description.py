@@ -48,6 +48,8 @@ class BoxDescription:
     logical_cores: int | None = None
     allowed_cpus: tuple[int, ...] = ()
     """Numbers of the logical CPUs that this process may run on; empty where the system does not tell."""
+    allowed_cores: int | None = None
+    """Cores that these are threads of; None where the system does not tell."""
     cpu_quota: float | None = None
     """CPUs' worth of time that the control group grants; None without a quota."""
     simd: tuple[str, ...] = ()
@@ -76,9 +78,16 @@ class BoxDescription:
     @property
     def usable_cpus(self) -> int:
         """Threads that can truly run at once: allowed CPUs, less where a quota is smaller; at least 1."""
-        cpus = len(self.allowed_cpus) or self.logical_cores or 1
+        return self._granted(len(self.allowed_cpus) or self.logical_cores or 1)
+
+    @property
+    def usable_cores(self) -> int:
+        """Threads that can run at once without sharing a core's vector units; at least 1."""
+        return min(self.usable_cpus, self._granted(self.allowed_cores or self.physical_cores or self.usable_cpus))
+
+    def _granted(self, cpus: int) -> int:
         return max(1, cpus if self.cpu_quota is None else min(cpus, int(self.cpu_quota)))
 
     def as_json(self) -> dict[str, Any]:
         """As it stands in a profile and in `simnmt doctor --json`."""
-        return asdict(self) | {"usable_cpus": self.usable_cpus}
+        return asdict(self) | {"usable_cpus": self.usable_cpus, "usable_cores": self.usable_cores}
