@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from io import FileIO
 from pathlib import Path
 from time import monotonic
-from typing import Any, BinaryIO
+from typing import Any
 
 from simnmt.calibrate.errors import CalibrationError
 from simnmt.calibrate.samples import Reading, Sample
 
-VERSION = 1
+VERSION = 2
 SYNC_S = 5.0
 """Seconds of measuring that a crash of the whole box may cost."""
 
@@ -27,7 +28,8 @@ class Journal:
     """Samples and readings by what they are of, and findings by name; new ones go to the file at once.
 
     Opened with a header, which tells settings and box: a file with another header is refused, for its numbers would not
-    belong to this profile. A line that an interruption cut short is dropped. Raises `CalibrationError` for a journal that
+    belong to this profile. A line that an interruption cut short is dropped, and so is what memory had no room for: it is tried
+    again. Raises `CalibrationError` for a journal that
     is another's, or in use, or that cannot be written.
     """
 
@@ -50,18 +52,18 @@ class Journal:
 
     def sample(self, sample: Sample) -> None:
         """Keep a sample."""
-        self.samples[sample.bench, sample.attempt, sample.stretch, sample.index] = sample
         self._append(sample.as_json())
+        self.samples[sample.bench, sample.attempt, sample.stretch, sample.index] = sample
 
     def reading(self, reading: Reading) -> None:
         """Keep a reading of the reference cell."""
-        self.readings[reading.bench, reading.attempt, reading.position] = reading
         self._append(reading.as_json())
+        self.readings[reading.bench, reading.attempt, reading.position] = reading
 
     def finding(self, name: str, result: Any) -> None:
         """Keep the result of a part."""
-        self.findings[name] = result
         self._append({"finding": name, "result": result})
+        self.findings[name] = result
 
     def session(self, state: dict[str, Any]) -> None:
         """Note that measuring begins, and the box's state."""
@@ -84,9 +86,10 @@ class Journal:
         self._file.close()
         self.path.unlink(missing_ok=True)
 
-    def _open(self, header: dict[str, Any]) -> BinaryIO:
+    def _open(self, header: dict[str, Any]) -> FileIO:
         try:
-            file = open(self.path, "r+b" if self.path.exists() else "w+b")  # noqa: SIM115, PTH123
+            # Unbuffered: what found no room must not be tried once more when the file is closed.
+            file = open(self.path, "r+b" if self.path.exists() else "w+b", buffering=0)  # noqa: SIM115, PTH123
         except OSError as error:
             remedy = "choose another --out"
             raise CalibrationError(f"cannot be written: {error.strerror}", path=self.path, remedy=remedy) from None
@@ -96,14 +99,13 @@ class Journal:
             file.seek(end)
             file.truncate()
             if end == 0:
-                file.write(_line(header))
-                file.flush()
+                self._write(file, header)
         except BaseException:
             file.close()
             raise
         return file
 
-    def _read(self, file: BinaryIO, header: dict[str, Any]) -> int:
+    def _read(self, file: FileIO, header: dict[str, Any]) -> int:
         """Take over what was measured; returns the bytes of whole lines."""
         end = 0
         content = file.read()
@@ -134,6 +136,8 @@ class Journal:
             self.readings[reading.bench, reading.attempt, reading.position] = reading
         else:
             sample = Sample.of_json(line)
+            if sample.timing is None:
+                return  # there may be room in this sitting
             self.samples[sample.bench, sample.attempt, sample.stretch, sample.index] = sample
 
     def _compare(self, theirs: dict[str, Any], ours: dict[str, Any]) -> None:
@@ -148,23 +152,28 @@ class Journal:
                 )
 
     def _append(self, line: dict[str, Any]) -> None:
-        try:
-            self._file.write(_line(line))
-            self._file.flush()
-            if monotonic() - self._synced > SYNC_S:
+        self._write(self._file, line)
+        if monotonic() - self._synced > SYNC_S:
+            with self._blamed():
                 self._sync()
+
+    def _write(self, file: FileIO, line: Mapping[str, Any]) -> None:
+        rest = memoryview(json.dumps(line).encode() + b"\n")
+        with self._blamed():
+            while rest:
+                rest = rest[file.write(rest) :]
+
+    @contextmanager
+    def _blamed(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
-            raise CalibrationError(
-                f"cannot be written: {error.strerror}", path=self.path, remedy="make room and give the same command again"
-            ) from None
+            remedy = "make room and give the same command again"
+            raise CalibrationError(f"cannot be written: {error.strerror}", path=self.path, remedy=remedy) from None
 
     def _sync(self) -> None:
         os.fsync(self._file.fileno())
         self._synced = monotonic()
-
-
-def _line(content: Mapping[str, Any]) -> bytes:
-    return json.dumps(content).encode() + b"\n"
 
 
 def _flat(header: Mapping[str, Any], above: str = "") -> dict[str, Any]:
@@ -175,13 +184,15 @@ def _flat(header: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     return flat
 
 
-def _lock(file: BinaryIO, path: Path) -> None:
+def _lock(file: FileIO, path: Path) -> None:
     try:
         import fcntl
     except ImportError:  # Windows
         return
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except BlockingIOError:
         remedy = "let it end, or choose another --out"
         raise CalibrationError("another calibration is writing this journal", path=path, remedy=remedy) from None
+    except OSError:
+        return  # a file system without locks, as some network ones are

@@ -14,6 +14,8 @@ from simnmt.costs import DeviceProfile, checked_profile
 from simnmt.costs.profile import SCHEMA_VERSION
 from simnmt.nmt.engine import EngineAccount
 
+TOOL = f"simnmt calibrate, simnmt {__version__}"
+
 
 def put_together(
     settings: Settings,
@@ -23,42 +25,60 @@ def put_together(
     *,
     name: str,
     device_name: str | None,
-    before: DeviceProfile | None,
 ) -> DeviceProfile:
-    """The profile of these blocks; those that were not measured are kept from the profile `before`, if there is one."""
-    kept = {} if before is None else before.model_dump(mode="json")
+    """The profile of these blocks."""
     src_unit, tgt_unit = settings.units
-    source = _source(settings, account)
-    if before is not None:
-        source = f"{before.provenance.source}; later: {', '.join(settings.parts)}"
-        blocks = _completing(kept, blocks)
     return checked_profile(
-        kept
-        | {
+        {
             "schema_version": SCHEMA_VERSION,
             "name": name,
             "device": {"name": device_name or default_device_name(account), "details": _details(account, box)},
             "model": {"name": model_name(settings.model), "vocab": account.vocab},
             "length_unit": {"src": src_unit, "tgt": tgt_unit},
             "engine": engine_block(account, settings.beam),
-            "provenance": {
-                "source": source,
-                "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-                "tool": f"simnmt calibrate, simnmt {__version__}",
-            },
+            "provenance": {"source": _source(settings, account), "date": _now(), "tool": TOOL},
         }
         | blocks
     )
 
 
-def _completing(kept: dict[str, Any], blocks: dict[str, Any]) -> dict[str, Any]:
-    """What the later parts say beside what the execution's measurement said, not in its place."""
-    blocks = blocks | {"conditions": (kept["conditions"] or {}) | {"later": blocks["conditions"]}}
+def completed(
+    before: DeviceProfile, settings: Settings, blocks: dict[str, Any], *, name: str | None, device_name: str | None
+) -> DeviceProfile:
+    """A profile with these blocks beside its own; date, tool and conditions of its execution stay as they are.
+
+    When and how the blocks came is added to `conditions.later`. A name or unit that is given replaces the profile's.
+    """
+    kept = before.model_dump(mode="json")
+    unit = kept["length_unit"]
+    earlier = kept["conditions"] or {}
+    later = {"parts": list(settings.parts), "date": _now(), "tool": TOOL} | blocks["conditions"]
     if "overheads" in blocks:
         # Only whole translations tell of the gap between their steps.
         gap = (kept["overheads"] or {}).get("step_gap_s") or overhead(None, "measured with the part execution alone")
-        blocks["overheads"] = blocks["overheads"] | {"step_gap_s": gap}
-    return blocks
+        blocks = blocks | {"overheads": blocks["overheads"] | {"step_gap_s": gap}}
+    source = f"{before.provenance.source}; later: {', '.join(settings.parts)}"
+    return checked_profile(
+        kept
+        | blocks
+        | {
+            "schema_version": SCHEMA_VERSION,
+            "name": name or kept["name"],
+            "device": kept["device"] | ({"name": device_name} if device_name else {}),
+            "length_unit": {"src": settings.src_unit or unit["src"], "tgt": settings.tgt_unit or unit["tgt"]},
+            "provenance": kept["provenance"] | {"source": source},
+            "conditions": earlier | {"later": [*_several(earlier.get("later")), later]},
+        }
+    )
+
+
+def _several(later: Any) -> list[Any]:
+    """Profiles of before held the last completion alone."""
+    return later if isinstance(later, list) else [] if later is None else [later]
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
 def engine_block(account: EngineAccount, beam: int) -> dict[str, Any]:
@@ -93,8 +113,17 @@ def _details(account: EngineAccount, box: BoxDescription) -> str:
     memory = f"{box.memory_bytes / 2**30:.0f} GiB memory" if box.memory_bytes else None
     cores = f"{box.logical_cores} logical CPUs" if box.logical_cores else None
     libraries = ", ".join(f"{name} {version}" for name, version in account.versions.items())
-    parts = [box.board, cores, " ".join(box.simd), memory, clock, box.virtualisation, box.system, libraries]
+    quota = f"a quota of {box.cpu_quota:g} CPUs" if box.cpu_quota else None
+    parts = [box.board, box.cpu_model, _jetson(box), cores, quota, " ".join(box.simd), memory, clock]
+    parts += [box.virtualisation, box.system, libraries]
     return "; ".join(part for part in parts if part)
+
+
+def _jetson(box: BoxDescription) -> str | None:
+    if box.jetson is None:
+        return None
+    jetpack = f" (JetPack {box.jetson.jetpack})" if box.jetson.jetpack else ""
+    return f"L4T {box.jetson.l4t}{jetpack}, power mode {box.jetson.power_mode or 'not known'}"
 
 
 def _source(settings: Settings, account: EngineAccount) -> str:

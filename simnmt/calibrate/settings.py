@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -16,6 +18,8 @@ WORD_MODELS = ("bilstm", "gru")
 PAPER_INFERENCES = 10_000
 """Of CNMT-05 and CNMT-14."""
 MOST_LENGTH = 4_096
+LEAST_PACE_BYTES_PER_S = 1e6
+"""A full measurement reads 574 MB: some ten minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +34,7 @@ class Settings:
     backend: str = "torch"
     device: str = "cpu"
     threads: int | None = None
-    """CPU threads; None: all that this process may use at once."""
+    """CPU threads; None: one for each core that this process may use."""
     compute_type: str | None = None
     beam: int = 1
     mode: Mode = "full"
@@ -45,6 +49,8 @@ class Settings:
     src_unit: str | None = None
     """What a source token is; None: word for bilstm and gru, subword for any other model."""
     tgt_unit: str | None = None
+    disk_bytes_per_s: float | None = None
+    """Pace of the disk reads, to imitate a slower flash; None: as fast as the disk gives."""
     seed: int = 0
     """Of the order of measuring, the drawn lengths, the token ids and random weights."""
 
@@ -59,6 +65,14 @@ class Settings:
                 raise CalibrationError(f"a longest {name} of {length} tokens makes no grid", remedy=remedy)
         if self.inferences < 6:
             raise CalibrationError(f"{self.inferences} inferences determine no plane", remedy="give 6 or more")
+        if self.disk_bytes_per_s is not None and not LEAST_PACE_BYTES_PER_S <= self.disk_bytes_per_s < math.inf:
+            told = f"reads at {self.disk_bytes_per_s / 1e6:g} MB/s"
+            raise CalibrationError(f"{told} would take too long", remedy="give 1MB/s or more")
+
+    @property
+    def whole(self) -> bool:
+        """Whether a profile comes of it; without the part execution, it completes one."""
+        return "execution" in self.parts
 
     @property
     def units(self) -> tuple[str, str]:
@@ -79,3 +93,11 @@ def parts_named(text: str) -> tuple[Part, ...]:
     if not names:
         raise CalibrationError("nothing to measure", remedy=f"name one of {', '.join(PARTS)}")
     return tuple(part for part in PARTS if part in names)
+
+
+def pace_named(text: str) -> float:
+    """Bytes a second of a text such as `200MB/s`. Raises `CalibrationError` for any other."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kMG]?)B/s", text.strip())
+    if found is None:
+        raise CalibrationError(f"{text!r} is no rate", remedy="write it as 200MB/s, with kB, MB or GB")
+    return float(found[1]) * {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}[found[2]]

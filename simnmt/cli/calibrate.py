@@ -6,7 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -37,10 +37,15 @@ def calibrate(
     backend: Annotated[Backend, typer.Option("--backend", help="What computes.")] = Backend.torch,
     device: Annotated[str, typer.Option("--device", metavar="cpu|cuda", help="Where it computes.")] = "cpu",
     threads: Annotated[
-        int | None, typer.Option("--threads", metavar="T", help="CPU threads; default: all that may be used at once.")
+        int | None, typer.Option("--threads", metavar="T", help="CPU threads; default: one for each core.")
     ] = None,
     compute_type: Annotated[
-        str | None, typer.Option("--compute-type", metavar="TYPE", help="float32, float16, int8, int16; default: float32.")
+        str | None,
+        typer.Option(
+            "--compute-type",
+            metavar="TYPE",
+            help="float32, bfloat16, float16, float16_weights, int8 or int16, as doctor shows them; default: float32.",
+        ),
     ] = None,
     beam: Annotated[int, typer.Option("--beam", metavar="B", help="Hypotheses kept; 1 is greedy.")] = 1,
     quick: Annotated[bool, typer.Option("--quick", help="Six corner cells, few batch sizes: a minute or two.")] = False,
@@ -55,6 +60,12 @@ def calibrate(
         str | None,
         typer.Option(
             "--only", metavar="PARTS", help="Of execution,step,disk,energy,overheads; without execution, completes OUT."
+        ),
+    ] = None,
+    disk_pace: Annotated[
+        str | None,
+        typer.Option(
+            "--disk-pace", metavar="RATE", help="Read no faster, as a slower flash: 200MB/s; default: as fast as it goes."
         ),
     ] = None,
     unit: Annotated[
@@ -81,12 +92,10 @@ def calibrate(
     """
     if quick and paper:
         raise typer.BadParameter("choose one of --quick and --paper", param_hint="--quick")
+    from simnmt.calibrate.preconditions import profile_there, refuse_unfit_page
     from simnmt.calibrate.run import calibrate as measure
-    from simnmt.calibrate.settings import PARTS, Settings, parts_named
-    from simnmt.files import refuse_replacing
+    from simnmt.calibrate.settings import PARTS, Settings, pace_named, parts_named
 
-    page = plot or out.with_suffix(".html")
-    refuse_replacing(page, out)
     settings = Settings(
         model=model,
         backend=backend.value,
@@ -102,35 +111,25 @@ def calibrate(
         inferences=inferences,
         src_unit=src_unit or unit,
         tgt_unit=tgt_unit or unit,
+        disk_bytes_per_s=None if disk_pace is None else pace_named(disk_pace),
         seed=seed,
     )
-    with _kept(out), _listener() as listener:
+    profile_there(out, settings)
+    page = plot or out.parent / f"{out.stem}.html"
+    refuse_unfit_page(page, out, settings)
+    with _listener() as listener:
         done = measure(settings, out, name=name, device_name=device_name, listener=listener)
     for warning in done.warnings:
         print(f"simnmt: warning: {warning}", file=sys.stderr)
-    _draw(page, done)
+    # Before the page: what went wrong with it would hide what hours of measuring came to.
     if as_json:
         print(json.dumps({"profile": done.profile.model_dump(mode="json"), "warnings": done.warnings}, indent=1))
     else:
         print(_summary(done))
-        print(f"{'replaced' if done.replaced else 'wrote'} {out}\npage: {page}")
-
-
-@contextmanager
-def _kept(out: Path) -> Iterator[None]:
-    """Whatever ends it early, what was measured is there, and that is said."""
-    try:
-        yield
-    except BaseException:
-        from simnmt.calibrate.journal import beside
-
-        journal = beside(out)
-        kept = 0
-        with suppress(OSError), journal.open("rb") as lines:
-            kept = sum(not line.startswith((b'{"settings"', b'{"session"')) for line in lines)
-        if kept:
-            print(f"kept {kept:,} measurements in {journal}; the same command goes on from there", file=sys.stderr)
-        raise
+        print(f"{'replaced' if done.replaced else 'wrote'} {out}")
+    _draw(page, done)
+    if not as_json:
+        print(f"page: {page}")
 
 
 @contextmanager

@@ -19,7 +19,7 @@ class _Bar:
         self._task = progress.add_task("loading the model", total=None, left="")
 
     def say(self, text: str) -> None:
-        self._progress.console.print(text, markup=False, highlight=False)
+        self._progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def measured(self, part: str, done_s: float, left_s: float) -> None:
         left = f"{left_s / 60:.0f} min left" if left_s > 90.0 else f"{left_s:.0f} s left"

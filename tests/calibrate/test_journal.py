@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Callable
+from io import FileIO
 from pathlib import Path
 
 import pytest
@@ -47,7 +49,7 @@ def test_what_was_kept_comes_back_to_the_last_bit(open_journal: Opener, path: Pa
     assert again.findings == {"disk": {"bytes_per_s": 1e9}}
     assert again.sessions == [{"load_average": 0.1}]
     assert again.samples["step", 1, 2, 3] == SAMPLES[2]
-    assert again.samples["step", 0, 0, 4].timing is None
+    assert ("step", 0, 0, 4) not in again.samples, "memory may have room for it by now"
     assert again.samples["execution", 0, 0, 0] == SAMPLES[0]
     assert again.samples["execution", 0, 0, 1] == SAMPLES[1]
 
@@ -65,7 +67,7 @@ def test_a_line_that_was_cut_short_is_dropped_and_writing_goes_on_behind_the_who
     path.write_bytes(path.read_bytes()[:-cut])
     again = open_journal(path, HEADER)
     assert again.findings == {}
-    assert len(again.samples) == len(SAMPLES)
+    assert len(again.samples) == len(SAMPLES) - 1, "all but that without room"
     assert path.read_bytes().endswith(b"\n")
     again.finding("disk", None)
     again.close()
@@ -123,3 +125,54 @@ def test_two_calibrations_do_not_write_one_journal(open_journal: Opener, path: P
         open_journal(path, HEADER)
     open_one.remove()
     assert not path.exists()
+
+
+def test_a_file_system_without_locks_is_no_other_calibration(
+    open_journal: Opener, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fcntl = pytest.importorskip("fcntl")
+
+    def without(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", without)
+    filled(open_journal, path).close()
+    assert len(open_journal(path, HEADER)) == len(SAMPLES) - 1 + 2
+
+
+class Full:
+    """A file on a disk that has no room for another byte, and tells so again when it is asked to flush."""
+
+    def __init__(self, file: FileIO) -> None:
+        self._file = file
+
+    def write(self, content: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._file, name)
+
+
+def test_a_full_disk_is_one_line_and_closing_tries_nothing_again(open_journal: Opener, path: Path) -> None:
+    journal = filled(open_journal, path)
+    assert isinstance(journal._file, FileIO), "which holds nothing back for later"
+    known = len(journal)
+    journal._file = Full(journal._file)  # type: ignore[assignment]
+    with pytest.raises(CalibrationError, match=r"No space left on device \(make room and give the same command again\)"):
+        journal.finding("energy", [None, []])
+    assert len(journal) == known, "what is not in the file is not counted as kept"
+    journal.close()
+    assert open_journal(path, HEADER).findings == {"disk": {"bytes_per_s": 1e9}}
+
+
+def test_a_write_that_the_disk_takes_in_pieces_is_whole(open_journal: Opener, path: Path) -> None:
+    journal = filled(open_journal, path)
+
+    class Slow(Full):
+        def write(self, content: memoryview) -> int:
+            return self._file.write(content[:7]) or 0
+
+    journal._file = Slow(journal._file)  # type: ignore[assignment]
+    journal.finding("energy", {"idle_w": 1.5})
+    journal.close()
+    assert open_journal(path, HEADER).findings["energy"] == {"idle_w": 1.5}

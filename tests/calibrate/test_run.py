@@ -6,20 +6,26 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from simnmt.calibrate import parts as parts_module
+from simnmt.calibrate import profiling
 from simnmt.calibrate import run as run_module
-from simnmt.calibrate.box import BoxDescription
+from simnmt.calibrate.box import BoxDescription, JetsonDescription
 from simnmt.calibrate.disk import DiskError, DiskSample, DiskSamples
 from simnmt.calibrate.energy import FoundMeter, Obstacle
 from simnmt.calibrate.errors import CalibrationError
 from simnmt.calibrate.journal import beside
+from simnmt.calibrate.plan import plan_benches
 from simnmt.calibrate.run import Calibrated, calibrate
-from simnmt.calibrate.settings import Settings
-from simnmt.costs import DeviceProfile, read_profile, write_profile
+from simnmt.calibrate.settings import Settings, pace_named
+from simnmt.costs import DeviceProfile, checked_profile, read_profile, write_profile
 from simnmt.errors import InputError
+from simnmt.nmt.errors import OutOfMemory
+from simnmt.shipped import find
 from tests.calibrate.engines import PLANE, FakeEngine
 
 QUICK = Settings("gru", mode="quick", threads=1)
@@ -37,8 +43,8 @@ def box(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         monkeypatch.setattr(run_module, "describe", lambda **_: replace(BOX, **facts))
 
     put()
-    monkeypatch.setattr(run_module, "measure_disk", _disk)
-    monkeypatch.setattr(run_module, "find_energy_meter", lambda device: FoundMeter(None, (Obstacle("rapl", "no counter"),)))
+    monkeypatch.setattr(parts_module, "measure_disk", _disk)
+    monkeypatch.setattr(parts_module, "find_energy_meter", lambda device: FoundMeter(None, (Obstacle("rapl", "no counter"),)))
     return put
 
 
@@ -86,8 +92,10 @@ def test_the_profile_says_all_of_what_was_measured_on_what(measured: Any, tmp_pa
 
 
 def test_a_decision_takes_less_than_a_thousandth_of_an_inference(measured: Any) -> None:
-    """CNMT-12, of the policy that the simulation runs; the fake GRU is as fast as a real one."""
-    profile = measured().profile
+    """CNMT-12, of the policy that the simulation runs, beside the plane of the shipped profile of a GRU on one thread."""
+    shipped = read_profile(find("calibration", "@cpu1-gru")).plane
+    engine = FakeEngine((shipped.s_per_src_token, shipped.s_per_tgt_token, shipped.s_fixed))
+    profile = measured(replace(QUICK, parts=("execution", "overheads")), engine).profile
     assert profile.overheads is not None
     assert profile.overheads.decision_s is not None
     mean_s = float(profile.plane.seconds(20, 20))
@@ -196,6 +204,54 @@ def test_other_settings_do_not_go_on_with_the_journal(measured: Any, tmp_path: P
     assert beside(tmp_path / "box.json").read_bytes() == kept
 
 
+def test_another_plan_or_simnmt_does_not_go_on_with_the_journal(
+    measured: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under equal settings: the places of its samples would mean other works."""
+    with pytest.raises(KeyboardInterrupt):
+        measured(engine=FakeEngine(stop_at=20))
+    with monkeypatch.context() as patched:
+        patched.setattr(run_module, "plan_benches", lambda *a, **k: plan_benches(*a, **k)[::-1])
+        with pytest.raises(CalibrationError, match=r"the journal has plan .* remove the journal"):
+            measured()
+    with monkeypatch.context() as patched:
+        patched.setattr(run_module, "__version__", "99.0")
+        with pytest.raises(CalibrationError, match=r"the journal has simnmt .* this calibration \"99\.0\""):
+            measured()
+    assert measured().profile.conditions.model_extra["sessions"] == 2
+
+
+def test_memory_that_suffices_in_a_later_sitting_is_used(measured: Any) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        measured(replace(QUICK, parts=("execution", "step")), FakeEngine(noise=0.0, most_batch=4, stop_at=110))
+    profile = measured(replace(QUICK, parts=("execution", "step")), FakeEngine(noise=0.0)).profile
+    assert profile.step.batch[-1] == 16
+
+
+def test_a_part_that_failed_is_tried_again_in_a_later_sitting(measured: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was well measured is not."""
+    calls = []
+
+    def full(*_: Any, **__: Any) -> DiskSamples:
+        calls.append("full")
+        raise DiskError("too full", path="/mnt")
+
+    def broken(path: Path, profile: DeviceProfile) -> None:
+        raise InputError("no room")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(parts_module, "measure_disk", full)
+        patched.setattr(run_module, "write_profile", broken)
+        with pytest.raises(InputError, match="no room"):
+            measured()
+    with monkeypatch.context() as patched:
+        patched.setattr(parts_module.overheads, "decision_s", lambda: pytest.fail("measured again"))
+        done = measured()
+    assert calls == ["full"]
+    assert done.profile.disk is not None
+    assert not any("no disk" in warning for warning in done.warnings)
+
+
 def test_another_box_does_not_go_on_with_the_journal(measured: Any, box: Any) -> None:
     with pytest.raises(KeyboardInterrupt):
         measured(engine=FakeEngine(stop_at=20))
@@ -214,8 +270,39 @@ def test_single_parts_complete_a_profile_of_the_same_engine(measured: Any) -> No
     assert done.overheads.step_gap_s == whole.overheads.step_gap_s
     assert done.overheads.step_gap_s.value == pytest.approx(0.001, rel=0.1)
     assert done.conditions.drift == whole.conditions.drift, "of the execution that still stands there"
-    assert done.conditions.model_extra["later"]["governor"] == "performance"
+    (later,) = done.conditions.model_extra["later"]
+    assert (later["parts"], later["governor"]) == (["disk", "overheads"], "performance")
     assert done.provenance.source == f"{whole.provenance.source}; later: disk, overheads"
+
+
+def test_completing_keeps_the_names_units_and_date_of_what_stands_there(measured: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = replace(QUICK, parts=("execution",), src_unit="char", tgt_unit="char")
+    with monkeypatch.context() as patched:
+        patched.setattr(profiling, "_now", lambda: "2020-02-02T02:02:02+00:00")
+        whole = measured(settings, name="kitchen", device_name="the old laptop").profile
+    done = measured(replace(QUICK, parts=("overheads",))).profile
+    for kept in ("name", "device", "model", "length_unit", "engine"):
+        assert getattr(done, kept) == getattr(whole, kept), kept
+    assert done.provenance.date == "2020-02-02T02:02:02+00:00", "the execution's"
+    assert done.conditions.model_extra["later"][0]["date"] > "2026"
+    done = measured(replace(QUICK, parts=("overheads",), tgt_unit="word"), name="cellar", device_name="a new one").profile
+    assert (done.name, done.device.name, done.device.details) == ("cellar", "a new one", whole.device.details)
+    assert done.length_unit.model_dump() == {"src": "char", "tgt": "word"}
+    assert len(done.conditions.model_extra["later"]) == 2, "a second completion does not drop the first"
+
+
+def test_a_profile_completed_before_there_were_several_is_completed_again(measured: Any, tmp_path: Path) -> None:
+    whole = measured(replace(QUICK, parts=("execution",))).profile.model_dump(mode="json")
+    whole["conditions"]["later"] = {"governor": "ondemand"}
+    write_profile(tmp_path / "box.json", checked_profile(whole))
+    later = measured(replace(QUICK, parts=("overheads",))).profile.conditions.model_extra["later"]
+    assert [each["governor"] for each in later] == ["ondemand", "performance"]
+
+
+def test_another_version_of_a_library_completes_no_profile(measured: Any) -> None:
+    measured(replace(QUICK, parts=("execution",)))
+    with pytest.raises(CalibrationError, match=r"is of versions \{'abacus': '3\.0'\}, this is \{'abacus': '3\.1'\}"):
+        measured(replace(QUICK, parts=("overheads",)), FakeEngine(versions={"abacus": "3.1"}))
 
 
 def test_single_parts_of_another_engine_do_not(measured: Any) -> None:
@@ -233,10 +320,88 @@ def test_a_disk_that_cannot_be_measured_spoils_nothing_else(measured: Any, monke
     def full(*_: Any, **__: Any) -> DiskSamples:
         raise DiskError("too full", path="/mnt")
 
-    monkeypatch.setattr(run_module, "measure_disk", full)
+    monkeypatch.setattr(parts_module, "measure_disk", full)
     done = measured()
     assert done.profile.disk is None
     assert any(warning.startswith("no disk: /mnt: too full") for warning in done.warnings)
+
+
+def test_reads_are_paced_as_the_settings_say(measured: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def disk(*_: Any, pace: float | None, **options: Any) -> DiskSamples:
+        return replace(_disk(*_, **options), paced_bytes_per_s=pace)
+
+    monkeypatch.setattr(parts_module, "measure_disk", disk)
+    profile = measured(replace(QUICK, parts=("execution", "disk"), disk_bytes_per_s=pace_named("90MB/s"))).profile
+    assert profile.disk.paced_bytes_per_s == 90e6
+
+
+@pytest.mark.parametrize(("text", "bytes_per_s"), [("200MB/s", 2e8), ("1.5 GB/s", 1.5e9), ("2000kB/s", 2e6)])
+def test_rates_are_read_with_their_unit(text: str, bytes_per_s: float) -> None:
+    assert pace_named(text) == bytes_per_s
+
+
+@pytest.mark.parametrize("text", ["200", "200Mb/s", "-1MB/s", "fast", ""])
+def test_rates_without_a_unit_of_bytes_are_refused(text: str) -> None:
+    with pytest.raises(CalibrationError, match="write it as 200MB/s"):
+        pace_named(text)
+
+
+def test_memory_that_fails_while_energy_is_measured_spoils_nothing_else(measured: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = []
+
+    def meter(device: str) -> Any:
+        return FoundMeter(SimpleNamespace(source="rapl", close=lambda: closed.append(device)), ())
+
+    def no_room(*_: Any) -> None:
+        raise OutOfMemory("no room")
+
+    monkeypatch.setattr(parts_module, "find_energy_meter", meter)
+    monkeypatch.setattr(parts_module, "measure_energy", no_room)
+    done = measured(replace(QUICK, parts=("execution", "energy")))
+    assert (done.profile.energy, done.warnings, closed) == (None, ("no energy: out of memory at a corner cell",), ["cpu"])
+
+
+def test_a_damaged_tokeniser_spoils_nothing_else(measured: Any, tmp_path: Path) -> None:
+    pytest.importorskip("sentencepiece")
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "source.model").write_bytes(b"not a model")
+    done = measured(replace(QUICK, model=str(tmp_path / "model"), parts=("execution", "overheads")))
+    told = done.profile.overheads.tokenisation_s_fixed
+    assert (told.value, told.note.startswith("sentencepiece cannot use it")) == (None, True)
+    assert any(warning.startswith("no times of the tokeniser: ") for warning in done.warnings)
+
+
+def test_a_cpu_goes_by_the_name_that_its_box_has_for_it(measured: Any, box: Any) -> None:
+    """Linux shows no model's name for Arm processors: an engine knows none."""
+    nameless = FakeEngine(device_name="aarch64")
+    box(
+        cpu_model="Arm Cortex-A78AE",
+        board="NVIDIA Jetson AGX Orin",
+        jetson=JetsonDescription("36.4.3", "6.2", "MAXN"),
+        cpu_quota=2.5,
+    )
+    profile = measured(replace(QUICK, parts=("execution",)), nameless).profile
+    assert (profile.device.name, profile.engine.device_name) == ("NVIDIA Jetson AGX Orin, 1 thread", "NVIDIA Jetson AGX Orin")
+    for detail in ("Arm Cortex-A78AE", "L4T 36.4.3 (JetPack 6.2), power mode MAXN", "a quota of 2.5 CPUs"):
+        assert detail in profile.device.details
+    gpu = FakeEngine(device="cuda:0", device_name="Orin", threads=None)
+    assert measured(replace(QUICK, device="cuda", threads=None, parts=("execution",)), gpu).profile.device.name == "Orin"
+
+
+@pytest.mark.parametrize(
+    ("facts", "threads"),
+    [({}, 4), ({"allowed_cores": 2}, 2), ({"physical_cores": 2}, 2), ({"allowed_cores": 4, "cpu_quota": 1.5}, 1)],
+)
+def test_by_default_each_core_gets_one_thread(box: Any, tmp_path: Path, facts: dict[str, Any], threads: int) -> None:
+    box(**facts)
+    loaded_with = []
+
+    def load(*_: Any, **options: Any) -> FakeEngine:
+        loaded_with.append(options["threads"])
+        return FakeEngine(threads=options["threads"])
+
+    calibrate(Settings("gru", mode="quick", parts=("execution",)), tmp_path / "box.json", load=load)
+    assert loaded_with == [threads]
 
 
 def nothing_is_loaded(*_: Any, **__: Any) -> FakeEngine:
@@ -249,6 +414,7 @@ def nothing_is_loaded(*_: Any, **__: Any) -> FakeEngine:
         ((), "none/box.json", {}, "its folder does not exist"),
         (("box.json/",), "box.json", {}, "not a file"),
         (("box.json",), "box.json", {}, "stands there and is no device profile"),
+        ((), ".", {}, "not a file"),
         ((), "box.json", {"threads": 5}, "5 threads on 4 CPUs would wait for each other (give --threads 4 or fewer)"),
         ((), "box.json", {"mode": "paper", "lengths": "@de-en-nws"}, "did you mean @de-en-news?"),
         ((), "box.json", {"mode": "paper", "lengths": "missing.csv"}, "missing.csv"),

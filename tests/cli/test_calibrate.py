@@ -16,6 +16,8 @@ import pytest
 from simnmt.calibrate import run as run_module
 from simnmt.cli import app
 from simnmt.costs import read_profile
+from simnmt.errors import InputError
+from simnmt.report import profile_page
 from tests.calibrate.engines import FakeEngine
 
 QUICK = ("calibrate", "--model", "gru", "--threads", "1", "--quick", "--only", "execution,step,overheads", "--out", "box.json")
@@ -37,7 +39,7 @@ def numbers(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 def test_it_ends_with_fit_held_out_errors_and_a_page(folder: Path, simnmt: Any, numbers: Any) -> None:
-    done = simnmt(*QUICK)
+    done = simnmt(*QUICK, "--device-name", "Abacus 3000")
     assert done.status == 0, done.err
     assert re.search(r"ms per source token, 8\.\d+ ms per target token, .* ms fixed", done.out)
     assert re.search(r"R2 0\.999\d, of the means per target length 0\.99\d+; held-out error \d\.\d\d %", done.out)
@@ -72,6 +74,27 @@ def test_interrupted_it_says_what_it_kept_and_how_to_go_on(folder: Path, simnmt:
     assert not (folder / "box.json.journal.jsonl").exists()
 
 
+def test_what_ends_it_before_it_begins_says_nothing_of_an_older_journal(folder: Path, simnmt: Any, numbers: Any) -> None:
+    numbers(stop_at=40, stop=app._Stopped(signal.SIGINT))
+    simnmt(*QUICK)
+    refused = simnmt(*QUICK, "--seed", "7")
+    assert (refused.status, "the journal has settings.seed 0" in refused.err) == (2, True)
+    assert "the same command" not in refused.err
+
+
+def test_a_page_that_fails_comes_after_what_was_measured(
+    folder: Path, simnmt: Any, numbers: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise InputError("cannot be written: No space left on device", path="box.html")
+
+    monkeypatch.setattr(profile_page, "write_profile_page", full)
+    done = simnmt(*QUICK)
+    assert (done.status, "box.html: cannot be written" in done.err) == (2, True)
+    assert "execution, measured" in done.out
+    assert done.out.endswith("wrote box.json\n")
+
+
 @pytest.mark.parametrize(
     ("more", "said"),
     [
@@ -81,6 +104,13 @@ def test_interrupted_it_says_what_it_kept_and_how_to_go_on(folder: Path, simnmt:
         (("--out", "small.yaml"), "small.yaml: stands there and is no device profile"),
         (("--threads", "5000"), "would wait for each other"),
         (("--plot", "box.json"), "box.json would replace what is read"),
+        (("--plot", "none/p.html"), "none/p.html: its folder does not exist (make the folder, or choose another --plot)"),
+        (("--plot", "."), ".: not a file (choose another --plot)"),
+        (("--model", "small.yaml", "--plot", "small.yaml"), "small.yaml would replace what is read"),
+        (("--lengths", "small.yaml", "--plot", "small.yaml"), "small.yaml would replace what is read"),
+        (("--out", "."), ".: not a file (choose another --out)"),
+        (("--disk-pace", "200"), "'200' is no rate (write it as 200MB/s, with kB, MB or GB)"),
+        (("--disk-pace", "1kB/s"), "reads at 0.001 MB/s would take too long (give 1MB/s or more)"),
         (("--max-tgt-len", "3"), "a longest target of 3 tokens makes no grid (give 8 to 4096 tokens)"),
         (("--backend", "jax"), "'jax' is not one of 'torch', 'ctranslate2'"),
     ],

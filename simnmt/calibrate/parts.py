@@ -1,0 +1,136 @@
+"""The parts of a profile, measured one after another; what one could not do is remarked, the others are done all the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from simnmt.calibrate import fitting, overheads
+from simnmt.calibrate.disk import DiskError, measure_disk
+from simnmt.calibrate.energy import find_energy_meter
+from simnmt.calibrate.energy_use import measure_energy
+from simnmt.calibrate.errors import CalibrationError
+from simnmt.calibrate.journal import Journal
+from simnmt.calibrate.measuring import Measured, measure
+from simnmt.calibrate.plan import BenchPlan
+from simnmt.calibrate.progress import Listener
+from simnmt.calibrate.settings import Settings
+from simnmt.costs import fit_disk
+from simnmt.nmt.engine import Engine
+from simnmt.nmt.errors import OutOfMemory
+
+MB = 1_000_000
+QUICK_READS = ((MB // 4, MB, 4 * MB, 16 * MB), 5)
+"""Sizes in bytes, and repeats."""
+
+
+class Parts:
+    """One calibration's measuring, with what fell short."""
+
+    def __init__(self, settings: Settings, engine: Engine, journal: Journal, listener: Listener, folder: Path) -> None:
+        self._settings = settings
+        self._engine = engine
+        self._journal = journal
+        self._listener = listener
+        self._folder = folder
+        self.remarks: list[str] = []
+        """What could not be measured, one sentence each."""
+        self.measured: Measured | None = None
+        """What was timed, after `blocks`."""
+
+    def blocks(self, plans: Sequence[BenchPlan]) -> dict[str, Any]:
+        """The blocks of a profile, by name, of the parts that were asked for."""
+        settings = self._settings
+        found: dict[str, Any] = {}
+        if plans:
+            self.measured = measure(self._engine, plans, self._journal, self._listener)
+            found |= self._fitted(self.measured)
+        if "overheads" in settings.parts:
+            found["overheads"] = self._once("overheads", self._overheads)
+        if "energy" in settings.parts:
+            found["energy"] = self._once("energy", self._energy)
+        if "disk" in settings.parts:
+            found["disk"] = self._once("disk", self._disk)
+        return found
+
+    def _once(self, name: str, do: Callable[[], tuple[Any, list[str]]]) -> Any:
+        """A part that is measured in one go, or was in an earlier session and nothing fell short: (block, remarks)."""
+        if name not in self._journal.findings or self._journal.findings[name][1]:
+            self._listener.say(f"{name} ...")
+            self._journal.finding(name, do())
+        block, remarks = self._journal.findings[name]
+        self.remarks += remarks
+        return block
+
+    def _fitted(self, measured: Measured) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        if "execution" in measured.cells:
+            cells = measured.cells["execution"]
+            if len(cells) < 4:
+                raise CalibrationError(
+                    f"{len(cells)} cells could be measured, which determine no plane",
+                    remedy="free memory, or give smaller --max-src-len and --max-tgt-len",
+                )
+            found["execution"] = fitting.execution_block(cells, self._settings)
+            found["valid_range"] = fitting.valid_range(cells, self._settings)
+        if "step" in measured.cells:
+            beam = self._settings.beam
+            step = fitting.step_block(measured.cells["step"], measured.too_large["step"], beam)
+            encoder = fitting.encoder_block(measured.cells["encoder"], measured.too_large["encoder"], beam, step)
+            for name, block in (("step", step), ("encoder", encoder)):
+                found[name] = None if block is None else block.model_dump(mode="json")
+                if block is None:
+                    self.remarks.append(f"no cost of the {name} by batch: fewer than two batch sizes could be measured")
+        return found
+
+    def _overheads(self) -> tuple[Any, list[str]]:
+        decision = overheads.decision_s()
+        found = {"decision_s": overheads.overhead(decision, "length regression and two planes, one request at a time")}
+        remarks = []
+        tokenisation, note = None, "no sentencepiece model belongs to this model"
+        tokeniser = overheads.tokeniser_of(self._settings.model)
+        if tokeniser is not None:
+            note = "sentencepiece is not installed, or cuts all sentences alike"
+            try:
+                tokenisation = overheads.tokenisation_s(tokeniser, self._settings.seed)
+            except CalibrationError as error:
+                note = error.what
+                remarks.append(f"no times of the tokeniser: {error}")
+        for at, name in enumerate(("tokenisation_s_per_token", "tokenisation_s_fixed")):
+            found[name] = overheads.overhead(tokenisation[at]) if tokenisation else overheads.overhead(None, note)
+        cells = self.measured.cells.get("execution", []) if self.measured else []
+        gap = fitting.step_gap_s(cells)
+        found["step_gap_s"] = overheads.overhead(gap, "" if gap is not None else "the backend does not tell its steps")
+        return found, remarks
+
+    def _energy(self) -> tuple[Any, list[str]]:
+        found = find_energy_meter(self._engine.account.device)
+        if found.meter is None:
+            return None, [f"no energy: {'; '.join(str(obstacle) for obstacle in found.obstacles)}"]
+        try:
+            block = measure_energy(self._engine, found.meter, self._settings)
+        except OutOfMemory:
+            return None, ["no energy: out of memory at a corner cell"]
+        finally:
+            found.meter.close()
+        return block, [] if block else [f"no energy: the counter of {found.meter.source} failed while it was read"]
+
+    def _disk(self) -> tuple[Any, list[str]]:
+        sizes, repeats = QUICK_READS
+        options: dict[str, Any] = {"sizes_bytes": sizes, "repeats": repeats} if self._settings.mode == "quick" else {}
+        pace = self._settings.disk_bytes_per_s
+        try:
+            seen = measure_disk(self._folder, seed=self._settings.seed, pace=pace, **options)
+            fit = fit_disk(*seen.reads())
+        except (DiskError, ValueError) as error:
+            return None, [f"no disk: {error}"]
+        fitted = {
+            "kind": "measured",
+            "s_fixed": fit.cost.s_fixed,
+            "bytes_per_s": fit.cost.bytes_per_s,
+            "r2": fit.r2,
+            "heldout_error": fit.heldout_error,
+        }
+        remarks = [] if seen.cold else [f"disk: the reads may not have been cold: {seen.cold_check}"]
+        return fitted | seen.as_json(), remarks
