@@ -2,7 +2,7 @@
 
 from simnmt.costs.batch_cost import EncoderCost, StepCost
 from simnmt.costs.batch_fit import fit_encoder_cost, fit_step_cost
-from simnmt.costs.disk import DiskCost, DiskFit, fit_disk
+from simnmt.costs.disk import DiskCost, DiskFit, ReadTable, fit_disk
 from simnmt.costs.energy import EnergyCost, fit_energy
 from simnmt.costs.execution_fit import FittedExecution, fit_execution
 from simnmt.costs.fit_warnings import disk_warnings, execution_warnings, fit_warnings
@@ -32,6 +32,7 @@ __all__ = [
     "LognormalResidual",
     "PlaneFit",
     "ProfileError",
+    "ReadTable",
     "RelativePlaneFit",
     "StepCost",
     "TokenBucket",

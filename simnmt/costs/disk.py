@@ -1,14 +1,43 @@
-"""Time of one read from the disk: a fixed part and the bytes over the bandwidth (STI-07), and its fit."""
+"""Time of one read from the disk by its size (STI-07), and its fit: a fixed part and the bytes over the bandwidth, or a table."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simnmt.costs.bounded_least_squares import bounded_least_squares
 from simnmt.costs.cells import by_cell, r_squared
+
+CLEARLY = 0.8
+GOOD_ENOUGH = 0.01
+"""A table is kept where its held-out error is below 0.8 of the line's and the line errs by more than 1 %."""
+LEAST_SIZES = 4
+
+Column = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReadTable:
+    """Seconds by size, read off between the sizes on logarithmic scales; never less for more bytes.
+
+    Below the least size its time holds, beyond the greatest its rate.
+    """
+
+    size_bytes: Column
+    """Rising."""
+    time_s: Column
+    """Positive; where a larger size took less, the time of the smaller one counts."""
+
+    def seconds(self, size_bytes: Column) -> Column:
+        """Same shape."""
+        within = np.clip(size_bytes, self.size_bytes[0], self.size_bytes[-1])
+        never_less = np.maximum.accumulate(self.time_s)
+        own = np.exp(np.interp(np.log(within), np.log(self.size_bytes), np.log(never_less)))
+        beyond: Column = own * np.maximum(size_bytes / self.size_bytes[-1], 1.0)
+        return beyond
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,11 +47,13 @@ class DiskCost:
     s_fixed: float
     bytes_per_s: float
     paced_bytes_per_s: float | None = None
+    table: ReadTable | None = None
+    """Computes in the line's place where there is one."""
 
     def seconds(self, size_bytes: ArrayLike) -> NDArray[np.float64]:
         """Seconds of one read of that many bytes; same shape."""
         size = np.asarray(size_bytes, np.float64)
-        own: NDArray[np.float64] = self.s_fixed + size / self.bytes_per_s
+        own: Column = self.s_fixed + size / self.bytes_per_s if self.table is None else self.table.seconds(size)
         return own if self.paced_bytes_per_s is None else np.maximum(own, size / self.paced_bytes_per_s)
 
 
@@ -31,10 +62,34 @@ class DiskFit:
     """A disk's cost with what its fit says of itself."""
 
     cost: DiskCost
+    """The line."""
+    table: ReadTable
     r2: float | None
-    """Of the sizes' quantiles."""
+    """Of the line, on the sizes' quantiles."""
     heldout_error: float | None
-    """Mean absolute relative error on sizes left out in turn; None with fewer than four sizes."""
+    """Of the line: mean absolute relative error on sizes left out in turn, the least and the greatest excepted; None with
+    fewer than four sizes."""
+    heldout_error_table: float | None
+    """Of the table, on the same sizes."""
+
+    @property
+    def form(self) -> Literal["linear", "table"]:
+        """Which of the two errs less; the line, unless the table does clearly."""
+        if self.heldout_error is None or self.heldout_error_table is None or self.heldout_error <= GOOD_ENOUGH:
+            return "linear"
+        return "table" if self.heldout_error_table < CLEARLY * self.heldout_error else "linear"
+
+    def block(self) -> dict[str, Any]:
+        """The keys of a profile's block `disk` that a fit knows; its `samples` have to be those that were fitted."""
+        return {
+            "form": self.form,
+            "s_fixed": self.cost.s_fixed,
+            "bytes_per_s": self.cost.bytes_per_s,
+            "r2": self.r2,
+            "heldout_error": self.heldout_error_table if self.form == "table" else self.heldout_error,
+            "heldout_error_linear": self.heldout_error,
+            "heldout_error_table": self.heldout_error_table,
+        }
 
 
 def fit_disk(size_bytes: ArrayLike, time_s: ArrayLike, *, quantile: float = 0.5) -> DiskFit:
@@ -47,18 +102,23 @@ def fit_disk(size_bytes: ArrayLike, time_s: ArrayLike, *, quantile: float = 0.5)
     size, time = cells.first, cells.quantile(quantile)
     if size.size < 2:
         raise ValueError("reads of two sizes at least are needed")
-    cost = _fitted(size, time)
-    off: list[float] = []
-    for left_out in range(size.size if size.size >= 4 else 0):
+    cost, table = _line(size, time), ReadTable(size, time)
+    line_off: list[float] = []
+    table_off: list[float] = []
+    for left_out in range(1, size.size - 1) if size.size >= LEAST_SIZES else ():
+        without = np.delete(size, left_out), np.delete(time, left_out)
         try:
-            without = _fitted(np.delete(size, left_out), np.delete(time, left_out))
+            line = _line(*without)
         except ValueError:
-            return DiskFit(cost, r_squared(cost.seconds(size), time), None)
-        off.append(abs(float(without.seconds(size[left_out])) / float(time[left_out]) - 1.0))
-    return DiskFit(cost, r_squared(cost.seconds(size), time), float(np.mean(off)) if off else None)
+            return DiskFit(cost, table, r_squared(cost.seconds(size), time), None, None)
+        judged = size[left_out : left_out + 1]
+        for off, predicted in ((line_off, line.seconds(judged)), (table_off, ReadTable(*without).seconds(judged))):
+            off.append(abs(float(predicted[0]) / float(time[left_out]) - 1.0))
+    errors = [float(np.mean(off)) if off else None for off in (line_off, table_off)]
+    return DiskFit(cost, table, r_squared(cost.seconds(size), time), *errors)
 
 
-def _fitted(size: NDArray[np.float64], time: NDArray[np.float64]) -> DiskCost:
+def _line(size: Column, time: Column) -> DiskCost:
     design = np.column_stack([np.ones_like(size), size]) / time[:, None]
     fixed, s_per_byte = bounded_least_squares(design, np.ones_like(time), (True, True)).tolist()
     if s_per_byte <= 0.0:

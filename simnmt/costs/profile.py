@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from simnmt.configuration import Configuration
 from simnmt.costs.batch_cost import EncoderCost, StepCost
-from simnmt.costs.disk import DiskCost
+from simnmt.costs.disk import DiskCost, ReadTable
 from simnmt.costs.energy import EnergyCost
 from simnmt.costs.plane import ExecutionPlane
 from simnmt.costs.profile_blocks import (
@@ -193,7 +193,12 @@ class DeviceProfile(Configuration):
         """Cost of reads from the disk, ready to compute. Raises `ProfileError` where the profile has none."""
         if self.disk is None:
             self._lacks("disk", "costs of reading from the disk")
-        return DiskCost(self.disk.s_fixed, self.disk.bytes_per_s, self.disk.paced_bytes_per_s)
+        own, table = self.disk, None
+        if own.form == "table":
+            table = ReadTable(
+                np.array([float(each.bytes) for each in own.samples]), np.array([s.median_s for s in own.samples])
+            )
+        return DiskCost(own.s_fixed, own.bytes_per_s, own.paced_bytes_per_s, table)
 
     @property
     def energy_cost(self) -> EnergyCost | None:

@@ -225,19 +225,33 @@ class ReadSample(Configuration):
 
 
 class DiskBlock(Configuration):
-    """Time of one read: s_fixed + bytes / bytes_per_s (STI-07)."""
+    """Time of one read by its size (STI-07)."""
 
     kind: Kind
+    form: Literal["linear", "table"] = "linear"
+    """Which computes: s_fixed + bytes / bytes_per_s, or the medians of `samples`, interpolated on logarithmic scales."""
     s_fixed: Seconds
     bytes_per_s: Positive
+    """Of the linear form, whichever computes."""
     r2: RSquared | None = None
+    """Of the linear form; a table passes through its own medians."""
     heldout_error: RelativeError | None = None
-    """Mean absolute relative error on sizes that were left out of the fit."""
+    """Of the form that computes: mean absolute relative error on sizes left out in turn, without the least and the greatest."""
+    heldout_error_linear: RelativeError | None = None
+    """Of the linear form, whichever computes; on the same sizes as the table's."""
+    heldout_error_table: RelativeError | None = None
     samples: tuple[ReadSample, ...] = ()
     cold: bool
     """The page cache held nothing of what was read."""
     paced_bytes_per_s: Positive | None = None
     """A slower storage to be imitated: no read is faster than this."""
+
+    @model_validator(mode="after")
+    def _can_compute(self) -> DiskBlock:
+        sizes = [sample.bytes for sample in self.samples]
+        if self.form == "table" and (len(sizes) < 2 or sizes != sorted(set(sizes))):
+            raise ValueError("samples: two at least, of rising bytes, are needed by form table")
+        return self
 
 
 class EnergyBlock(Configuration):

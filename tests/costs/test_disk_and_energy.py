@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt.costs import DiskCost, EnergyCost, TokenBucket, fit_disk, fit_energy
+from simnmt.costs import DiskCost, EnergyCost, ReadTable, TokenBucket, fit_disk, fit_energy
 
 SIZE = np.repeat(2.0 ** np.arange(18, 25), 5)
 
@@ -29,6 +29,26 @@ def test_an_exact_disk_misses_no_size_left_out() -> None:
     assert fit_disk(SIZE[:15], 0.001 + SIZE[:15] / 1e8).heldout_error is None
 
 
+def test_a_disk_whose_rate_rises_with_the_size_becomes_a_table() -> None:
+    """Read ahead, large reads go three times as fast: no line does so, the held-out sizes say by how much."""
+    size = np.repeat(2.0 ** np.arange(18, 26), 5)
+    time_s = 0.0002 + size / (0.6e9 * (size / 2**18) ** 0.2)
+    fit = fit_disk(size, time_s)
+    assert fit.heldout_error is not None and fit.heldout_error_table is not None
+    assert fit.form == "table" and fit.heldout_error_table < 0.02 < 0.08 < fit.heldout_error
+    assert (fit.block()["heldout_error"], fit.block()["heldout_error_linear"]) == (fit.heldout_error_table, fit.heldout_error)
+    assert fit_disk(SIZE, (0.0008 + SIZE / 450e6) * np.random.default_rng(1).lognormal(0.0, 0.02, SIZE.size)).form == "linear"
+
+
+def test_a_table_of_reads_goes_through_its_sizes_and_on_without_falling() -> None:
+    table = ReadTable(np.array([1e6, 4e6, 16e6]), np.array([0.002, 0.004, 0.003]))
+    cost = DiskCost(9.0, 1.0, table=table)
+    assert cost.seconds([1e6, 2e6, 4e6, 16e6]) == pytest.approx([0.002, 0.002 * 2**0.5, 0.004, 0.004])
+    assert cost.seconds([0.0, 32e6]) == pytest.approx([0.002, 0.008])
+    assert (np.diff(cost.seconds(np.linspace(0.0, 1e9, 500))) >= 0.0).all()
+    assert DiskCost(9.0, 1.0, 1e9, table).seconds(16e6) == pytest.approx(0.016), "paced"
+
+
 @given(st.integers(0, 2**32 - 1))
 def test_no_disk_reads_more_in_less_time(seed: int) -> None:
     """STI-07: non-decreasing, however noisy the reads were; or it is said that no bandwidth can be told."""
@@ -39,6 +59,8 @@ def test_no_disk_reads_more_in_less_time(seed: int) -> None:
         assert "larger reads take no longer" in str(error)
         return
     assert (np.diff(cost.seconds(np.linspace(0, 1e9, 50))) > 0.0).all()
+    table = fit_disk(SIZE, time_s).table
+    assert (np.diff(table.seconds(np.linspace(0, 1e9, 50))) >= 0.0).all()
     assert cost.seconds(0) >= 0.0
 
 

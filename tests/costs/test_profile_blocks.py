@@ -97,6 +97,7 @@ WRONG = [
     (("encoder", "form"), "cubic", "encoder.form: "),
     (("encoder", "coefficients", "s_fixed"), -1.0, "encoder.coefficients.s_fixed: "),
     (("disk", "bytes_per_s"), 0.0, "disk.bytes_per_s: "),
+    (("disk", "form"), "cubic", "disk.form: "),
     (("disk", "colour"), "red", "disk.colour: unknown key here"),
     (("energy", "active_w"), 0.0, "energy.active_w: "),
     (("energy", "j_fixed"), 1.0, "energy: j_per_src_token, j_per_tgt_token and j_fixed go together"),
@@ -134,6 +135,10 @@ def test_the_cost_models_of_a_profile_compute(whole: dict[str, Any]) -> None:
     assert profile.step_cost.seconds(8, 16) == pytest.approx(0.003 + 8e-4 + 128e-6, rel=0.03)
     assert profile.encoder_cost.seconds(8, 16) == pytest.approx(0.002 + 8e-4 + 1280e-6, rel=0.03)
     assert profile.disk_cost.seconds(50e6) == pytest.approx(0.101, rel=1e-3)
+    tabled = changed(whole, ("disk", "form"), "table")
+    assert checked_profile(tabled).disk_cost.seconds([2**20, 2**26]) == pytest.approx([0.00310, 0.1382], rel=0.01)
+    with pytest.raises(ProfileError, match="samples: two at least"):
+        checked_profile(changed(tabled, ("disk", "samples"), tabled["disk"]["samples"][:1]))
     assert profile.energy_cost is not None
     assert profile.energy_cost.joules(5, 5, 0.5) == pytest.approx(20.0)
     src, tgt = np.array([10]), np.array([20])
