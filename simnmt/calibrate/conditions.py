@@ -1,22 +1,30 @@
-"""The state of the box around a measurement, and what of it a reader must be warned of. Pure."""
+"""The state of the box around a measurement, and what a reader of its profile must be warned of."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
+from simnmt.calibrate import busy
 from simnmt.calibrate.box import BoxDescription
-from simnmt.calibrate.drift import Drift
+from simnmt.calibrate.drift import BASE, Drift
 from simnmt.calibrate.measuring import Measured
 
-BUSY_LOAD = 0.5
-"""Load average above which other programs must have run before we began."""
 STEADY_GOVERNORS = ("performance", "userspace")
+LARGE_ERROR = 0.10
+"""Held-out error of a cost above which decisions built on it stand on sand."""
+LARGE_LEVEL = 1.1
+"""The mean of all repeats over their least: more means that most inferences were slowed by something."""
 
 
 def state(box: BoxDescription) -> dict[str, Any]:
-    """What may change from one moment to the next."""
+    """What may change from one moment to the next. Watches the box for half a second."""
+    others = busy.others_cpus()
     return {
+        "others_cpus": others,
+        "busy": None if others is None else busy.is_busy(others, box.logical_cores or box.usable_cpus),
         "load_average": None if box.load_average is None else box.load_average[0],
         "governor": box.governor,
         "frequency_mhz": box.frequency_mhz,
@@ -29,6 +37,7 @@ def conditions_block(
     """`conditions` of a profile: the states before each session and after the last, and how steady the reference was."""
     states = [*sessions, after]
     loads = [state["load_average"] for state in sessions if state["load_average"] is not None]
+    others = [state["others_cpus"] for state in states if state.get("others_cpus") is not None]
     clocks = [state["frequency_mhz"] for state in states if state["frequency_mhz"] is not None]
     block: dict[str, Any] = {
         "load_average": max(loads, default=None),
@@ -36,12 +45,18 @@ def conditions_block(
         "frequency_mhz": clocks or None,
         "sessions": len(sessions),
         "load_average_after": after["load_average"],
+        "others_cpus": max(others, default=None),
+        "busy": any(state.get("busy") for state in states),
         "pinned_cpus": list(pinned_cpus),
     }
     if measured is not None:
         spoilt = disturbed_works(measured)
+        if measured.frequencies_mhz:
+            block["frequency_mhz"] = [float(each) for each in np.quantile(measured.frequencies_mhz, (0.0, 0.5, 1.0))]
+            block["frequency_how"] = "least, median and greatest of the CPUs measured on, read after each reference reading"
         block |= {
             "drift": abs(measured.drift.largest),
+            "drift_from": BASE,
             "reference_s": measured.drift.usual_s,
             "stretches": measured.stretches,
             "stretches_repeated": measured.repeated,
@@ -64,14 +79,26 @@ def disturbed_works(measured: Measured) -> list[str]:
 def warnings(block: dict[str, Any], measured: Measured | None, *, on_cpu: bool) -> list[str]:
     """What may have spoilt the numbers, one sentence each."""
     said = []
-    load = block["load_average"]
-    if load is not None and load > BUSY_LOAD:
-        said.append(f"the box was busy: its load average was {load:.1f} before measuring began")
+    if block["busy"]:
+        said.append(f"the box was busy: others used {block['others_cpus']:.1f} CPUs before or after measuring")
     governor = block["governor"]
     if on_cpu and governor is not None and not set(governor.split("+")) <= set(STEADY_GOVERNORS):
         said.append(f"the clock governor is {governor}: under performance, times vary less")
     if measured is not None:
         said += _of_measured(measured, measured.drift, block)
+    return said
+
+
+def fit_warnings(blocks: Mapping[str, Any]) -> list[str]:
+    """Which of a profile's costs err so much that they should be measured again, one sentence each."""
+    said = []
+    for name in ("step", "encoder", "disk"):
+        error = (blocks.get(name) or {}).get("heldout_error")
+        if error is not None and error > LARGE_ERROR:
+            said.append(f"{name}: a held-out error of {100 * error:.0f} %, above {100 * LARGE_ERROR:.0f} % (measure again)")
+    level = ((blocks.get("execution") or {}).get("fit") or {}).get("level")
+    if level is not None and level > LARGE_LEVEL:
+        said.append(f"execution: repeats took {level:.2f} times their least on average (measure again on a quiet box)")
     return said
 
 

@@ -6,7 +6,7 @@ import os
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from simnmt.calibrate import doctor_backends, doctor_box
+from simnmt.calibrate import busy, doctor_backends, doctor_box
 from simnmt.calibrate.box import BoxDescription, describe
 from simnmt.calibrate.box.tree import Tree
 from simnmt.calibrate.finding import Finding
@@ -29,15 +29,16 @@ def examine(root: str | os.PathLike[str] = "/", folder: str | os.PathLike[str] =
 
     Another root than `/` is a recorded tree: libraries, GPUs and disks then do not belong to it and are left out.
     """
-    # The load first: what loads the libraries is a load too.
-    box = describe(root)
+    # The load first: what loads the libraries is a load too. What runs elsewhere cannot be watched.
     tree = Tree.at(root)
+    others_cpus = busy.others_cpus() if tree.is_this_box else None
+    box = describe(root)
     findings = [
         *doctor_box.threads(box),
         *doctor_box.simd(box),
         *doctor_box.memory(box),
         *doctor_box.clock(box, tree),
-        *doctor_box.load(box),
+        *doctor_box.load(box, others_cpus),
         *doctor_box.shared(box),
     ]
     if tree.is_this_box:

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 
+from simnmt.calibrate import busy
 from simnmt.calibrate import disk as disks
 from simnmt.calibrate.box import BoxDescription
 from simnmt.calibrate.box.clocks import governors_offered
@@ -14,8 +15,6 @@ from simnmt.calibrate.box.tree import Tree
 from simnmt.calibrate.energy import find_energy_meter
 from simnmt.calibrate.finding import Finding
 
-QUIET_LOAD_PER_CPU = 0.1
-"""Above this share of the CPUs in use by others, repeats of a short cell are visibly disturbed."""
 SMALL_MEMORY_BYTES = 2_000_000_000
 """Marian of the paper's size, torch and a beam fit into less, but not by far."""
 STEADY = frozenset({"performance", "userspace"})
@@ -79,16 +78,18 @@ def clock(box: BoxDescription, tree: Tree) -> Iterator[Finding]:
         yield Finding("warning", "clock", what, "choose by sudo nvpmodel -m N, then hold with sudo jetson_clocks")
 
 
-def load(box: BoxDescription) -> Iterator[Finding]:
-    """Whether others compute here."""
-    if box.load_average is None:
+def load(box: BoxDescription, others_cpus: float | None = None) -> Iterator[Finding]:
+    """Whether others compute here: by what they use at this moment where that is known, else by the load average."""
+    cpus = box.logical_cores or box.usable_cpus
+    if others_cpus is not None:
+        now, what = others_cpus, f"others use {others_cpus:.2f} of {_counted(cpus, 'CPU')}"
+    elif box.load_average is not None:
+        now, what = box.load_average[0], f"load average {box.load_average[0]:.2f} on {_counted(cpus, 'CPU')}"
+    else:
         yield Finding("warning", "load", "whether the box is quiet cannot be told")
         return
-    now = box.load_average[0]
-    cpus = box.logical_cores or box.usable_cpus
-    what = f"load average {now:.2f} on {_counted(cpus, 'CPU')}"
-    if now > QUIET_LOAD_PER_CPU * cpus:
-        remedy = f"wait until it is below {QUIET_LOAD_PER_CPU * cpus:.1f}: see uptime and top"
+    if busy.is_busy(now, cpus):
+        remedy = f"wait until it is below {busy.QUIET_SHARE * cpus:.1f}: see top"
         yield Finding("warning", "load", f"{what}: others compute here, and will disturb the times", remedy)
     else:
         yield Finding("can", "load", f"{what}: quiet")

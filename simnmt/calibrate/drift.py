@@ -11,6 +11,8 @@ from simnmt.calibrate.samples import Reading
 
 BOUND = 0.05
 """Share by which a reading may differ from the usual one. A quiet box stays within 0.01 to 0.02."""
+BASE = "the lower quartile of all readings"
+"""What drift is told against: whatever disturbs makes slower, and a single lucky reading is not the rule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +20,7 @@ class Drift:
     """How steady the reference cell was."""
 
     usual_s: float
-    """The lower quartile of all readings: whatever disturbs makes slower, and a single lucky reading is not the rule."""
+    """As `BASE` says."""
     largest: float
     """The largest share by which a reading differs from it, with its sign."""
     disturbed: frozenset[tuple[str, int, int]]

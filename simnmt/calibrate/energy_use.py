@@ -9,12 +9,15 @@ from typing import Any
 
 from simnmt.calibrate.energy import EnergyMeter
 from simnmt.calibrate.plan import corner_cells
+from simnmt.calibrate.progress import Listener, Silent
 from simnmt.calibrate.settings import Settings
 from simnmt.costs import fit_relative_plane, heldout_plane_error
 from simnmt.nmt.engine import Engine, Work
 
 RESOLUTIONS = 100
 """A span must be so many times the counter's resolution."""
+QUICK_SPAN_S = 2.5
+"""No span of a quick calibration is longer, however coarse the counter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +33,22 @@ def measure_energy(
     *,
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.perf_counter,
+    listener: Listener = Silent,
 ) -> dict[str, Any] | None:
     """The `energy` block of a profile; None where the counter fails meanwhile.
 
     The device rests for a while, then does each corner cell over and over, for long enough that the counter's resolution
-    does not matter. The joules are of all that the counter sees, what the box draws at rest included.
+    does not matter; in quick mode for a few seconds at most. The joules are of all that the counter sees, what the box draws
+    at rest included.
     """
     span_s = max(1.0 if settings.mode == "quick" else 3.0, RESOLUTIONS * meter.resolution_s)
+    if settings.mode == "quick":
+        span_s = min(span_s, QUICK_SPAN_S)
+    works = corner_cells(settings)
+    listener.measured("energy", 0.0, (2 + len(works)) * span_s)
     idle = _span(meter, lambda: sleep(2 * span_s), clock)
     rows: list[tuple[Work, float, float]] = []
-    for work in corner_cells(settings):
+    for done, work in enumerate(works, start=1):
         times = 0
 
         def repeat(work: Work = work) -> None:
@@ -53,6 +62,7 @@ def measure_energy(
         if active is None:
             return None
         rows.append((work, active.seconds / times, active.joules / times))
+        listener.measured("energy", (2 + done) * span_s, (len(works) - done) * span_s)
     if idle is None or min(joules for _, _, joules in rows) <= 0.0 or idle.joules <= 0.0:
         return None
     src_len, tgt_len = [work.src_len for work, _, _ in rows], [work.tgt_len for work, _, _ in rows]

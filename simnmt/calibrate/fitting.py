@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.calibrate.plan import corner_cells
+from simnmt.calibrate.plan import JUDGING, corner_cells
 from simnmt.calibrate.samples import Cell
 from simnmt.calibrate.settings import Settings
 from simnmt.costs import (
@@ -21,15 +20,20 @@ from simnmt.costs import (
     fit_relative_plane,
     fit_step_cost,
     heldout_plane_error,
+    samples_by_tgt_len,
+    split_totals,
 )
 from simnmt.costs.profile_blocks import EncoderBlock, StepBlock
 from simnmt.nmt.engine import Work
 
 FIT_MODE = {"quick": "six_cells", "full": "full_grid", "paper": "paper"}
 POSITIONS = 7
-"""At which decode steps are told apart; evenly spaced in their logarithm."""
-BY_DIFFERENCES = "by differences of whole translations over the target length: the backend does not tell its steps"
+"""At which decode steps are told apart beside the first; evenly spaced in their logarithm."""
+BY_SPLITTING = "by splitting whole translations over the target length: the backend does not tell its steps"
+BY_STEP = "medians of whole translations of one token less their decode step: the backend does not tell its encoder"
 
+Rows = list[tuple[int, int, float]]
+"""(batch, length, seconds)."""
 Columns = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]
 
 
@@ -38,10 +42,11 @@ def execution_block(cells: Sequence[Cell], settings: Settings) -> dict[str, Any]
     src_len, tgt_len, time_s = _columns(cells)
     corners = _is_corner(src_len, tgt_len, settings)
     # With few corners left, by lack of memory, they cannot make a plane that others judge.
-    marked = corners if settings.mode == "quick" and len({*zip(src_len[corners], tgt_len[corners], strict=True)}) == 6 else None
+    all_six = len({*zip(src_len[corners], tgt_len[corners], strict=True)}) == 6
+    marked = corners if settings.mode == "quick" and all_six else None
     fitted = fit_execution(src_len, tgt_len, time_s, mode=FIT_MODE[settings.mode], fitted=marked)
     fit = dict(fitted.fit)
-    if settings.mode == "full":
+    if settings.mode == "full" and all_six:
         # What a quick calibration would have been wrong by, judged by all other cells.
         fit["heldout_error_six_cells"] = heldout_plane_error(src_len, tgt_len, time_s, fitted=corners)
     if settings.mode == "paper":
@@ -51,12 +56,14 @@ def execution_block(cells: Sequence[Cell], settings: Settings) -> dict[str, Any]
             "error": relative.error,
             "heldout_error": heldout_plane_error(src_len, tgt_len, time_s, quantile=0.5),
         }
+    # Thousands of single inferences are kept by target length, as C-NMT's figure 2a shows them.
+    summed_up = samples_by_tgt_len if settings.mode == "paper" else cell_samples
     return {
         "kind": "measured",
         "plane": asdict(fitted.plane),
         "residual_relative_sd": fitted.residual_relative_sd,
         "fit": fit,
-        "samples": cell_samples(src_len, tgt_len, time_s, beam=settings.beam) if settings.mode != "paper" else [],
+        "samples": summed_up(src_len, tgt_len, time_s, beam=settings.beam),
     }
 
 
@@ -71,32 +78,47 @@ def valid_range(cells: Sequence[Cell], settings: Settings) -> dict[str, list[int
 
 
 def step_block(cells: Sequence[Cell], left_out: Sequence[Work], beam: int) -> StepBlock | None:
-    """Cost of decode steps; None where fewer than two batch sizes, or no steps, could be told."""
+    """Cost of the model's decode steps; None where fewer than two batch sizes to fit to, or no steps, could be told.
+
+    Where the backend tells its steps, what the search does between two of them is `overheads.step_gap_s` and not in here: a
+    decode step costs the world both together. Where it does not, both are in here and no gap is known.
+    """
     told = all(timing.steps_s is not None for cell in cells for timing in cell.timings)
-    rows = _told_steps(cells) if told else _differences(cells)
-    if len({batch for batch, _, _ in rows}) < 2:
+    rows = _told_steps(cells) if told else _split_steps(cells)
+    if _fitted_batches(rows) < 2:
         return None
-    notes = _words(left_out) if told else (BY_DIFFERENCES, *_words(left_out))
-    return fit_step_cost(*zip(*rows, strict=True), beam=beam, left_out=notes)
+    notes = () if told else (BY_SPLITTING,)
+    block = fit_step_cost(
+        *zip(*rows, strict=True), judged_batches=_judging(rows), beam=beam, left_out=_words(left_out), notes=notes
+    )
+    return block.model_copy(update={"repeats": _repeats(cells)})
 
 
 def encoder_block(cells: Sequence[Cell], left_out: Sequence[Work], beam: int, step: StepBlock | None) -> EncoderBlock | None:
     """Cost of encoding; where the backend does not tell it, the whole of one step's translation less that step."""
-    cost = None if step is None else StepCost.of(step)
-    rows: list[tuple[int, int, float]] = []
     told = all(timing.encode_s is not None for cell in cells for timing in cell.timings)
-    for cell in cells:
-        work = cell.work
-        for timing in cell.timings:
-            if timing.encode_s is not None:
-                rows.append((work.batch, work.src_len, timing.encode_s))
-            elif cost is not None:
-                rows.append((work.batch, work.src_len, timing.total_s - work.tgt_len * float(cost.seconds(work.batch, 0))))
-    rows = [row for row in rows if row[2] > 0.0]
-    if len({batch for batch, _, _ in rows}) < 2:
+    if told:
+        rows = [(cell.work.batch, cell.work.src_len, timing.encode_s or 0.0) for cell in cells for timing in cell.timings]
+    elif step is None:
         return None
-    how = () if told else ("a translation of one token less its decode step: the backend does not tell its encoder",)
-    return fit_encoder_cost(*zip(*rows, strict=True), beam=beam, left_out=(*how, *_words(left_out)))
+    else:
+        first_s = _first_steps_s(step)
+        rows = [
+            (cell.work.batch, cell.work.src_len, float(np.median(cell.total_s)) - first_s(cell.work.batch)) for cell in cells
+        ]
+    lost = [(batch, src_len) for batch, src_len, second in rows if second <= 0.0]
+    rows = [row for row in rows if row[2] > 0.0]
+    if _fitted_batches(rows) < 2:
+        return None
+    short = tuple(f"batch {batch}, {src_len} source tokens: took no longer than its decode step" for batch, src_len in lost)
+    block = fit_encoder_cost(
+        *zip(*rows, strict=True),
+        judged_batches=_judging(rows),
+        beam=beam,
+        left_out=(*short, *_words(left_out)),
+        notes=() if told else (BY_STEP,),
+    )
+    return block.model_copy(update={"repeats": _repeats(cells)})
 
 
 def step_gap_s(cells: Sequence[Cell]) -> float | None:
@@ -125,31 +147,62 @@ def _is_corner(src_len: NDArray[np.int64], tgt_len: NDArray[np.int64], settings:
     return np.array([pair in corners for pair in zip(src_len.tolist(), tgt_len.tolist(), strict=True)])
 
 
-def _told_steps(cells: Sequence[Cell]) -> list[tuple[int, int, float]]:
-    """(batch, position, seconds): at each chosen position the step itself and its neighbours, over all repeats."""
+def _told_steps(cells: Sequence[Cell]) -> Rows:
+    """(batch, position, seconds), one per position and timing: the median of the step and its near neighbours.
+
+    The first step has no neighbours: nothing is cached before it.
+    """
     rows = []
     for cell in cells:
-        last = cell.work.tgt_len - 1
-        for position in sorted({round(at) for at in np.geomspace(1, max(last, 1), POSITIONS).tolist()}):
-            near = max(1, position // 10)
+        for low, position, high in _windows(cell.work.tgt_len):
             for timing in cell.timings:
                 assert timing.steps_s is not None
-                steps_s = timing.steps_s[max(position - near, 0) : position + near + 1]
-                rows += [(cell.work.batch, position, step_s) for step_s in steps_s]
+                rows.append((cell.work.batch, position, float(np.median(timing.steps_s[low : high + 1]))))
     return rows
 
 
-def _differences(cells: Sequence[Cell]) -> list[tuple[int, int, float]]:
-    """(batch, position, seconds) by the least times of neighbouring target lengths; what noise makes negative is left out."""
+def _split_steps(cells: Sequence[Cell]) -> Rows:
+    """(batch, position, seconds) by one fit per batch size to the medians of its cells."""
     rows = []
     for batch in sorted({cell.work.batch for cell in cells}):
-        of_batch = sorted((cell for cell in cells if cell.work.batch == batch), key=lambda cell: cell.work.tgt_len)
-        for short, long in pairwise(of_batch):
-            more = long.work.tgt_len - short.work.tgt_len
-            step_s = (long.min_s - short.min_s) / more
-            if step_s > 0.0:
-                rows.append((batch, round((short.work.tgt_len + long.work.tgt_len - 1) / 2), step_s))
-    return rows
+        of_batch = [cell for cell in cells if cell.work.batch == batch]
+        tgt_lens = [cell.work.tgt_len for cell in of_batch]
+        if len(tgt_lens) < 2:
+            continue
+        _, first_s, more_s = split_totals(tgt_lens, [float(np.median(cell.total_s)) for cell in of_batch])
+        if first_s > 0.0 or more_s > 0.0:
+            rows += [(batch, position, first_s + position * more_s) for _, position, _ in _windows(max(tgt_lens))]
+    return [row for row in rows if row[2] > 0.0]
+
+
+def _first_steps_s(step: StepBlock) -> Callable[[int], float]:
+    """Seconds of a first step by batch size, as measured where it was: a fit's error would be as large beside an encoder."""
+    cost = StepCost.of(step)
+    measured_s = {batch: second for batch, position, second in step.judged_cells if position == 0}
+    if step.seconds is not None and step.position[0] == 0:
+        measured_s |= {batch: row[0] for batch, row in zip(step.batch, step.seconds, strict=True)}
+    return lambda batch: measured_s[batch] if batch in measured_s else float(cost.seconds(batch, 0))
+
+
+def _windows(tgt_len: int) -> list[tuple[int, int, int]]:
+    """(first, middle, last) positions that count as one; the first step by itself."""
+    last = tgt_len - 1
+    middles = sorted({round(at) for at in np.geomspace(1, last, POSITIONS).tolist()}) if last else []
+    nears = [max(1, middle // 10) for middle in middles]
+    return [(0, 0, 0)] + [(max(at - near, 1), at, min(at + near, last)) for at, near in zip(middles, nears, strict=True)]
+
+
+def _judging(rows: Rows) -> tuple[int, ...]:
+    return tuple(sorted({batch for batch, _, _ in rows} & set(JUDGING)))
+
+
+def _fitted_batches(rows: Rows) -> int:
+    return len({batch for batch, _, _ in rows} - set(JUDGING))
+
+
+def _repeats(cells: Sequence[Cell]) -> int:
+    """Timings of the cell that has the fewest."""
+    return min(len(cell.timings) for cell in cells)
 
 
 def _words(left_out: Sequence[Work]) -> tuple[str, ...]:

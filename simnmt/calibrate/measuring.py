@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from simnmt.calibrate import busy
 from simnmt.calibrate.drift import BOUND, Drift, judge
 from simnmt.calibrate.estimate import Estimate
 from simnmt.calibrate.journal import Journal
@@ -27,25 +28,45 @@ class Measured:
     repeated: int
     """Stretches that were measured again."""
     stretches: int
+    frequencies_mhz: tuple[float, ...] = ()
+    """Of the CPUs that we run on, right after each reading of the reference cell; empty where the box does not tell."""
 
 
-def measure(engine: Engine, plans: Sequence[BenchPlan], journal: Journal, listener: Listener, bound: float = BOUND) -> Measured:
-    """Do what the plans say and the journal does not hold yet."""
-    return _Measuring(engine, plans, journal, listener, bound).all()
+def measure(
+    engine: Engine,
+    plans: Sequence[BenchPlan],
+    journal: Journal,
+    listener: Listener,
+    bound: float = BOUND,
+    frequency_mhz: Callable[[], float | None] | None = None,
+) -> Measured:
+    """Do what the plans say and the journal does not hold yet. `frequency_mhz`: of the CPUs that we run on, at this moment."""
+    return _Measuring(engine, plans, journal, listener, bound, frequency_mhz or busy.own_frequency_mhz).all()
 
 
 class _Measuring:
-    def __init__(self, engine: Engine, plans: Sequence[BenchPlan], journal: Journal, listener: Listener, bound: float) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        plans: Sequence[BenchPlan],
+        journal: Journal,
+        listener: Listener,
+        bound: float,
+        frequency_mhz: Callable[[], float | None],
+    ) -> None:
         self._engine = engine
         self._plans = plans
         self._journal = journal
         self._listener = listener
         self._bound = bound
+        self._frequency_mhz = frequency_mhz
         self._estimate = Estimate()
         self._done_s = 0.0
         """Of measuring in this session."""
         self._spent_s = 0.0
         """In all sessions: what decides must not depend on where it was interrupted."""
+        self._again_s: dict[str, float] = {}
+        """Foretold of what was measured again, by bench."""
         self._order: dict[tuple[str, int], list[int]] = {}
         """Stretches of each (bench, attempt) as they were measured."""
         self._readings: list[Reading] = []
@@ -65,21 +86,29 @@ class _Measuring:
                         break
                     told = f"{len(stretches)} of {len(plan.stretches)} stretches disturbed by more than {100 * self._bound:g} %"
                     again_s = self._estimate.seconds(work for stretch in stretches for work in stretch.works)
-                    if self._spent_s + again_s > plan.within_s:
+                    again_in_all_s = self._again_s.get(plan.bench, 0.0) + again_s
+                    first_s = self._estimate.seconds(plan.works)
+                    if self._spent_s + again_s > plan.within_s or again_in_all_s > plan.again_within_s(first_s):
                         self._listener.say(f"{plan.bench}: {told}; measuring again would take another {again_s:.0f} s")
                         break
                     self._listener.say(f"{plan.bench}: {told}, measured again")
+                    self._again_s[plan.bench] = again_in_all_s
                 self._attempt(plan, attempt, stretches, later)
         drift = judge(self._readings, self._order, self._bound)
         return Measured(
             cells={
-                bench: of_cells(samples, [(attempt, stretch) for name, attempt, stretch in drift.disturbed if name == bench])
-                for bench, samples in self._samples.items()
+                plan.bench: of_cells(
+                    self._samples[plan.bench],
+                    [(attempt, stretch) for name, attempt, stretch in drift.disturbed if name == plan.bench],
+                    every=plan.drawn,
+                )
+                for plan in self._plans
             },
             too_large=self._too_large,
             drift=drift,
             repeated=sum(len(stretches) for (_, attempt), stretches in self._order.items() if attempt),
             stretches=sum(len(plan.stretches) for plan in self._plans),
+            frequencies_mhz=tuple(each.frequency_mhz for each in self._readings if each.frequency_mhz is not None),
         )
 
     def _disturbed(self, plan: BenchPlan) -> list[Stretch]:
@@ -112,7 +141,7 @@ class _Measuring:
             self._warm_up(plan.reference)
             times_s = tuple(self._engine.run(plan.reference).total_s for _ in range(plan.readings))
             self._done_s += sum(times_s)
-            reading = Reading(plan.bench, attempt, position, times_s)
+            reading = Reading(plan.bench, attempt, position, times_s, self._frequency_mhz())
             self._journal.reading(reading)
         self._spent_s += sum(reading.total_s)
         self._estimate.learn(plan.reference, reading.least_s)

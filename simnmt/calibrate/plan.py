@@ -21,11 +21,16 @@ INFERENCES_A_STRETCH = 40
 """Of paper mode, whose cells are single inferences of moderate length."""
 QUICK_WITHIN_S = 60.0
 """Of measuring, all in all: a quick calibration measures nothing again that would take longer."""
-FULL_WITHIN_S = 420.0
-"""The same of a full one: on a box whose neighbours never rest, measuring again without end makes nothing calmer."""
-QUICK_BATCHES = (1, 2, 4, 8, 16)
-FULL_BATCHES = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64)
-"""Dense at the low end: from one row to two a library may change its kernel, and a step may then take twice as long."""
+AGAIN_AT_LEAST_S, AGAIN_SHARE = 60.0, 0.5
+"""A full one may spend on measuring again, bench by bench, so long or that share of the bench's own time, whichever is more: on
+a box whose neighbours never rest, measuring again without end makes nothing calmer."""
+QUICK_BATCHES = (1, 2, 3, 4, 8, 16)
+FITTED = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64)
+"""Batch sizes that costs are fitted to. Dense at the low end: from one row to two a library may change its kernel, and a step
+may then take twice as long."""
+QUICK_JUDGING = (7, 10)
+JUDGING = (7, 10, 20, 40)
+"""Batch sizes that are measured to judge by, and never fitted."""
 STEP_SRC_LEN = 20
 """Source tokens under the decode steps: near the mean sentence of news."""
 
@@ -52,7 +57,16 @@ class BenchPlan:
     again: int
     """How often a disturbed stretch is measured again at most."""
     within_s: float = math.inf
-    """Only as long as all measuring takes no longer."""
+    """Only as long as all measuring, of all benches, takes no longer."""
+    again_at_least_s: float = math.inf
+    again_share: float = 0.0
+    """Only as long as measuring this bench again takes no longer than the one, or than that share of its first time."""
+    drawn: bool = False
+    """The works are draws from a distribution: each counts once, disturbed or not, or the distribution would be another."""
+
+    def again_within_s(self, first_s: float) -> float:
+        """Seconds for measuring again where the whole bench took `first_s`."""
+        return max(self.again_at_least_s, self.again_share * first_s)
 
     @property
     def works(self) -> list[Work]:
@@ -89,7 +103,7 @@ def plan_execution(settings: Settings, drawn: Sequence[tuple[int, int]] | None =
     if settings.mode == "paper":
         assert drawn is not None
         works = [Work(src, tgt, 1, settings.beam) for src, tgt in drawn]
-        return BenchPlan("execution", _cut("execution", [works], INFERENCES_A_STRETCH), reference, readings=3, again=1)
+        return BenchPlan("execution", _cut("execution", [works], INFERENCES_A_STRETCH), reference, 3, again=1, drawn=True)
     if settings.mode == "quick":
         return _interleaved("execution", corner_cells(settings) + judging_cells(settings), 4, settings, reference, again=1)
     return _interleaved("execution", grid_cells(settings), 7, settings, reference, again=2)
@@ -98,8 +112,8 @@ def plan_execution(settings: Settings, drawn: Sequence[tuple[int, int]] | None =
 def plan_steps(settings: Settings, *, tells_steps: bool) -> BenchPlan:
     """Decode steps by batch size. An engine that does not tell single steps is timed for several target lengths instead."""
     quick = settings.mode == "quick"
-    longest = min(32 if quick else 64, settings.max_tgt_len)
-    tgt_lens = [longest] if tells_steps else _between(2, longest, 3 if quick else 4)
+    longest = min(20 if quick else 64, settings.max_tgt_len)
+    tgt_lens = [longest] if tells_steps else _between(2, longest, 2 if quick else 4)
     src_len = min(STEP_SRC_LEN, settings.max_src_len)
     cells = [Work(src_len, tgt, batch, settings.beam) for batch in _batches(settings) for tgt in tgt_lens]
     return _interleaved("step", cells, 3, settings, _reference(settings), again=1)
@@ -136,7 +150,7 @@ def _reference(settings: Settings) -> Work:
 
 
 def _batches(settings: Settings) -> tuple[int, ...]:
-    return QUICK_BATCHES if settings.mode == "quick" else FULL_BATCHES
+    return tuple(sorted(QUICK_BATCHES + QUICK_JUDGING if settings.mode == "quick" else FITTED + JUDGING))
 
 
 def _between(low: int, high: int, count: int) -> list[int]:
@@ -150,8 +164,18 @@ def _interleaved(
     """Each round does every cell once, in an order of its own; so whatever drifts meets all cells alike."""
     orders = (streams.stream(settings.seed, number, f"calibrate_{bench}").permutation(len(cells)) for number in range(rounds))
     shuffled = [[cells[at] for at in order.tolist()] for order in orders]
-    within_s = QUICK_WITHIN_S if settings.mode == "quick" else FULL_WITHIN_S
-    return BenchPlan(bench, _cut(bench, shuffled, CELLS_A_STRETCH), reference, readings=3, again=again, within_s=within_s)
+    stretches = _cut(bench, shuffled, CELLS_A_STRETCH)
+    if settings.mode == "quick":
+        return BenchPlan(bench, stretches, reference, readings=3, again=again, within_s=QUICK_WITHIN_S)
+    return BenchPlan(
+        bench,
+        stretches,
+        reference,
+        readings=3,
+        again=again,
+        again_at_least_s=AGAIN_AT_LEAST_S,
+        again_share=AGAIN_SHARE,
+    )
 
 
 def _cut(bench: Bench, rounds: Sequence[Sequence[Work]], size: int) -> tuple[Stretch, ...]:

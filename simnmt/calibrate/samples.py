@@ -63,6 +63,8 @@ class Reading:
     position: int
     """0 before the first stretch of the attempt, k after its k-th."""
     total_s: tuple[float, ...]
+    frequency_mhz: float | None = None
+    """Mean clock, right afterwards, of the CPUs that we run on; None where the box does not tell."""
 
     @property
     def least_s(self) -> float:
@@ -71,12 +73,13 @@ class Reading:
 
     def as_json(self) -> dict[str, Any]:
         """A line of the journal."""
-        return {"bench": self.bench, "attempt": self.attempt, "reading": self.position, "total_s": self.total_s}
+        line = {"bench": self.bench, "attempt": self.attempt, "reading": self.position, "total_s": self.total_s}
+        return line if self.frequency_mhz is None else line | {"mhz": self.frequency_mhz}
 
     @classmethod
     def of_json(cls, line: dict[str, Any]) -> Reading:
         """Back from the journal."""
-        return cls(line["bench"], line["attempt"], line["reading"], tuple(line["total_s"]))
+        return cls(line["bench"], line["attempt"], line["reading"], tuple(line["total_s"]), line.get("mhz"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,15 +101,24 @@ class Cell:
         return min(self.total_s)
 
 
-def of_cells(samples: Iterable[Sample], disturbed: Iterable[tuple[int, int]]) -> list[Cell]:
-    """Repeats by work, sorted by it. `disturbed`: (attempt, stretch) that do not count where the work has others."""
+def of_cells(samples: Iterable[Sample], disturbed: Iterable[tuple[int, int]], *, every: bool = False) -> list[Cell]:
+    """Repeats by work, sorted by it. `disturbed`: (attempt, stretch).
+
+    Of several attempts at the same place of the plan a calm one counts, else the last. A place without a calm attempt does not
+    count where its work has others; with `every` it does, so that there are as many inferences as were planned.
+    """
     spoilt = set(disturbed)
-    by_work: dict[Work, list[tuple[bool, Timing]]] = {}
+    places: dict[tuple[int, int], tuple[bool, Sample, Timing]] = {}
     for sample in samples:
-        if sample.timing is not None:
-            by_work.setdefault(sample.work, []).append(((sample.attempt, sample.stretch) in spoilt, sample.timing))
+        place, calm = (sample.stretch, sample.index), (sample.attempt, sample.stretch) not in spoilt
+        if sample.timing is not None and (calm or place not in places or not places[place][0]):
+            places[place] = (calm, sample, sample.timing)
+    by_work: dict[Work, list[tuple[bool, Timing]]] = {}
+    for calm, sample, timing in places.values():
+        by_work.setdefault(sample.work, []).append((calm, timing))
     cells = []
     for work, repeats in by_work.items():
-        calm = tuple(timing for bad, timing in repeats if not bad)
-        cells.append(Cell(work, calm or tuple(timing for _, timing in repeats), disturbed=not calm))
+        counted = tuple(timing for calm, timing in repeats if calm or every)
+        disturbed_all = not any(calm for calm, _ in repeats)
+        cells.append(Cell(work, counted or tuple(timing for _, timing in repeats), disturbed_all))
     return sorted(cells, key=lambda cell: (cell.work.batch, cell.work.beam, cell.work.src_len, cell.work.tgt_len))

@@ -1,4 +1,4 @@
-"""Journals that are closed when the test ends, as the system does when a process dies."""
+"""A box that is left in peace, and journals that are closed when the test ends, as the system does when a process dies."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 
+from simnmt.calibrate import busy
 from simnmt.calibrate.journal import Journal
+
+
+@pytest.fixture(autouse=True)
+def nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever else computes while these tests run: they are not watched, nor is the clock."""
+    monkeypatch.setattr(busy, "others_cpus", lambda: 0.0)
+    monkeypatch.setattr(busy, "own_frequency_mhz", lambda: None)
 
 
 @pytest.fixture

@@ -47,8 +47,7 @@ def test_a_busy_container_with_a_quota(tmp_path: Path) -> None:
     assert "1.5 GB free" in said(findings, "memory")[0][1]
     assert said(findings, "load")[0] == (
         "warning",
-        "load average 12.00 on 16 CPUs: others compute here, and will disturb the times"
-        " (wait until it is below 1.6: see uptime and top)",
+        "load average 12.00 on 16 CPUs: others compute here, and will disturb the times (wait until it is below 1.6: see top)",
     )
     assert said(findings, "clock")[0][0] == "cannot"
     assert "container (kubepods)" in said(findings, "box")[0][1]
@@ -75,6 +74,8 @@ def test_a_laptop_is_told_of_battery_governor_and_memory(tmp_path: Path) -> None
     assert "cpupower frequency-set -g performance" in clock[0][1] and "connect the mains" in clock[1][1]
     assert said(doctor_box.memory(box), "memory")[0][0] == "warning"
     assert said(doctor_box.load(box), "load")[0] == ("warning", "whether the box is quiet cannot be told (None)")
+    watched = [said(doctor_box.load(box, others), "load")[0][0] for others in (0.01, 3.0)]
+    assert watched == ["can", "warning"], "by what others use now, as calibrate judges"
 
 
 def test_energy_that_cannot_be_read_says_why_and_what_to_do(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from simnmt.calibrate.journal import Journal
 from simnmt.calibrate.measuring import Measured, measure
-from simnmt.calibrate.plan import plan_benches, plan_execution, plan_steps
+from simnmt.calibrate.plan import FITTED, JUDGING, plan_benches, plan_execution, plan_steps
 from simnmt.calibrate.progress import Silent
 from simnmt.calibrate.settings import Settings
 from tests.calibrate.engines import PLANE, FakeEngine
@@ -96,9 +97,9 @@ def test_batches_beyond_the_memory_are_left_out_and_larger_ones_not_tried(open_j
     heard = Heard()
     engine = FakeEngine(most_batch=most_batch)
     measured = measure(engine, [plan], open_journal(), heard)
-    assert {cell.work.batch for cell in measured.cells["step"]} == {b for b in (1, 2, 4, 8, 16, 32, 64) if b <= most_batch}
+    assert {cell.work.batch for cell in measured.cells["step"]} == {b for b in FITTED + JUDGING if b <= most_batch}
     left_out = {work.batch for work in measured.too_large["step"]}
-    assert left_out == {b for b in (1, 2, 4, 8, 16, 32, 64) if b > most_batch}
+    assert left_out == {b for b in FITTED + JUDGING if b > most_batch}
     assert sum(work.batch > most_batch for work in engine.calls) <= len(left_out), "each at most once"
     assert sum("out of memory" in line for line in heard.lines) == sum(work.batch > most_batch for work in engine.calls)
 
@@ -135,14 +136,15 @@ def test_a_journal_that_holds_all_needs_no_engine(open_journal: Opener) -> None:
     assert again.drift == once.drift
 
 
-def test_an_out_of_memory_is_remembered_across_sessions(open_journal: Opener) -> None:
+def test_what_found_no_memory_is_tried_again_in_another_sitting(open_journal: Opener) -> None:
     plan = plan_steps(QUICK, tells_steps=True)
     kept = open_journal()
     measure(FakeEngine(most_batch=4), [plan], kept, Silent)
     kept.close()
     roomier = FakeEngine()
-    assert {work.batch for work in measure(roomier, [plan], open_journal(), Silent).too_large["step"]} == {8, 16}
-    assert roomier.calls == []
+    measured = measure(roomier, [plan], open_journal(), Silent)
+    assert measured.too_large["step"] == []
+    assert {work.batch for work in roomier.calls} == {7, 8, 10, 16}
 
 
 def test_time_left_falls_to_nothing_and_is_right_from_the_second_round_on(open_journal: Opener) -> None:
@@ -169,3 +171,48 @@ def test_a_quick_calibration_of_a_slow_model_measures_nothing_again_beyond_its_m
     assert measured.repeated == 0
     assert any("measuring again would take another" in line for line in heard.lines)
     assert any(cell.disturbed or len(cell.total_s) < 4 for cell in measured.cells["execution"])
+
+
+def test_each_bench_of_a_full_calibration_may_be_measured_again_for_half_its_own_time(open_journal: Opener) -> None:
+    """However long the benches before it took: disturb a few stretches late in the last one."""
+    slow = tuple(4 * part for part in PLANE)
+    plans = plan_benches(Settings("gru"), None, tells_steps=True)
+    quiet = FakeEngine(slow, noise=0.0)
+    measure(quiet, plans, open_journal("quiet"), Silent)
+    late = len(quiet.calls) - 40
+    engine = FakeEngine(slow, noise=0.0, disturbance=lambda call: 1.5 if late <= call < late + 5 else 1.0)
+    measured = measure(engine, plans, open_journal(), Silent)
+    assert sum(sum(cell.total_s) for cells in measured.cells.values() for cell in cells) > 420.0
+    assert measured.repeated >= 1
+    assert not any(cell.disturbed for cells in measured.cells.values() for cell in cells)
+
+
+def test_a_full_calibration_of_a_restless_box_ends(open_journal: Opener) -> None:
+    slow = tuple(4 * part for part in PLANE)
+    plan = plan_execution(Settings("gru"))
+    heard = Heard()
+    measured = measure(FakeEngine(slow, disturbance=lambda call: 1.0 + 0.4 * (call // 13 % 2)), [plan], open_journal(), heard)
+    assert measured.repeated <= len(plan.stretches) // 2
+    assert any("measuring again would take another" in line for line in heard.lines)
+
+
+def test_every_inference_of_the_paper_counts_just_once_however_disturbed(open_journal: Opener) -> None:
+    """Common lengths must not lose draws, nor rare ones gain them: their shares are the lengths' distribution."""
+    drawn = [(5, 5 + number % 3) if number % 50 else (9, 40) for number in range(400)]
+    plan = plan_execution(Settings("gru", mode="paper", parts=("execution",)), drawn)
+    engine = FakeEngine(noise=0.0, disturbance=lambda call: 1.5 if call > 450 or 60 <= call < 130 else 1.0)
+    measured = measure(engine, [plan], open_journal(), Silent)
+    assert measured.repeated >= 1
+    counts = {(cell.work.src_len, cell.work.tgt_len): len(cell.total_s) for cell in measured.cells["execution"]}
+    assert counts == Counter(drawn)
+
+
+def test_the_clock_is_read_with_each_reading_of_the_reference_and_kept_over_an_interruption(open_journal: Opener) -> None:
+    plan = plan_execution(QUICK)
+    kept = open_journal()
+    speeds = iter(range(1000, 2000))
+    first = measure(FakeEngine(), [plan], kept, Silent, frequency_mhz=lambda: float(next(speeds)))
+    kept.close()
+    assert first.frequencies_mhz == tuple(float(1000 + number) for number in range(1 + len(plan.stretches)))
+    again = measure(FakeEngine(stop_at=0), [plan], open_journal(), Silent, frequency_mhz=lambda: None)
+    assert again.frequencies_mhz == first.frequencies_mhz

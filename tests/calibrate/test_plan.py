@@ -11,6 +11,10 @@ from hypothesis import strategies as st
 
 from simnmt.calibrate.errors import CalibrationError
 from simnmt.calibrate.plan import (
+    FITTED,
+    JUDGING,
+    QUICK_BATCHES,
+    QUICK_JUDGING,
     corner_cells,
     grid_cells,
     judging_cells,
@@ -80,6 +84,28 @@ def test_an_engine_that_does_not_tell_its_steps_is_timed_at_several_target_lengt
     for batch in (1, 64):
         assert len({work.tgt_len for work in told.works if work.batch == batch}) == 1
         assert len({work.tgt_len for work in untold.works if work.batch == batch}) >= 3
+
+
+@pytest.mark.parametrize(("mode", "fitted", "judging"), [("quick", QUICK_BATCHES, QUICK_JUDGING), ("full", FITTED, JUDGING)])
+def test_batch_sizes_that_judge_lie_inside_and_are_in_no_mode_fitted(
+    mode: str, fitted: tuple[int, ...], judging: tuple[int, ...]
+) -> None:
+    for plan in (plan_steps(settings(mode=mode), tells_steps=True), plan_encoder(settings(mode=mode))):
+        assert {work.batch for work in plan.works} == {*fitted, *judging}
+    assert not set(JUDGING) & {*FITTED, *QUICK_BATCHES}
+    assert set(QUICK_JUDGING) <= set(JUDGING), "what judges is told by its batch size alone"
+    assert all(min(fitted) < batch < max(fitted) for batch in judging)
+
+
+def test_quick_marian_on_one_slow_core_is_done_within_90_seconds() -> None:
+    """25 ms a step of one row, 80 ms of 16; 0.8 ms to encode a token."""
+    plans = plan_benches(settings(model="marian", mode="quick"), None, tells_steps=True)
+    seconds = sum(
+        work.tgt_len * (0.025 + 0.055 / 15 * (work.batch - 1)) + 0.0008 * work.batch * work.src_len
+        for plan in plans
+        for work in [*plan.works, *[plan.reference] * (plan.readings * (1 + len(plan.stretches)))]
+    )
+    assert 50.0 < seconds < 90.0
 
 
 def test_only_what_was_asked_for_is_planned() -> None:

@@ -1,0 +1,73 @@
+"""How busy others keep this box, and how fast its CPUs run, at this very moment: what /proc and /sys tell."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+
+from simnmt.calibrate.box.tree import Tree
+
+SPAN_S = 0.5
+"""A processor's account advances by hundredths of a second: over half a second, a fiftieth of a CPU."""
+QUIET_SHARE = 0.1
+"""Above this share of the CPUs in use by others, repeats of a short cell are visibly disturbed."""
+
+
+def is_busy(others_cpus: float, cpus: int) -> bool:
+    """Whether others compute here; `others_cpus`: CPUs' worth of time that they use."""
+    return others_cpus > QUIET_SHARE * cpus
+
+
+def others_cpus(
+    root: str | os.PathLike[str] = "/",
+    *,
+    span_s: float | None = None,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+    own_s: Callable[[], float] = time.process_time,
+) -> float | None:
+    """CPUs' worth of time that all but this process use, watched for `span_s`; None where the box does not tell.
+
+    Unlike the load average it forgets at once what we ourselves have just done. Time that a hypervisor gave to others counts.
+    """
+    tree = Tree.at(root)
+    before_s, own_before_s, begin_s = _busy_s(tree), own_s(), clock()
+    if before_s is None:
+        return None
+    sleep(SPAN_S if span_s is None else span_s)
+    after_s, own_after_s, end_s = _busy_s(tree), own_s(), clock()
+    if after_s is None or end_s <= begin_s:
+        return None
+    return max((after_s - before_s - (own_after_s - own_before_s)) / (end_s - begin_s), 0.0)
+
+
+def own_frequency_mhz(root: str | os.PathLike[str] = "/") -> float | None:
+    """Mean clock of the CPUs that this process may run on, while it is bound those; None where the box does not tell."""
+    tree = Tree.at(root)
+    ours = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
+    khz = [tree.number(f"sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_cur_freq") for cpu in sorted(ours)]
+    speeds = [speed / 1e3 for speed in khz if speed] or _told_mhz(tree, ours)
+    return round(sum(speeds) / len(speeds), 1) if speeds else None
+
+
+def _busy_s(tree: Tree) -> float | None:
+    """Seconds of all CPUs in which they were neither idle nor waiting for a disk, since the box was started."""
+    words = (tree.text("proc/stat") or "").partition("\n")[0].split()
+    # user nice system idle iowait irq softirq steal; what guests had is within user already
+    if len(words) < 8 or words[0] != "cpu" or not all(word.isdecimal() for word in words[1:]):
+        return None
+    ticks = [int(word) for word in words[1:9]]
+    return (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK")
+
+
+def _told_mhz(tree: Tree, cpus: set[int]) -> list[float]:
+    """From /proc/cpuinfo, where there is no cpufreq."""
+    speeds, ours = [], False
+    for line in (tree.text("proc/cpuinfo") or "").splitlines():
+        key, _, value = (part.strip() for part in line.partition(":"))
+        if key == "processor":
+            ours = value.isdecimal() and int(value) in cpus
+        elif key == "cpu MHz" and ours:
+            speeds.append(float(value))
+    return speeds

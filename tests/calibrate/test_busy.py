@@ -1,0 +1,67 @@
+"""Who else computes here, and how fast the clock runs, from recorded files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from simnmt.calibrate.busy import is_busy, others_cpus, own_frequency_mhz
+
+HZ = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
+
+
+def stat(root: Path, busy_s: float, *, idle_s: float = 50.0, steal_s: float = 0.0) -> None:
+    ticks = [round(each * HZ) for each in (busy_s, 0, 0, idle_s, 7.0, 0, 0, steal_s, 3.0, 0)]
+    (root / "proc").mkdir(exist_ok=True)
+    (root / "proc/stat").write_text(f"cpu  {' '.join(map(str, ticks))}\ncpu0 1 2 3\n", encoding="utf-8")
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Callable[..., float | None]:
+    """One second in which all together and we alone used so much; the hypervisor gave `steal_s` to others."""
+
+    def watch(all_s: float, own_s: float, steal_s: float = 0.0) -> float | None:
+        stat(tmp_path, 10.0)
+        own, now = iter([100.0, 100.0 + own_s]), iter([0.0, 1.0])
+        wait = lambda _: stat(tmp_path, 10.0 + all_s, idle_s=51.0, steal_s=steal_s)  # noqa: E731
+        return others_cpus(tmp_path, sleep=wait, clock=lambda: next(now), own_s=lambda: next(own))
+
+    return watch
+
+
+@pytest.mark.parametrize(
+    ("all_s", "own_s", "steal_s", "others"),
+    [(1.9, 1.9, 0.0, 0.0), (1.9, 0.4, 0.0, 1.5), (0.0, 0.0, 0.3, 0.3), (0.5, 0.52, 0.0, 0.0)],
+    ids=["our own work", "a neighbour", "a hypervisor's other guests", "accounts that disagree by a tick"],
+)
+def test_only_the_work_of_others_counts(
+    watched: Callable[..., float | None], all_s: float, own_s: float, steal_s: float, others: float
+) -> None:
+    assert watched(all_s, own_s, steal_s) == pytest.approx(others, abs=0.02)
+
+
+def test_a_box_without_an_account_tells_nothing(tmp_path: Path) -> None:
+    assert others_cpus(tmp_path, span_s=0.0) is None
+    assert own_frequency_mhz(tmp_path) is None
+
+
+def test_busy_is_a_share_of_the_cpus() -> None:
+    assert is_busy(0.3, 2)
+    assert not is_busy(0.3, 16)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="the system has no affinity")
+def test_the_clock_is_that_of_our_own_cpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 2})
+    (tmp_path / "proc").mkdir()
+    blocks = [f"processor\t: {cpu}\ncpu MHz\t\t: {mhz}\n" for cpu, mhz in enumerate((800.0, 2000.0, 3000.0, 900.0))]
+    (tmp_path / "proc/cpuinfo").write_text("\n".join(blocks), encoding="utf-8")
+    assert own_frequency_mhz(tmp_path) == 2500.0
+    for cpu, khz in enumerate((800_000, 2_100_000, 3_100_000, 900_000)):
+        folder = tmp_path / f"sys/devices/system/cpu/cpu{cpu}/cpufreq"
+        folder.mkdir(parents=True)
+        (folder / "scaling_cur_freq").write_text(f"{khz}\n", encoding="utf-8")
+    assert own_frequency_mhz(tmp_path) == 2600.0
