@@ -52,34 +52,40 @@ class Replayed(Protocol):
 def render_reproduction(document: Mapping[str, Any], parts: Mapping[str, Replayed]) -> str:
     """The page as text, to be written as UTF-8; it opens from disk without a network.
 
-    `document`: what `--json` prints, with its tables in that order; `parts`: the replays by name, the inferred one first.
+    `document`: what `--json` prints; `parts`: the replays by name, the inferred one first.
     """
     environment = Environment(
         loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["typeset"] = typeset
-    cells, _, ratios, networks, times = document["tables"]
-    kinds = {name: list(dict.fromkeys(kind for c in part.cells for kind in c.profile_kinds)) for name, part in parts.items()}
+    tables = {table["id"]: table for table in document["tables"]}
+    cells, ratios = tables["table-one"]["cells"], tables["ratios"]
+    described = document["parts"]
     rows = [row for part in parts.values() for row in part.rows]
     return environment.get_template("reproduction_page.html.j2").render(
         document=document,
         version=__version__,
         parts=[
-            {"name": name, "heading": f"{name} profiles", "kinds": kinds[name], "notes": part.notes}
-            for name, part in parts.items()
+            {
+                "name": part["name"],
+                "heading": f"{part['name']} profiles",
+                "kinds": list(dict.fromkeys(kind for kinds in part["kinds"].values() for kind in kinds)),
+                "notes": parts[part["name"]].notes,
+            }
+            for part in described
         ],
         lacking=sorted({note for part in parts.values() for note in part.notes if note.startswith("Not at hand")}),
         requests=rows[0]["requests"] if rows else None,
         one_network=len(parts) > 2,
-        claims=_claims([*document["claims"], *document["one_network_claims"]]),
-        heads=list(dict.fromkeys(f"{cell['network'].upper()} {_LABELS[cell['baseline']]}" for cell in cells["cells"])),
-        table_one=_table_one(cells["cells"], kinds),
-        ratios=[_ratio(row, list(parts)) for row in ratios["rows"]],
+        claims=_claims(document["claims"]),
+        heads=list(dict.fromkeys(f"{cell['network'].upper()} {_LABELS[cell['baseline']]}" for cell in cells)),
+        table_one=_table_one(cells, described),
+        ratios=[_ratio(row, described) for row in ratios["rows"]],
         errors=", ".join(f"{_group(name)} {100 * error:.2f} %" for name, error in ratios["mean_absolute_error"].items()),
-        networks=[_network(row) for row in networks["rows"]],
+        networks=[_network(row) for row in tables["networks"]["rows"]],
         drawings=[
             drawing | {"packed": packed(json.dumps(drawing["content"], separators=(",", ":"), allow_nan=False).encode())}
-            for drawing in drawings(times["rows"], parts)
+            for drawing in drawings(tables["times"]["rows"], parts)
         ],
         grouped=lambda count: number(count, 0),
         style=_asset("page.css"),
@@ -89,37 +95,36 @@ def render_reproduction(document: Mapping[str, Any], parts: Mapping[str, Replaye
 
 
 def _claims(records: Sequence[Record]) -> list[list[dict[str, Any]]]:
-    """The records of each claim together, in the order of the first of them; `bare`: the id without the part's name."""
+    """The records of each claim together, in the order of the first of them."""
     groups: dict[str, list[dict[str, Any]]] = {}
     for record in records:
-        bare = str(record["id"]).removesuffix(f", {record['profiles']}")
-        groups.setdefault(bare, []).append({**record, "bare": bare, "ours": record["ours"] or DASH})
+        groups.setdefault(record["bare"], []).append({**record, "ours": record["ours"] or DASH})
     return list(groups.values())
 
 
-def _key(name: str) -> str:
-    return name.replace(", ", "_").replace(" ", "_")
-
-
-def _table_one(cells: Sequence[Record], kinds: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
+def _table_one(cells: Sequence[Record], parts: Sequence[Record]) -> list[dict[str, Any]]:
     """Per data set and policy the published line, and one of each part."""
     groups: dict[tuple[str, str], list[Record]] = {}
     for cell in cells:
         groups.setdefault((cell["workload"], cell["policy"]), []).append(cell)
-    origins = {"published": "published"} | {name: (kinds[name] or ["not at hand"])[0] for name in kinds}
+    origins = [{"name": "published", "key": "published"}, *parts]
     return [
         {
             "name": f"{workload.upper()} {_LABELS[policy]}",
             "rows": [
-                {"name": name, "kind": kind, "values": [_signed(cell[f"{_key(name)}_percent"]) for cell in own]}
-                for name, kind in origins.items()
+                {
+                    "name": origin["name"],
+                    "kinds": origin["kinds"].get(workload, ["not at hand"]) if "kinds" in origin else ["published"],
+                    "values": [_signed(cell[f"{origin['key']}_percent"]) for cell in own],
+                }
+                for origin in origins
             ],
         }
         for (workload, policy), own in groups.items()
     ]
 
 
-def _ratio(row: Record, names: Sequence[str]) -> dict[str, Any]:
+def _ratio(row: Record, parts: Sequence[Record]) -> dict[str, Any]:
     one, other = row["published"]
     return {
         "name": f"{row['workload'].upper()} {row['network'].upper()} {_LABELS[row['policy']]}",
@@ -127,7 +132,7 @@ def _ratio(row: Record, names: Sequence[str]) -> dict[str, Any]:
         "inferred": number(row["inferred"], 4),
         "error": signed(100 * row["error"], 2),
         "role": row["role"],
-        "others": [DASH if row[_key(name)] is None else number(row[_key(name)], 4) for name in names[1:]],
+        "others": [DASH if row[part["key"]] is None else number(row[part["key"]], 4) for part in parts[1:]],
     }
 
 

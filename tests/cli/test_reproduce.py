@@ -26,7 +26,7 @@ def test_json_is_all_that_is_printed_and_the_folder_holds_it_and_the_page(scenar
     assert said.pop("directory") == "deep/out"
     assert {path.name for path in Path("deep/out").iterdir()} == {"report.html", "reproduction.json"}
     assert json.loads(Path("deep/out/reproduction.json").read_text()) == said
-    assert len({claim["id"] for claim in said["claims"]}) == len(said["claims"]) == 16
+    assert len({claim["id"] for claim in said["claims"]}) == len(said["claims"]) == 22
 
 
 def test_without_a_name_the_folder_is_a_new_one_under_reports(scenario: str, simnmt: Callable[..., Any]) -> None:

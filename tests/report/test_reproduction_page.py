@@ -28,7 +28,7 @@ def page(found: Reproduction) -> str:
 
 
 def test_every_claim_cell_and_ratio_stands_on_the_page_with_its_kind(found: Reproduction, page: str) -> None:
-    for record in [*found.claims, *found.one_network_claims]:
+    for record in found.claims:
         row = re.search(
             rf'<tr data-claim="{re.escape(record["id"])}" data-verdict="{record["verdict"]}">(.*?)</tr>', page, re.DOTALL
         )
@@ -43,6 +43,24 @@ def test_every_claim_cell_and_ratio_stands_on_the_page_with_its_kind(found: Repr
     assert "the nine held out as a test" in page
 
 
+def test_each_data_set_bears_the_kind_of_its_own_profiles(found: Reproduction) -> None:
+    document = found.document()
+    for part in document["parts"]:
+        if part["name"] == "measured":
+            part["kinds"] = part["kinds"] | {"fr-en": ["measured", "synthetic"]}
+    text = render_reproduction(document, {part.name: part for part in found.parts})
+    table = text.partition('<table class="cells">')[2].partition("</table>")[0]
+    assert table.count('class="kind kind-synthetic"') == 2, "Naive and C-NMT of FR-EN, and no other data set"
+    group = table.partition("FR-EN Naive")[2].partition("</tbody>")[0]
+    assert 'kind-measured">measured</span> <span class="kind kind-synthetic">synthetic</span> measured</td>' in group
+
+
+def test_the_tables_are_found_by_name(found: Reproduction, page: str) -> None:
+    document = found.document()
+    document["tables"] = document["tables"][::-1]
+    assert render_reproduction(document, {part.name: part for part in found.parts}) == page
+
+
 def test_the_page_is_one_small_file_that_no_name_breaks_out_of(found: Reproduction, page: str) -> None:
     assert len(page.encode()) < 4_000_000
     assert HOSTILE not in page
@@ -55,7 +73,7 @@ def test_missing_profiles_are_said_on_top(found: Reproduction) -> None:
     from simnmt.reproduce.cnmt import parts
 
     lacking = parts.without("measured", {"fr-en": ["@cpu1-gru"]})
-    alone = Reproduction([found.parts[0], lacking], found.claims[:6], [], found.networks[:6], None, [])
+    alone = Reproduction([found.parts[0], lacking], found.claims[:6], found.networks[:6], None, [])
     text = render_reproduction(alone.document(), {part.name: part for part in alone.parts})
     assert '<p class="failure">Not at hand: FR-EN needs @cpu1-gru (make them with simnmt calibrate)</p>' in text
     assert "they show the form of the figure and prove nothing" in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from simnmt.costs import DeviceProfile, ExecutionPlane, write_profile
 GATEWAY = {"bilstm": (0.069, 8.165, 2.3), "gru": (0.037, 2.569, 0.23), "marian": (0.449, 17.49, 7.0)}
 """Milliseconds per source token, per target token and fixed, of one thread of a server processor."""
 CLOUD = {"bilstm": (0.025, 2.9, 0.8), "gru": (0.015, 1.0, 0.1), "marian-int8": (0.07, 3.6, 0.4)}
+LEVELS_MS = {"cp1": 137, "cp2": 89.4}
+"""Mean RTTs that leave some of these devices something to decide, and not all."""
 VOCAB = {"bilstm": 50_000, "gru": 32_000, "marian": 65_001, "marian-int8": 65_001}
 
 
@@ -48,13 +51,16 @@ def profile(
 
 
 def write_stand_ins(folder: Path, kind: str = "measured", **blocks: Any) -> Path:
-    """The shipped scenario with its six profiles as files of `folder`; gives the scenario's path."""
+    """The shipped scenario with its six profiles as files of `folder` and levels of its own; gives the scenario's path."""
     text = shipped.find("scenarios", "table1-measured").read_text(encoding="utf-8")
     for prefix, planes in (("cpu1", GATEWAY), ("cpu2", CLOUD)):
         for model, plane_ms in planes.items():
             name = f"{prefix}-{model}"
             write_profile(folder / f"{name}.json", profile(name, model, plane_ms, kind, **blocks))
             text = text.replace(f'"@{name}"', f'"{name}.json"')
+    for network, level_ms in LEVELS_MS.items():
+        text, count = re.subn(rf'("@{network}", rtt_mean_ms:) [\d.]+', rf"\1 {level_ms}", text)
+        assert count == 1
     path = folder / "stand-ins.yaml"
     path.write_text(text, encoding="utf-8")
     return path

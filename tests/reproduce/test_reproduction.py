@@ -15,7 +15,7 @@ from simnmt.reproduce.cnmt.reproduction import Reproduction, find_network, repro
 from tests.reproduce.stand_ins import write_stand_ins
 
 REQUESTS = 2000
-KEYS = {"id", "claim", "published", "ours", "verdict", "why", "hardware_dependent", "basis", "profiles"}
+KEYS = {"id", "claim", "published", "ours", "verdict", "why", "hardware_dependent", "basis", "profiles", "bare"}
 
 
 @pytest.fixture(scope="module")
@@ -42,9 +42,12 @@ def without_profiles(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_there_is_one_record_per_claim_and_basis_and_each_says_what_it_rests_on(found: Reproduction) -> None:
     letters = [f"CNMT-17 ({letter})" for letter in (*"abcde", "reductions")]
     devices = ["CNMT-06 (linear in M)", "CNMT-06 (Transformer on a GPU)", "CNMT-06 (recurrent encoders)", "CNMT-12"]
-    ids = [record["id"] for record in found.claims]
-    assert ids == [f"{name}, inferred" for name in letters] + [f"{name}, measured" for name in [*letters, *devices]]
-    for record in [*found.claims, *found.one_network_claims]:
+    expected = {"inferred": letters, "measured": [*letters, *devices], "measured, one network": letters}
+    assert [(r["id"], r["bare"], r["profiles"]) for r in found.claims] == [
+        (f"{name}, {part}", name, part) for part, names in expected.items() for name in names
+    ]
+    assert len({record["id"] for record in found.claims}) == 22
+    for record in found.claims:
         assert set(record) == KEYS
         assert record["verdict"] in ("holds", "does not hold", "not measurable here")
         assert record["basis"] == ("fitted" if record["profiles"] == "inferred" else "measured")
@@ -62,8 +65,34 @@ def test_the_scenarios_one_pair_is_shown_beside_and_says_where_it_decides_nothin
     assert [part.name for part in found.parts] == ["inferred", "measured", "measured, one network"]
     (levels,) = {tuple(r["mean_rtt_ms"] for r in found.networks[-6:] if r["workload"] == w) for w in published.WORKLOADS}
     assert levels[0] > levels[1]
-    told = next(record["why"] for record in found.one_network_claims if record["id"].startswith("CNMT-17 (b)"))
-    assert "the oracle sends less than 20 or more than 80 % away in FR-EN CP1" in told
+    told = {record["id"]: record["why"] for record in found.claims}
+    assert "less than 20 or more than 80 % away in FR-EN CP1" in told["CNMT-17 (b), measured, one network"]
+    own_pairs = "; each data set on its own pair of RTT levels, searched so that the oracle sends 20 to 80 % away"
+    searched = [name for name, why in told.items() if why.endswith(own_pairs)]
+    assert searched == [f"CNMT-17 ({letter}), measured" for letter in (*"abcde", "reductions")]
+
+
+def test_what_hardly_can_fail_says_so(found: Reproduction) -> None:
+    told = {record["id"]: record["why"] for record in found.claims}
+    assert all("theorem" in told[f"CNMT-17 ({letter}), measured"] for letter in "ad")
+
+
+def test_what_was_not_measured_is_not_called_so(tmp_path: Path) -> None:
+    path = write_stand_ins(tmp_path, "synthetic")
+    text = path.read_text().replace("cpu1-gru.json", "@tx2-gru").replace("cpu2-gru.json", "@titan-xp-gru")
+    for kept, basis in ((path.read_text(), "synthetic"), (text, "fitted")):
+        path.write_text(kept)
+        room = tmp_path / basis
+        room.mkdir()
+        found = reproduce(measured=path, requests=200, folder=room)
+        names = {record["profiles"] for record in found.claims if record["profiles"] != "inferred"}
+        assert all(name.startswith(f"given, {basis}") for name in names) and f"given, {basis}" in names
+        assert {r["basis"] for r in found.claims if r["profiles"] in names} == {basis}
+        assert not any("measured" in record["id"] for record in found.claims)
+        assert len({record["id"] for record in found.claims}) == len(found.claims)
+        assert "On the profiles that are measured" not in found.text()
+    kinds = next(part["kinds"] for part in found.document()["parts"] if part["name"] == "given, fitted")
+    assert kinds == {"de-en": ["synthetic"], "fr-en": ["inferred"], "en-zh": ["synthetic"]}
 
 
 def test_networks_that_suit_all_data_sets_are_taken_as_the_scenario_states_them(tmp_path: Path) -> None:
@@ -78,7 +107,7 @@ def test_networks_that_suit_all_data_sets_are_taken_as_the_scenario_states_them(
     found = reproduce(measured=path, requests=REQUESTS, folder=tmp_path / "room")
     assert [part.name for part in found.parts] == ["inferred", "measured"]
     assert {round(row["mean_rtt_ms"]) for row in found.networks if row["profiles"] == "measured"} == {118, 86}
-    assert found.one_network_claims == []
+    assert not any("RTT levels" in record["why"] for record in found.claims)
 
 
 def test_the_tables_hold_every_cell_and_ratio_with_a_column_for_each_part(found: Reproduction) -> None:

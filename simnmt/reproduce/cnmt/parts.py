@@ -6,12 +6,12 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 from simnmt import shipped
 from simnmt.costs import DeviceProfile
 from simnmt.errors import InputError
 from simnmt.reproduce.cnmt import published
+from simnmt.reproduce.cnmt.claims import basis_of
 from simnmt.reproduce.cnmt.network_search import Levels
 from simnmt.reproduce.cnmt.replication import Replication, replicate
 from simnmt.results.result import Cell
@@ -22,7 +22,6 @@ from simnmt.scenario.overrides import Override
 from simnmt.scenario.run import run_plan
 from simnmt.scenario.source import open_source
 
-PartName = Literal["inferred", "measured", "measured, one network"]
 Progress = Callable[[int, int], None]
 """Called with runs done and runs in all."""
 
@@ -43,7 +42,8 @@ class Prepared:
 class Part:
     """Table I replayed on one kind of profiles, beside the published one."""
 
-    name: PartName
+    name: str
+    """`inferred`, `measured`, or what else its profiles are (`name_of`)."""
     found: Replication
     rows: list[Row] = field(default_factory=list)
     fits: list[Row] = field(default_factory=list)
@@ -52,9 +52,23 @@ class Part:
     """What limits the numbers of this part: data sets left out, lengths outside a profile's range."""
 
     @property
+    def key(self) -> str:
+        """The name as the start of a key."""
+        return self.name.replace(", ", "_").replace(" ", "_")
+
+    @property
     def kinds(self) -> list[str]:
         """How the numbers of its profiles are known, each kind once."""
         return list(dict.fromkeys(kind for cell in self.cells for kind in cell.profile_kinds))
+
+    @property
+    def kinds_of(self) -> dict[str, list[str]]:
+        """The same by workload."""
+        found: dict[str, list[str]] = {}
+        for cell in self.cells:
+            own = found.setdefault(cell.workload, [])
+            own += [kind for kind in dict.fromkeys(cell.profile_kinds) if kind not in own]
+        return found
 
 
 def prepare(scenario: str | os.PathLike[str], requests: int | None = None) -> Prepared:
@@ -119,7 +133,13 @@ def at_levels(plan: Plan, workload: str, levels: Levels) -> Plan:
     return build(scenario.model_copy(update={"networks": networks}), Path.cwd())
 
 
-def replay(name: PartName, plans: Sequence[Plan], *, folder: Path, jobs: int, progress: Progress | None) -> Part:
+def name_of(profiles: Mapping[str, Sequence[DeviceProfile]]) -> str:
+    """What a part on these profiles is called: measured only if all of them were."""
+    basis = basis_of([profile.execution.kind for pair in profiles.values() for profile in pair])
+    return basis if basis == "measured" else f"given, {basis}"
+
+
+def replay(name: str, plans: Sequence[Plan], *, folder: Path, jobs: int, progress: Progress | None) -> Part:
     """Run plans that together make up Table I, or some of its data sets; their columns lie in `folder` meanwhile."""
     rows: list[Row] = []
     fits: list[Row] = []
@@ -145,7 +165,7 @@ def replay(name: PartName, plans: Sequence[Plan], *, folder: Path, jobs: int, pr
     return Part(name, replicate(rows, kinds), rows, fits, cells, notes)
 
 
-def without(name: PartName, missing: Mapping[str, Sequence[str]]) -> Part:
+def without(name: str, missing: Mapping[str, Sequence[str]]) -> Part:
     """A part of which nothing can be said, since all its profiles are missing."""
     return Part(name, replicate([], ["measured"]), notes=[lacking(missing)])
 

@@ -24,6 +24,8 @@ from simnmt.reproduce.cnmt.time_over_length import PUBLISHED, samples_of, time_o
 from simnmt.scenario.build import Plan
 
 INFERRED, MEASURED = "@table1", "@table1-measured"
+_ONE_NETWORK = ", one network"
+_OWN_PAIRS = "each data set on its own pair of RTT levels, searched so that the oracle sends 20 to 80 % away"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +33,10 @@ class Reproduction:
     """Table I of the C-NMT paper as published, and as replayed in each part."""
 
     parts: list[Part]
-    """Inferred first, then measured; last, where no one pair of networks does for all data sets, measured on the best pair."""
+    """Inferred first, then measured; last, where the scenario's one pair of networks leaves some data set nothing to decide,
+    measured on that pair, with the part before on a pair for each."""
     claims: list[dict[str, Any]]
-    """One record per claim on inferred and on measured profiles; `id` ends with which of them, and `profiles` repeats it."""
-    one_network_claims: list[dict[str, Any]]
-    """The same on the scenario's one pair of networks for all data sets, where some of them have nothing to decide there."""
+    """One record per claim and part; `id` ends with the part's name, `bare` is the same without, and `profiles` the name."""
     networks: list[dict[str, Any]]
     """Per part, data set and network: mean RTT, and the share that the oracle sends away."""
     search: NetworkSearch | None
@@ -48,18 +49,19 @@ class Reproduction:
         inferred = self.parts[0]
         return {
             "paper": REFERENCE,
+            "parts": [{"name": part.name, "key": part.key, "kinds": part.kinds_of} for part in self.parts],
             "claims": self.claims,
-            "one_network_claims": self.one_network_claims,
             "tables": [
-                {"title": side_by_side.TABLE_TITLE, "cells": side_by_side.cells(self.parts)},
-                *inferred.found.document()["tables"][1:2],
+                {"id": "table-one", "title": side_by_side.TABLE_TITLE, "cells": side_by_side.cells(self.parts)},
+                {"id": "implied"} | inferred.found.document()["tables"][1],
                 {
+                    "id": "ratios",
                     "title": side_by_side.RATIO_TITLE,
                     "rows": side_by_side.ratios(self.parts),
                     "mean_absolute_error": side_by_side.errors(self.parts),
                 },
-                {"title": "Networks of each replay", "rows": self.networks},
-                {"title": "Measured time over target length (figure 2a)", "rows": self.times},
+                {"id": "networks", "title": "Networks of each replay", "rows": self.networks},
+                {"id": "times", "title": "Measured time over target length (figure 2a)", "rows": self.times},
             ],
             "network_search": None if self.search is None else self.search.document(),
             "notes": {part.name: part.notes for part in self.parts},
@@ -77,11 +79,8 @@ class Reproduction:
         pieces += [note for part in self.parts for note in part.notes if note.startswith("Not at hand")]
         return "\n\n".join(filter(None, pieces))
 
-    def _all_claims(self) -> list[dict[str, Any]]:
-        return [*self.claims, *self.one_network_claims]
-
     def _claims_as_text(self, name: str) -> str:
-        own = [record | {"id": _bare(record)} for record in self._all_claims() if record["profiles"] == name]
+        own = [record | {"id": record["bare"]} for record in self.claims if record["profiles"] == name]
         return f"On the profiles that are {name}:\n{claims_as_text(own)}"
 
 
@@ -102,32 +101,31 @@ def reproduce(
     if inferred.plan is None or inferred.missing:
         raise InputError(parts.lacking(inferred.missing), remedy="install simnmt again, or infer them with --fit")
     search = None if tested.plan is None else search_networks(tested.plan)
-    todo: list[tuple[parts.PartName, list[Plan]]] = [("inferred", [inferred.plan])]
+    name = parts.name_of(tested.profiles) if tested.profiles else "measured"
+    todo: list[tuple[str, list[Plan]]] = [("inferred", [inferred.plan])]
     if tested.plan is not None and search is not None:
         if search.stated.outside:
             own = [parts.at_levels(tested.plan, workload, levels) for workload, levels in search.own.items()]
-            todo += [("measured", own), ("measured, one network", [tested.plan])]
+            todo += [(name, own), (name + _ONE_NETWORK, [tested.plan])]
         else:
-            todo.append(("measured", [tested.plan]))
+            todo.append((name, [tested.plan]))
     units = [sum(len(plan.cases) * len(plan.networks) for plan in plans) for _, plans in todo]
     replayed = []
-    for number, (name, plans) in enumerate(todo):
+    for number, (called, plans) in enumerate(todo):
 
         def told(done: int, _: int, before: int = sum(units[:number])) -> None:
             if progress is not None:
                 progress(before + done, sum(units))
 
-        replayed.append(parts.replay(name, plans, folder=folder, jobs=jobs, progress=told))
+        replayed.append(parts.replay(called, plans, folder=folder, jobs=jobs, progress=told))
     if tested.plan is None:
-        replayed.append(parts.without("measured", tested.missing))
+        replayed.append(parts.without(name, tested.missing))
     elif tested.missing:
         for part in replayed[1:]:
             part.notes.insert(0, parts.lacking(tested.missing))
-    verdicts = _claims(replayed, tested)
     return Reproduction(
         replayed,
-        [record for record in verdicts if record["profiles"] != "measured, one network"],
-        [record for record in verdicts if record["profiles"] == "measured, one network"],
+        _claims(replayed, tested),
         side_by_side.networks(replayed),
         search,
         _times(tested.profiles),
@@ -145,19 +143,22 @@ def find_network(measured: str | os.PathLike[str] = MEASURED) -> NetworkSearch:
 def _claims(replayed: list[Part], tested: Prepared) -> list[dict[str, Any]]:
     records = []
     for part in replayed:
-        own = [*part.found.claims, claims.reductions(part.rows, part.kinds)]
-        if part.name == "measured":
+        said = [] if part is replayed[0] else _limits(part, tested)
+        # Where the scenario's pair is shown as well, the part before it has a pair for each data set.
+        pairs = [_OWN_PAIRS] if any(other.name == part.name + _ONE_NETWORK for other in replayed) else []
+        own = [(record, pairs) for record in (*part.found.claims, claims.reductions(part.rows, part.kinds))]
+        if part is replayed[1]:
             tables = {} if tested.plan is None else {name: case.table for name, case in tested.plan.cases.items()}
-            own += device_claims(tested.profiles, tables)
-        said = _limits(part, tested) if part.name != "inferred" else []
-        for record in own:
-            why = "; ".join([record["why"], *(said if record["hardware_dependent"] else [])])
-            records.append(record | {"id": f"{record['id']}, {part.name}", "why": why, "profiles": part.name})
+            own += [(record, []) for record in device_claims(tested.profiles, tables)]
+        for record, ending in own:
+            why = "; ".join([record["why"], *(said if record["hardware_dependent"] else []), *ending])
+            name = {"id": f"{record['id']}, {part.name}", "bare": record["id"], "profiles": part.name}
+            records.append(record | name | {"why": why})
     return records
 
 
 def _limits(part: Part, tested: Prepared) -> list[str]:
-    """What every verdict of a measured part is to be read with."""
+    """What the verdicts of a tested part are to be read with."""
     said = []
     if tested.missing:
         sentence = parts.lacking(tested.missing)
@@ -170,11 +171,6 @@ def _limits(part: Part, tested: Prepared) -> list[str]:
     if outside:
         said.append(f"the oracle sends less than 20 or more than 80 % away in {', '.join(outside)}")
     return said
-
-
-def _bare(record: Mapping[str, Any]) -> str:
-    """A record's id without the part's name."""
-    return str(record["id"]).removesuffix(f", {record['profiles']}")
 
 
 def _times(profiles: Mapping[str, tuple[Any, ...]]) -> list[dict[str, Any]]:

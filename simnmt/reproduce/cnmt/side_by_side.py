@@ -14,11 +14,6 @@ TABLE_TITLE = "C-NMT, Table I: change of total time, %, negative is faster"
 RATIO_TITLE = "Total time over the gateway's"
 
 
-def key_of(part: Part) -> str:
-    """The part's name as the start of a key."""
-    return part.name.replace(", ", "_").replace(" ", "_")
-
-
 def cells(parts: Sequence[Part]) -> list[dict[str, Any]]:
     """The 36 cells of Table I in its order: `published_percent`, and `KEY_percent` of each part, None where it has none."""
     found = {
@@ -32,7 +27,7 @@ def cells(parts: Sequence[Part]) -> list[dict[str, Any]]:
             "network": network,
             "baseline": baseline,
             "published_percent": published.variation_percent(workload, network, policy, baseline),
-            **{f"{key_of(part)}_percent": found[part.name].get((workload, policy, network, baseline)) for part in parts},
+            **{f"{part.key}_percent": found[part.name].get((workload, policy, network, baseline)) for part in parts},
         }
         for workload, policy in published.TABLE_ONE
         for network in published.NETWORKS
@@ -58,7 +53,7 @@ def ratios(parts: Sequence[Part]) -> list[dict[str, Any]]:
             "published": list(ratio.published),
             "role": ratio.role,
             "error": ratio.error,
-            **{key_of(part): ours[part.name].get((ratio.workload, ratio.network, ratio.policy)) for part in parts},
+            **{part.key: ours[part.name].get((ratio.workload, ratio.network, ratio.policy)) for part in parts},
         }
         for ratio in inferred
     ]
@@ -112,7 +107,7 @@ def table_as_text(parts: Sequence[Part]) -> str:
     """Table I for a terminal: a row per data set, policy and origin."""
     rows = []
     found = cells(parts)
-    origins = {"published": "published_percent"} | {part.name: f"{key_of(part)}_percent" for part in parts}
+    origins = {"published": "published_percent"} | {part.name: f"{part.key}_percent" for part in parts}
     for workload, policy in published.TABLE_ONE:
         own = [cell for cell in found if (cell["workload"], cell["policy"]) == (workload, policy)]
         for origin, key in origins.items():
@@ -129,7 +124,7 @@ def ratios_as_text(parts: Sequence[Part]) -> str:
     rows = []
     for ratio in ratios(parts):
         one, other = ratio["published"]
-        others = {str(part.name): _number(ratio[key_of(part)], ".4f") for part in parts[1:]}
+        others = {part.name: _number(ratio[part.key], ".4f") for part in parts[1:]}
         rows.append(
             {
                 "data": ratio["workload"].upper(),
