@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from simnmt.calibrate import fitting, overheads
@@ -109,7 +110,7 @@ class Parts:
         if found.meter is None:
             return None, [f"no energy: {'; '.join(str(obstacle) for obstacle in found.obstacles)}"]
         try:
-            block = measure_energy(self._engine, found.meter, self._settings)
+            block = measure_energy(self._engine, found.meter, self._settings, listener=self._listener)
         except OutOfMemory:
             return None, ["no energy: out of memory at a corner cell"]
         finally:
@@ -119,9 +120,15 @@ class Parts:
     def _disk(self) -> tuple[Any, list[str]]:
         sizes, repeats = QUICK_READS
         options: dict[str, Any] = {"sizes_bytes": sizes, "repeats": repeats} if self._settings.mode == "quick" else {}
-        pace = self._settings.disk_bytes_per_s
+        options |= {"seed": self._settings.seed, "pace": self._settings.disk_bytes_per_s}
+        begin_s = monotonic()
+
+        def progress(done: int, total: int) -> None:
+            spent_s = monotonic() - begin_s
+            self._listener.measured("disk", spent_s, spent_s * (total - done) / done)
+
         try:
-            seen = measure_disk(self._folder, seed=self._settings.seed, pace=pace, **options)
+            seen = measure_disk(self._folder, progress=progress, **options)
             fit = fit_disk(*seen.reads())
         except (DiskError, ValueError) as error:
             return None, [f"no disk: {error}"]

@@ -72,6 +72,7 @@ def calibrate(
             after = conditions.state(describe(libraries=False))
             blocks["conditions"] = conditions.conditions_block(journal.sessions, after, parts.measured, cpus)
             said = conditions.warnings(blocks["conditions"], parts.measured, on_cpu=threads is not None)
+            said += conditions.fit_warnings(blocks)
             if before is None:
                 profile = profiling.put_together(
                     settings, account, box, blocks, name=name or path.stem, device_name=device_name

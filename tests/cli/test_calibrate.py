@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from simnmt.calibrate import busy
 from simnmt.calibrate import run as run_module
 from simnmt.cli import app
 from simnmt.costs import read_profile
@@ -28,7 +29,8 @@ TINY = {
 
 @pytest.fixture
 def numbers(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """The command measures a box made of numbers."""
+    """The command measures a box made of numbers, on which nobody else computes."""
+    monkeypatch.setattr(busy, "others_cpus", lambda: 0.0)
     real = run_module.calibrate
 
     def put(**engine: Any) -> None:
