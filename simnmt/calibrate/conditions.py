@@ -11,12 +11,11 @@ from simnmt.calibrate import busy
 from simnmt.calibrate.box import BoxDescription
 from simnmt.calibrate.drift import BASE, Drift
 from simnmt.calibrate.measuring import Measured
+from simnmt.costs import disk_warnings, execution_warnings
 
 STEADY_GOVERNORS = ("performance", "userspace")
 LARGE_ERROR = 0.10
 """Held-out error of a cost above which decisions built on it stand on sand."""
-LARGE_LEVEL = 1.1
-"""The mean of all repeats over their least: more means that most inferences were slowed by something."""
 
 
 def state(box: BoxDescription) -> dict[str, Any]:
@@ -91,15 +90,12 @@ def warnings(block: dict[str, Any], measured: Measured | None, *, on_cpu: bool) 
 
 def fit_warnings(blocks: Mapping[str, Any]) -> list[str]:
     """Which of a profile's costs err so much that they should be measured again, one sentence each."""
-    said = []
-    for name in ("step", "encoder", "disk"):
+    said = execution_warnings((blocks.get("execution") or {}).get("fit") or {})
+    for name in ("step", "encoder"):
         error = (blocks.get(name) or {}).get("heldout_error")
         if error is not None and error > LARGE_ERROR:
             said.append(f"{name}: a held-out error of {100 * error:.0f} %, above {100 * LARGE_ERROR:.0f} % (measure again)")
-    level = ((blocks.get("execution") or {}).get("fit") or {}).get("level")
-    if level is not None and level > LARGE_LEVEL:
-        said.append(f"execution: repeats took {level:.2f} times their least on average (measure again on a quiet box)")
-    return said
+    return said + disk_warnings((blocks.get("disk") or {}).get("heldout_error"))
 
 
 def _of_measured(measured: Measured, drift: Drift, block: dict[str, Any]) -> list[str]:

@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -116,6 +117,18 @@ def test_power_at_rest_and_at_work_and_joules_by_length() -> None:
     assert block["active_w"] == pytest.approx(50.0)
     assert block["j_per_tgt_token"] == pytest.approx(50.0 * engine.plane[1], rel=0.06)
     assert block["heldout_error"] < 0.1
+
+
+def test_a_coarse_counter_does_not_make_a_quick_calibration_slow() -> None:
+    meter = Meter()
+    meter.resolution_s = 0.1
+    told: list[tuple[float, float]] = []
+    listener = SimpleNamespace(say=None, measured=lambda part, done_s, left_s: told.append((done_s, left_s)))
+    quick = Settings("gru", mode="quick")
+    measure_energy(Burning(meter), meter, quick, sleep=rest(meter), clock=lambda: meter.now_s, listener=listener)
+    assert meter.now_s < 30.0
+    assert told[0][1] == pytest.approx(meter.now_s, rel=0.3)
+    assert told[-1] == (pytest.approx(meter.now_s, rel=0.3), 0.0)
 
 
 @pytest.mark.parametrize("fails_after", [0, 1, 3, 7])
