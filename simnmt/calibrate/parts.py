@@ -132,12 +132,5 @@ class Parts:
             fit = fit_disk(*seen.reads())
         except (DiskError, ValueError) as error:
             return None, [f"no disk: {error}"]
-        fitted = {
-            "kind": "measured",
-            "s_fixed": fit.cost.s_fixed,
-            "bytes_per_s": fit.cost.bytes_per_s,
-            "r2": fit.r2,
-            "heldout_error": fit.heldout_error,
-        }
         remarks = [] if seen.cold else [f"disk: the reads may not have been cold: {seen.cold_check}"]
-        return fitted | seen.as_json(), remarks
+        return {"kind": "measured"} | fit.block() | seen.as_json(), remarks

@@ -200,7 +200,9 @@ def _rest(profile: Any) -> list[str]:
         told = f"{1e6 * decision.value:.1f} us, {share:.1e} of a sentence of 20 + 20 tokens"
         lines.append(f"a decision of the gateway: {told}")
     if profile.disk is not None:
-        lines.append(f"disk: {1e3 * profile.disk.s_fixed:.2f} ms + bytes at {profile.disk.bytes_per_s / 1e6:,.0f} MB/s")
+        disk = profile.disk
+        told = f"disk, {disk.form}: {1e3 * disk.s_fixed:.2f} ms + bytes at {disk.bytes_per_s / 1e6:,.0f} MB/s"
+        lines.append(f"{told}, held-out error {_percent(disk.heldout_error)}")
     if profile.energy is not None and profile.energy.active_w is not None:
         lines.append(f"energy, {profile.energy.source}: {profile.energy.active_w:.1f} W at work")
     return lines

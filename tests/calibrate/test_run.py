@@ -346,6 +346,16 @@ def test_reads_are_paced_as_the_settings_say(measured: Any, monkeypatch: pytest.
     assert heard[-1] == ("disk", 0.0), "and the bar moves meanwhile"
 
 
+def test_a_disk_whose_rate_rises_with_the_size_is_a_table(measured: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    rates = {2**18: 5e7, 10**6: 1e8, 4 * 10**6: 4e8, 16 * 10**6: 1.6e9, 32 * 10**6: 2e9}
+    samples = tuple(DiskSample(size, (0.001 + size / rate,) * 3) for size, rate in rates.items())
+    seen = replace(_disk(Path()), samples=samples)
+    monkeypatch.setattr(parts_module, "measure_disk", lambda *_, **__: seen)
+    disk = measured(replace(QUICK, parts=("execution", "disk"))).profile.disk
+    assert disk.form == "table"
+    assert disk.heldout_error < disk.heldout_error_linear
+
+
 @pytest.mark.parametrize(("text", "bytes_per_s"), [("200MB/s", 2e8), ("1.5 GB/s", 1.5e9), ("2000kB/s", 2e6)])
 def test_rates_are_read_with_their_unit(text: str, bytes_per_s: float) -> None:
     assert pace_named(text) == bytes_per_s
