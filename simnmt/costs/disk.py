@@ -1,4 +1,4 @@
-"""Time of one read from the disk by its size (STI-07), and its fit: a fixed part and the bytes over the bandwidth, or a table."""
+"""Time of one read from the disk by its size (STI-07), as a fixed part and bytes over bandwidth or as a table, and its fit."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from simnmt.costs.fit_warnings import fit_warnings
 from simnmt.costs.profile import DeviceProfile
 from simnmt.costs.profile_blocks import DiskBlock, EncoderBlock, EnergyBlock, Overheads, StepBlock
 
@@ -11,8 +12,12 @@ _COSTS = ("execution", "step", "encoder", "overheads", "disk", "energy")
 
 
 def heldout_errors(profile: DeviceProfile) -> dict[str, float | None]:
-    """Per cost model the mean absolute relative error on what it was not fitted to; None where it was not found out."""
-    found: dict[str, float | None] = {"execution": profile.execution.quality.heldout_error}
+    """Per cost model the mean absolute relative error on what it was not fitted to; None where it was not found out.
+
+    `execution` is of the least times, `execution_of_means` of the mean times that the plane in the profile tells.
+    """
+    quality = profile.execution.quality
+    found = {"execution": quality.heldout_error, "execution_of_means": quality.heldout_error_of_means}
     for name in ("step", "encoder", "disk", "energy"):
         found[name] = getattr(getattr(profile, name), "heldout_error", None)
     return found
@@ -51,6 +56,7 @@ def facts(profile: DeviceProfile) -> list[tuple[str, str]]:
     if profile.disk is not None:
         found += _disk(profile.disk)
     found += _energy(profile.energy) if profile.schema_version > 1 else []
+    found += [("warning", said) for said in fit_warnings(profile)]
     source = profile.provenance
     return [*found, ("provenance", f"{source.source}; {source.date}, {source.tool}; form {profile.schema_version}")]
 
@@ -112,10 +118,13 @@ def _execution(profile: DeviceProfile) -> list[tuple[str, str]]:
     said += [] if fit.r2 is None else [f"R2 {fit.r2:.5f}"]
     said += [] if fit.r2_of_means_per_tgt_len is None else [f"of the means per target length {fit.r2_of_means_per_tgt_len:.5f}"]
     said += [] if fit.mse_ms2 is None else [f"MSE {fit.mse_ms2:.4g} ms^2"]
+    said += [] if fit.level is None or fit.mode == "paper" else [f"mean {fit.level:.4g} times the least"]
     said += [] if not fit.disturbed_share else [f"{percent(fit.disturbed_share)} disturbed"]
     how = f" ({fit.heldout_how})" if fit.heldout_how else ""
     unknown = f"not measured: the numbers are {own.kind}"
     error = f"{percent(fit.heldout_error)} held out{how}" if own.kind == "measured" else unknown
+    if own.kind == "measured" and fit.heldout_error_of_means is not None:
+        error += f"; {percent(fit.heldout_error_of_means)} on the mean times of the same cells"
     return [
         (
             "execution",
@@ -141,8 +150,10 @@ def _grid(name: str, block: StepBlock | EncoderBlock) -> list[tuple[str, str]]:
     other = {"linear": ("table", block.heldout_error_table), "table": ("linear", block.heldout_error_linear)}[block.form]
     rejected = f"; {other[0]}: {percent(other[1])}" if other[1] is not None else ""
     found = [(name, said), (f"{name} error", f"{percent(block.heldout_error)} held out{how}{rejected}")]
+    if block.notes:
+        found.append((f"{name} note", "; ".join(block.notes)))
     if block.left_out:
-        found.append((f"{name} note", "; ".join(block.left_out)))
+        found.append((f"{name} left out", "; ".join(block.left_out)))
     if step and block.seconds is not None and len(block.batch) > 1:
         middle = len(lengths) // 2
         growth = block.seconds[-1][middle] / block.seconds[0][middle]
@@ -172,11 +183,18 @@ def _overheads(block: Overheads) -> list[tuple[str, str]]:
 
 
 def _disk(block: DiskBlock) -> list[tuple[str, str]]:
-    said = f"{block.kind}: {milliseconds(block.s_fixed)} + bytes / {block.bytes_per_s / 1e6:.4g} MB/s"
+    line = f"{milliseconds(block.s_fixed)} + bytes / {block.bytes_per_s / 1e6:.4g} MB/s"
+    sizes = [sample.bytes / 1e6 for sample in block.samples]
+    table = (
+        f"table of {len(sizes)} sizes, {sizes[0]:.4g} to {sizes[-1]:.4g} MB; as a line {line}" if block.form == "table" else ""
+    )
+    said = f"{block.kind}: {table or line}"
     said += ", cold" if block.cold else ", not known to be cold"
     said += "" if block.r2 is None else f"; R2 {block.r2:.4f}"
     said += "" if block.paced_bytes_per_s is None else f"; paced to {block.paced_bytes_per_s / 1e6:.4g} MB/s"
-    return [("disk", said), ("disk error", f"{percent(block.heldout_error)} held out (sizes left out in turn)")]
+    other = {"linear": ("table", block.heldout_error_table), "table": ("linear", block.heldout_error_linear)}[block.form]
+    rejected = f"; {other[0]}: {percent(other[1])}" if other[1] is not None else ""
+    return [("disk", said), ("disk error", f"{percent(block.heldout_error)} held out (sizes left out in turn){rejected}")]
 
 
 def _energy(block: EnergyBlock | None) -> list[tuple[str, str]]:

@@ -28,8 +28,12 @@
     }
     if (series.form === "line") return { ...base, mode: "lines", line: { width: 2, color: ink } };
     return {
-      ...base, mode: "markers", marker: { size: series.size ?? 6, color: own, opacity: series.labels ? 0.7 : 1 },
-      showlegend: series.role !== "of-line",
+      ...base, mode: "markers",
+      marker: {
+        size: series.size ?? 6, color: own, opacity: series.labels ? 0.7 : 1,
+        symbol: series.role === "judge" ? "circle-open" : "circle",
+      },
+      showlegend: !["of-line", "judge"].includes(series.role),
     };
   }
 

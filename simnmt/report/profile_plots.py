@@ -74,16 +74,21 @@ def _execution(profile: DeviceProfile) -> list[Plot]:
 def _against(profile: DeviceProfile) -> Plot:
     samples = [each for each in profile.execution.samples if each.batch == 1]
     measured = np.array([each.mean_s for each in samples])
-    src, tgt = (np.array([getattr(each, name) for each in samples]) for name in ("src_len", "tgt_len"))
+    src = np.array([each.src_len if each.src_len_mean is None else each.src_len_mean for each in samples])
+    tgt = np.array([each.tgt_len for each in samples])
     predicted = profile.plane.seconds(src, tgt)
     kept = np.unique(np.linspace(0, len(samples) - 1, min(POINTS, len(samples))).round().astype(int))
-    labels = [f"source {src[at]}, target {tgt[at]}" for at in kept]
+    labels = [f"source {src[at]:.4g}, target {tgt[at]}" for at in kept]
     ends = np.array([min(measured.min(), max(predicted.min(), 1e-9)), max(measured.max(), predicted.max())])
-    error, own = profile.execution.quality.heldout_error, float(np.abs(predicted / measured - 1.0).mean())
+    fit, own = profile.execution.quality, float(np.abs(predicted / measured - 1.0).mean())
+    how = f" ({fit.heldout_how})" if fit.heldout_how else ""
+    summed_up = any(each.src_len_mean is not None for each in samples)
+    which = "a target length at its mean source length" if summed_up else "a cell"
     return _plot(
         "Predicted against measured",
-        f"Each point is a cell: its mean time, and the plane's. Mean absolute relative error on all cells {percent(own)}, "
-        f"held out {percent(error)}.",
+        f"Each point is {which}: the mean time of all its repeats, and the profile's plane. Mean absolute relative error "
+        f"of all points {percent(own)}; held out, on the means of undisturbed repeats, {percent(fit.heldout_error_of_means)}. "
+        f"The error of undisturbed time is {percent(fit.heldout_error)}{how}.",
         "measured, ms",
         "predicted, ms",
         [
@@ -119,10 +124,16 @@ def _grid(title: str, along: str, block: StepBlock | EncoderBlock, lengths: tupl
         if block.seconds is not None:
             measured = np.array([row[column] for row in block.seconds])
             series.append(_series("points", name, batch, measured, colour=order, role="of-line"))
+        judges = [(size, second) for size, length, second in block.judged_cells if length == lengths[column]]
+        if judges:
+            size, second = np.array(judges).T
+            series.append(_series("points", f"{name}, only to judge", size, second, colour=order, role="judge"))
     table = block.form == "table"
     form = "an interpolated table, which passes through what was measured" if table else "a linear form"
     how = f" ({block.heldout_how})" if block.heldout_how else ""
-    caption = f"Points were measured, lines are {form}; held-out error {percent(block.heldout_error)}{how}."
+    some_judge = "open ones only to judge, " if block.judged_cells else ""
+    error = f"held-out error {percent(block.heldout_error)}{how}"
+    caption = f"Points were measured, {some_judge}lines are {form}; {error}."
     return _plot(title, caption, "batch, sentences", "time, ms", series)
 
 
@@ -133,12 +144,13 @@ def _disk(profile: DeviceProfile) -> list[Plot]:
     size = np.array([each.bytes for each in block.samples], np.float64)
     ends = (size.min(), size.max()) if size.size else (1e4, 1e8)
     fine = np.geomspace(ends[0], ends[1], 60)
-    series = [_series("line", "fixed part + bytes / bandwidth", fine / 1e6, profile.disk_cost.seconds(fine))]
+    name = "interpolated table" if block.form == "table" else "fixed part + bytes / bandwidth"
+    series = [_series("line", name, fine / 1e6, profile.disk_cost.seconds(fine))]
     if size.size:
         series.append(
             _series("points", "median of cold reads", size / 1e6, np.array([each.median_s for each in block.samples]))
         )
-    r2 = "" if block.r2 is None else f"R2 {block.r2:.4f}, "
+    r2 = "" if block.r2 is None or block.form == "table" else f"R2 {block.r2:.4f}, "
     caption = f"One read by its size; {r2}held-out error {percent(block.heldout_error)}."
     return [_plot("Disk", caption, "size, MB", "time, ms", series, log=True)]
 

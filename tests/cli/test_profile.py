@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -39,9 +40,15 @@ def test_inspect_says_what_a_profile_knows(profiles: Path, simnmt: Callable[...,
     assert said["holds for"] == "source 2 to 80 (word), target 2 to 80 (word)"
     assert said["execution"].startswith("measured: 0.4")
     assert " x target + 5.0" in said["execution"]
-    assert said["execution error"].endswith(" % held out (cells left out in turn)")
+    assert re.fullmatch(
+        r"[\d.]+ % held out \(least times of cells left out in turn\); [\d.]+ % on the mean times of the same cells",
+        said["execution error"],
+    )
+    assert re.search(r"; mean 1\.01\d times the least$", said["execution fit"])
     assert said["decode step"].startswith("measured, linear: ")
-    assert said["decode step error"].split(" ")[0] < "1"
+    assert said["decode step error"].split(" ")[0] < "3"
+    assert "held out (batch sizes 6, 12, measured only to judge); table: " in said["decode step error"]
+    assert "warning" not in said
     assert said["decode step growth"].startswith("2.1")
     assert said["decision"] == "measured: 0.0002 ms"
     assert said["tokenisation, per token"] == "not measured; no tokeniser came with the model"
@@ -59,6 +66,7 @@ def test_json_holds_the_held_out_error_of_every_cost_model(
     assert measured["file"] == "slow.json"
     assert measured["heldout_error"] == {
         "execution": own["execution"]["fit"]["heldout_error"],
+        "execution_of_means": own["execution"]["fit"]["heldout_error_of_means"],
         "step": own["step"]["heldout_error"],
         "encoder": own["encoder"]["heldout_error"],
         "disk": own["disk"]["heldout_error"],
@@ -69,6 +77,23 @@ def test_json_holds_the_held_out_error_of_every_cost_model(
     assert measured["cost_models"]["step"]["kind"] == "measured"
     assert set(inferred["heldout_error"].values()) == {None}
     assert inferred["cost_models"]["execution"]["kind"] == "inferred"
+
+
+def test_inspect_warns_and_tells_notes_from_what_was_left_out(
+    folder: Path, contents: list[dict[str, Any]], simnmt: Callable[..., Any]
+) -> None:
+    content = json.loads(json.dumps(contents[0]))
+    content["execution"]["fit"]["level"] = 1.33
+    content["step"] |= {"notes": ["had by differences"], "left_out": ["batch 64: out of memory"]}
+    content["disk"] |= {"form": "table", "heldout_error": 0.17, "heldout_error_linear": 0.3}
+    write_profile(folder / "busy.json", checked_profile(content))
+    done = simnmt("profile", "inspect", "busy.json")
+    said = told(done.out)
+    assert (said["decode step note"], said["decode step left out"]) == ("had by differences", "batch 64: out of memory")
+    assert re.search(r"^  warning +the mean of the executions lies 33 % above their undisturbed time", done.out, re.MULTILINE)
+    assert said["warning"].startswith("the disk's cost misses sizes that it was not fitted to by 17 %")
+    assert said["disk"].startswith("measured: table of 4 sizes, 0.2621 to 16.78 MB; as a line 1 ms + bytes / 500 MB/s, cold")
+    assert said["disk error"] == "17 % held out (sizes left out in turn); linear: 30 %"
 
 
 def test_a_shipped_profile_is_inspected_by_its_name(folder: Path, simnmt: Callable[..., Any]) -> None:

@@ -10,6 +10,7 @@ from simnmt.costs import cell_samples, fit_disk, fit_encoder_cost, fit_execution
 
 LENGTHS = (2, 5, 10, 20, 40, 80)
 BATCHES = (1, 2, 4, 8, 16, 32)
+JUDGED = (6, 12)
 POSITIONS = (0, 16, 64)
 
 
@@ -19,7 +20,7 @@ def whole_profile(speed: float = 1.0, name: str = "everything") -> dict[str, Any
     src, tgt, _ = (each.ravel() for each in np.meshgrid(LENGTHS, LENGTHS, range(7)))
     time_s = (0.0004 * src + 0.003 * tgt + 0.005) / speed * (1.0 + random.exponential(0.02, src.size))
     found = fit_execution(src, tgt, time_s, mode="full_grid")
-    batch, position, _ = (each.ravel() for each in np.meshgrid(BATCHES, POSITIONS, range(3)))
+    batch, position, _ = (each.ravel() for each in np.meshgrid((*BATCHES, *JUDGED), POSITIONS, range(3)))
     step_s = (0.003 + 1e-4 * batch + 1e-6 * batch * position) / speed * random.lognormal(0.0, 0.01, batch.size)
     encode_s = (0.002 + 1e-4 * batch + 1e-5 * batch * position) / speed * random.lognormal(0.0, 0.01, batch.size)
     size = np.repeat([2**18, 2**20, 2**22, 2**24], 5)
@@ -55,8 +56,8 @@ def whole_profile(speed: float = 1.0, name: str = "everything") -> dict[str, Any
             "architecture": {"layers": 6, "hidden": 512},
             "versions": {"torch": "2.1.0"},
         },
-        "step": fit_step_cost(batch, position, step_s).model_dump(mode="json"),
-        "encoder": fit_encoder_cost(batch, position, encode_s).model_dump(mode="json"),
+        "step": fit_step_cost(batch, position, step_s, judged_batches=JUDGED).model_dump(mode="json"),
+        "encoder": fit_encoder_cost(batch, position, encode_s, judged_batches=JUDGED).model_dump(mode="json"),
         "overheads": {
             "decision_s": {"value": 2e-7, "kind": "measured"},
             "tokenisation_s_per_token": {"value": None, "kind": "measured", "note": "no tokeniser came with the model"},

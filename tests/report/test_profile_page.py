@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from simnmt import shipped
-from simnmt.costs import DeviceProfile, cell_samples, checked_profile, read_profile
+from simnmt.costs import DeviceProfile, cell_samples, checked_profile, read_profile, samples_by_tgt_len
+from simnmt.costs.profile_summary import percent
 from simnmt.report.profile_page import render_profiles, write_profile_page
 from simnmt.report.profile_plots import drawn, means_per_tgt_len
 from tests.costs.made_profile import whole_profile
@@ -59,6 +60,32 @@ def test_the_line_of_figure_2a_says_its_r2_and_its_error(profiles: list[DevicePr
     assert re.search(r"R2 (1\.0000|0\.999\d), MSE 0\.0\d+ ms\^2", plot["caption"])
 
 
+def test_captions_say_which_plane_and_which_cells_an_error_is_of(profiles: list[DeviceProfile]) -> None:
+    _, against, steps = drawn(profiles[0])[:3]
+    fit = profiles[0].execution.quality
+    assert fit.heldout_error != fit.heldout_error_of_means
+    assert f"on the means of undisturbed repeats, {percent(fit.heldout_error_of_means)}." in against["caption"]
+    least = f"undisturbed time is {percent(fit.heldout_error)} (least times of cells left out in turn)."
+    assert least in against["caption"]
+    assert "open ones only to judge" in steps["caption"] and "batch sizes 6, 12, measured only to judge" in steps["caption"]
+    judges = [series for series in steps["series"] if series.get("role") == "judge"]
+    assert [series["x"] for series in judges] == [[6, 12]] * 3
+
+
+def test_figure_2a_is_drawn_of_single_inferences_summed_up() -> None:
+    random = np.random.default_rng(4)
+    src, tgt = random.integers(1, 60, 3_000), random.integers(1, 60, 3_000)
+    content = whole_profile()
+    summed_up = samples_by_tgt_len(src, tgt, 0.0004 * src + 0.003 * tgt + 0.005)
+    content["execution"] = content["execution"] | {"samples": summed_up}
+    by_length, against = drawn(checked_profile(content))[:2]
+    means = next(series for series in by_length["series"] if series["name"] == "mean")
+    assert len(means["x"]) == 59
+    assert "Each point is a target length at its mean source length" in against["caption"]
+    points = against["series"][1]
+    assert points["y"] == pytest.approx(points["x"], rel=0.05), "a plane at the mean lengths is the mean of the plane"
+
+
 def test_every_plot_is_drawn_and_nothing_is_complained_of(
     open_page: Any, profiles: list[DeviceProfile], tmp_path: Path
 ) -> None:
@@ -70,5 +97,5 @@ def test_every_plot_is_drawn_and_nothing_is_complained_of(
         figures = opened.page.locator("section").first.locator("figure")
         assert figures.nth(0).locator(".scatterlayer .trace").count() == 4, "two edges of the band, the line, the means"
         assert figures.nth(1).locator(".scatterlayer .point").count() == 36
-        assert figures.nth(2).locator(".scatterlayer .point").count() == 18
+        assert figures.nth(2).locator(".scatterlayer .point").count() == 18 + 6, "two batch sizes only judge"
         assert "target length, tokens" in (figures.nth(0).text_content() or "")
