@@ -11,6 +11,7 @@ from contextlib import ExitStack, suppress
 
 import pytest
 
+from simnmt.network.recording import responder as responder_module
 from simnmt.network.recording.responder import Limits, Responder
 
 
@@ -90,8 +91,9 @@ class SlowNetwork:
 
 
 @pytest.fixture
-def serve() -> Iterator[Callable[..., Responder]]:
-    """Makes a responder that answers in a thread."""
+def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Responder]]:
+    """Makes a responder that answers in a thread, which looks around often."""
+    monkeypatch.setattr(responder_module, "_LOOK_S", 0.02)
     with ExitStack() as stack:
 
         def begin(limits: Limits | None = None, *, once: bool = False) -> Responder:

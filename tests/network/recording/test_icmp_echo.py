@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import math
 import socket
 import struct
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ from simnmt.network.recording.connection import places
 from simnmt.network.recording.icmp_echo import IcmpEcho, checksum
 from simnmt.network.recording.plan import Plan
 from simnmt.network.recording.recorder import Recorder
+from simnmt.network.recording.responder import Responder
 from simnmt.network.rtt_csv import read_rtt_csv
 
 
@@ -44,6 +48,24 @@ def test_round_trips_of_this_machine(tmp_path: Path) -> None:
     assert (len(series.rtt_s), series.lost, series.kind) == (10, 0, "measured")
     assert series.source.startswith("ICMP echo of 56 bytes to 127.0.0.1")
     assert middle(series.rtt_s.tolist()) < 0.05
+
+
+@needs_leave
+def test_transfers_beside_it_need_no_connection_that_stays(
+    tmp_path: Path, serve: Callable[..., Responder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A responder that serves once is there for every transfer, and ends when the recording has ended."""
+    monkeypatch.setattr("simnmt.network.recording.transfers.LEAST_NS", 1)
+    responder = serve(once=True)
+    how = {"interval_s": 0.02, "bandwidth_every_s": 0.2, "transfer_bytes": 1_000_000}
+    recorder = Recorder(Plan(*responder.address, 0.5, method="icmp", **how), tmp_path / "mine.csv")
+    recorder.run()
+    assert len(recorder.samples.transfer_s) >= 2
+    assert not any(map(math.isnan, [*recorder.samples.downlink_mbps, *recorder.samples.uplink_mbps]))
+    end_s = time.monotonic() + 2.0
+    while any(thread.name == str(responder.address) for thread in threading.enumerate()):
+        assert time.monotonic() < end_s, "the responder did not hear that it is over"
+        time.sleep(0.01)
 
 
 @needs_leave

@@ -84,11 +84,11 @@ def test_a_broken_connection_is_made_anew_and_its_probes_are_lost(tmp_path: Path
 
     thread = threading.Thread(target=disturb)
     thread.start()
-    recorder = recorded(tmp_path, network.port, duration_s=1.2, timeout_s=0.1)
+    recorder = recorded(tmp_path, network.port, duration_s=0.9, timeout_s=0.1)
     thread.join()
     lost = np.isnan(recorder.samples.rtt_ms)
-    assert len(lost) == 60
-    assert 8 <= lost.sum() <= 48
+    assert len(lost) == 45
+    assert 8 <= lost.sum() <= 40
     assert not lost[:5].any()
     assert not lost[-2:].any()
     assert np.diff(np.flatnonzero(lost)).max() == 1  # one outage
@@ -108,7 +108,7 @@ def test_a_responder_that_serves_once_outlasts_a_break_and_ends_with_the_recordi
             network.break_off()
 
     broken: list[float] = []
-    recorder = recorded(tmp_path, network.port, duration_s=0.9, timeout_s=0.1, progress=breaking)
+    recorder = recorded(tmp_path, network.port, duration_s=0.5, timeout_s=0.1, progress=breaking)
     assert broken
     assert "times that the connection was made anew: 1" in recorder.oddities
     assert not np.isnan(recorder.samples.rtt_ms[-1])
@@ -124,7 +124,7 @@ def test_a_recording_that_never_began_leaves_the_responder_to_the_next(tmp_path:
     with pytest.raises(TraceError, match="is left of a recording"):
         recorded(tmp_path, responder.address[1])
     (tmp_path / "mine.csv.partial").unlink()
-    time.sleep(0.3)
+    time.sleep(0.1)
     assert recorded(tmp_path, responder.address[1], duration_s=0.05).samples.arrived > 0
 
 

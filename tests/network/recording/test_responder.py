@@ -180,7 +180,7 @@ def test_once_it_ends_when_the_recorder_says_so_and_not_with_a_stranger(serve: S
         rest(stranger)
     with greeted(responder):
         pass
-    time.sleep(0.3)
+    time.sleep(0.1)
     assert serving(responder), "a connection may break, and the recording goes on"
     with greeted(responder) as connection:
         say_bye(connection)
@@ -188,9 +188,9 @@ def test_once_it_ends_when_the_recorder_says_so_and_not_with_a_stranger(serve: S
 
 
 def test_once_it_ends_when_nothing_has_been_heard_for_long(serve: Serve) -> None:
-    responder = serve(Limits(once_grace_s=0.2), once=True)
+    responder = serve(Limits(once_grace_s=0.05), once=True)
     with greeted(responder):
-        time.sleep(0.5)
+        time.sleep(0.15)
         assert serving(responder)
     soon(lambda: None if not serving(responder) else pytest.fail("still there"))
 
