@@ -83,6 +83,10 @@ def test_a_raspberry_pi_whose_board_stands_in_the_device_tree(tmp_path: Path) ->
     assert (box.simd, box.jetson) == (("asimd", "asimddp"), None)
 
 
+def test_a_virtual_machine_on_arm_has_no_board(tmp_path: Path) -> None:
+    assert describe(plant(graviton(tmp_path), {"proc/device-tree/model": "linux,dummy-virt\0"})).board is None
+
+
 def test_only_what_every_core_has_counts(tmp_path: Path) -> None:
     big, little = ("processor : 0\nFeatures : asimd asimddp sve\n", "processor : 1\nFeatures : asimd asimddp\n")
     assert describe(plant(tmp_path, {"proc/cpuinfo": f"{big}\n{little}"})).simd == ("asimd", "asimddp")

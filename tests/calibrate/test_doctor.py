@@ -173,3 +173,14 @@ def test_every_type_that_it_shows_is_one_that_the_engine_takes(backend: str, tmp
         assert engine.account.compute_type.startswith(compute_type), "CTranslate2 adds what it computes the rest with"
         engine.run(Work(3, 2))
         engine.close()
+
+
+def test_a_gpu_under_ctranslate2_goes_by_its_own_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not by that of the first one."""
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("ctranslate2")
+    from simnmt.nmt.ctranslate2_engine import _gpu_name
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda index=0: f"GPU {index}")
+    assert [_gpu_name(1), _gpu_name(2)] == ["GPU 1", "GPU"], "torch may see fewer"

@@ -9,11 +9,14 @@ from simnmt.calibrate.box.tree import Tree
 
 _SERIES = {32: "4", 34: "5", 35: "5", 36: "6", 38: "7", 39: "7"}
 """L4T's major release -> JetPack's (https://developer.nvidia.com/embedded/jetpack-archive)."""
+_NO_BOARD = "linux,dummy-virt"
+"""What virtual machines on Arm call theirs, whatever they run on."""
 
 
 def board(tree: Tree) -> str | None:
     """The model in the device tree, such as `Raspberry Pi 5 Model B Rev 1.0`."""
-    return tree.text("proc/device-tree/model") or tree.text("sys/firmware/devicetree/base/model")
+    model = tree.text("proc/device-tree/model") or tree.text("sys/firmware/devicetree/base/model")
+    return None if model == _NO_BOARD else model
 
 
 def jetson(tree: Tree) -> JetsonDescription | None:
