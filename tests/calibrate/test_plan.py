@@ -97,9 +97,16 @@ def test_batch_sizes_that_judge_lie_inside_and_are_in_no_mode_fitted(
     assert all(min(fitted) < batch < max(fitted) for batch in judging)
 
 
-def test_quick_marian_on_one_slow_core_is_done_within_90_seconds() -> None:
+def test_encoders_that_are_had_by_subtraction_are_of_longer_sources_and_measured_more_often() -> None:
+    told, untold = (plan_encoder(settings(), tells_steps=tells) for tells in (True, False))
+    assert min(work.src_len for work in told.works) < 8 <= min(work.src_len for work in untold.works)
+    assert untold.works.count(Work(100, 1, 1)) > told.works.count(Work(100, 1, 1)) >= 3
+
+
+@pytest.mark.parametrize("tells_steps", [True, False])
+def test_quick_marian_on_one_slow_core_is_done_within_90_seconds(tells_steps: bool) -> None:
     """25 ms a step of one row, 80 ms of 16; 0.8 ms to encode a token."""
-    plans = plan_benches(settings(model="marian", mode="quick"), None, tells_steps=True)
+    plans = plan_benches(settings(model="marian", mode="quick"), None, tells_steps=tells_steps)
     seconds = sum(
         work.tgt_len * (0.025 + 0.055 / 15 * (work.batch - 1)) + 0.0008 * work.batch * work.src_len
         for plan in plans
