@@ -41,8 +41,8 @@ def test_a_decision_costs_its_median_and_no_hiccup() -> None:
     assert decision_s(ticking([1e-6, 2e-6, 9e-3]), decisions=300) == pytest.approx(2e-6, rel=1e-3)
 
 
-def test_a_real_decision_takes_microseconds() -> None:
-    assert 1e-7 < decision_s(decisions=200) < 1e-3
+def test_a_real_decision_takes_microseconds_at_most() -> None:
+    assert 1e-8 < decision_s(decisions=200) < 1e-4
 
 
 @pytest.fixture(scope="module")
