@@ -124,6 +124,7 @@ def table(
 
 
 def keys_of(keys: str | None) -> tuple[str, str] | None:
+    """The two keys of JSON rows that an option names, with a comma between; None where it is not given."""
     if keys is None:
         return None
     src, colon, tgt = keys.partition(":")
