@@ -10,12 +10,16 @@ from simnmt.calibrate import profiling
 from simnmt.calibrate.box import BoxDescription
 from simnmt.calibrate.errors import CalibrationError
 from simnmt.calibrate.plan import BenchPlan
-from simnmt.calibrate.settings import Settings
+from simnmt.calibrate.settings import Part, Settings
 from simnmt.costs import DeviceProfile, ProfileError, read_profile
 from simnmt.files import refuse_replacing
 from simnmt.nmt.engine import EngineAccount
 
 _OF_THE_ENGINE = ("backend", "compute_type", "device", "device_name", "threads", "beam", "architecture", "versions")
+
+_TOLD_APART = ("architecture", "backend", "compute_type", "device", "threads", "beam")
+_BLOCKS: dict[Part, str] = {"step": "step", "disk": "disk", "energy": "energy", "overheads": "overheads"}
+"""Where a profile holds a part."""
 
 
 def profile_there(path: Path, settings: Settings) -> DeviceProfile | None:
@@ -58,6 +62,21 @@ def same_engine(before: DeviceProfile, account: EngineAccount, settings: Setting
         if theirs is None or theirs[key] != ours[key]:
             what = f"the profile to complete is of {key} {None if theirs is None else theirs[key]!r}, this is {ours[key]!r}"
             raise CalibrationError(what, path=path, remedy="choose another --out and add execution to --only")
+
+
+def nothing_lost(there: DeviceProfile, account: EngineAccount, settings: Settings, path: Path) -> None:
+    """A profile is replaced by a newer one of the same model on the same engine, and by nothing that says less."""
+    remedy = "choose another --out, or remove it"
+    ours = profiling.engine_block(account, settings.beam)
+    theirs = {} if there.engine is None else there.engine.model_dump(mode="json")
+    for key in _TOLD_APART:
+        if theirs.get(key) != ours[key]:
+            of = "another model" if key == "architecture" else f"{key} {theirs.get(key)!r}"
+            raise CalibrationError(f"a profile of {of} stands there ({there.model.name})", path=path, remedy=remedy)
+    lost = [part for part, block in _BLOCKS.items() if part not in settings.parts and getattr(there, block) is not None]
+    if lost:
+        what = f"the profile that stands there would lose its {', '.join(lost)}"
+        raise CalibrationError(what, path=path, remedy=f"add {'them' if len(lost) > 1 else 'it'} to --only, or {remedy}")
 
 
 def threads_of(settings: Settings, box: BoxDescription) -> int | None:

@@ -65,6 +65,8 @@ def calibrate(
         preconditions.within_positions(account, plans)
         if before is not None:
             preconditions.same_engine(before, account, settings, path)
+        elif there is not None:
+            preconditions.nothing_lost(there, account, settings, path)
         with _kept(Journal(beside(path), _header(settings, account, box, plans)), listener) as journal:
             journal.session(conditions.state(box))
             parts = Parts(settings, engine, journal, listener, path.resolve().parent)

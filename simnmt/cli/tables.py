@@ -37,7 +37,7 @@ def run_tables(result: RunResult) -> str:
         rows.append(cells + [_change(changes.get((*key, name))) for name in baselines])
     one = result.rows[0]
     repeats = "one replication" if one["replications"] == 1 else f"means of {one['replications']} replications"
-    lines = [f"{result.name}: {one['requests']:,} requests each, {repeats}", "", aligned(header, rows, 3), ""]
+    lines = [f"{result.name}: {one['requests']:,} requests each, {repeats}", _sources(result), "", aligned(header, rows, 3), ""]
     if baselines and one["replications"] > 1:
         lines += ["vs: change of the total time, the geometric mean of the replications' ratios"]
     if any(row["verdict"] == "not distinguishable" for row in result.comparisons):
@@ -52,6 +52,23 @@ def run_tables(result: RunResult) -> str:
     for table in result.tables:
         lines += ["", table.title, aligned(list(table.columns), [list(row) for row in table.rows], 3)]
     return "\n".join(lines)
+
+
+def _sources(result: RunResult) -> str:
+    """What the replay rests on, each with how its numbers are known."""
+    profiles: dict[str, str] = {}
+    series: dict[str, str] = {}
+    for cell in result.cells:
+        profiles |= dict(zip(cell.profile_names, cell.profile_kinds, strict=True))
+        series[cell.series.name] = cell.series.kind
+    return f"profiles: {_by_kind(profiles)}; round trips: {_by_kind(series)}"
+
+
+def _by_kind(kinds: dict[str, str]) -> str:
+    names: dict[str, list[str]] = {}
+    for name, kind in kinds.items():
+        names.setdefault(kind, []).append(name)
+    return ", ".join(f"{' and '.join(those)} ({kind})" for kind, those in names.items())
 
 
 def _times(row: dict[str, Any]) -> list[str]:

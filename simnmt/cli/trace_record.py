@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -73,20 +72,19 @@ def record(
         method=method.value,
     )
     recorder = Recorder(plan, out)
-    replaced = {path: os.path.lexists(path) for path in recorder.targets}
     try:
         with _bar(plan.duration_s) as progress:
             recorder.run(progress)
     finally:
-        _tell(recorder, replaced)
+        _tell(recorder)
 
 
-def _tell(recorder: Recorder, replaced: dict[Path, bool]) -> None:
+def _tell(recorder: Recorder) -> None:
     from simnmt.network.recording.words import bandwidths, rtts
 
     for path in recorder.written:
         found = bandwidths(recorder.samples) if path == recorder.targets[1] else rtts(recorder.samples)
-        print(f"{'replaced' if replaced[path] else 'wrote'} {path}: {found}")
+        print(f"wrote {path}: {found}")
     if recorder.written:
         for what in recorder.oddities:
             print(f"  note: {what}")

@@ -192,6 +192,23 @@ def test_a_journal_without_a_measurement_is_not_left_to_stand_in_the_way(measure
     assert list(tmp_path.iterdir()) == []
 
 
+def test_no_profile_is_replaced_by_one_that_says_less(measured: Any, tmp_path: Path) -> None:
+    measured()
+    kept = (tmp_path / "box.json").read_bytes()
+    with pytest.raises(CalibrationError, match=r"would lose its step, disk, overheads \(add them to --only, or choose another"):
+        measured(replace(QUICK, parts=("execution",)))
+    assert (tmp_path / "box.json").read_bytes() == kept
+    assert measured().replaced
+
+
+def test_no_profile_is_replaced_by_one_of_another_engine(measured: Any, tmp_path: Path) -> None:
+    measured()
+    kept = (tmp_path / "box.json").read_bytes()
+    with pytest.raises(CalibrationError, match=r"a profile of beam 1 stands there \(gru\)"):
+        measured(replace(QUICK, beam=5))
+    assert (tmp_path / "box.json").read_bytes() == kept
+
+
 def test_other_settings_do_not_go_on_with_the_journal(measured: Any, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         measured(engine=FakeEngine(stop_at=20))
@@ -392,7 +409,7 @@ def test_a_damaged_tokeniser_spoils_nothing_else(measured: Any, tmp_path: Path) 
     assert any(warning.startswith("no times of the tokeniser: ") for warning in done.warnings)
 
 
-def test_a_cpu_goes_by_the_name_that_its_box_has_for_it(measured: Any, box: Any) -> None:
+def test_a_cpu_goes_by_the_name_that_its_box_has_for_it(measured: Any, box: Any, tmp_path: Path) -> None:
     """Linux shows no model's name for Arm processors: an engine knows none."""
     nameless = FakeEngine(device_name="aarch64")
     box(
@@ -405,6 +422,7 @@ def test_a_cpu_goes_by_the_name_that_its_box_has_for_it(measured: Any, box: Any)
     assert (profile.device.name, profile.engine.device_name) == ("NVIDIA Jetson AGX Orin, 1 thread", "NVIDIA Jetson AGX Orin")
     for detail in ("Arm Cortex-A78AE", "L4T 36.4.3 (JetPack 6.2), power mode MAXN", "a quota of 2.5 CPUs"):
         assert detail in profile.device.details
+    (tmp_path / "box.json").unlink()
     gpu = FakeEngine(device="cuda:0", device_name="Orin", threads=None)
     assert measured(replace(QUICK, device="cuda", threads=None, parts=("execution",)), gpu).profile.device.name == "Orin"
 

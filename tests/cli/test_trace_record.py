@@ -57,7 +57,10 @@ def test_a_recording_is_a_network_that_a_scenario_runs_on(
     assert inspected.out.startswith(
         "mine-bandwidth.csv: downlink, measured; TCP echo of 64 bytes on one connection to 127.0.0.1"
     )
-    assert simnmt(*asked(port)).out.startswith("replaced mine.csv")
+    kept = Path("mine.csv").read_bytes()
+    refused = simnmt(*asked(port))
+    assert (refused.status, refused.err) == (2, "simnmt: mine.csv: stands there already (choose another --out, or remove it)\n")
+    assert Path("mine.csv").read_bytes() == kept
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,10 @@ class Recorder:
         """What a reader of the files should know, once `run` has ended."""
         self.targets = (Path(out), bandwidth_path(out))
         """Where the RTTs go, and where the bandwidths."""
+        for path in self.targets[: 1 + plan.transfers]:
+            if path.exists():
+                # A recording cannot be had again.
+                raise TraceError("stands there already", path=path, remedy="choose another --out, or remove it")
         self._plan, self._out = plan, out
         self._sent: deque[tuple[int, int]] = deque()  # (sequence, monotonic nanoseconds) of probes not yet decided
         self._rtt_ns: dict[int, int] = {}
