@@ -37,7 +37,8 @@ def run_tables(result: RunResult) -> str:
         rows.append(cells + [_change(changes.get((*key, name))) for name in baselines])
     one = result.rows[0]
     repeats = "one replication" if one["replications"] == 1 else f"means of {one['replications']} replications"
-    lines = [f"{result.name}: {one['requests']:,} requests each, {repeats}", _sources(result), "", aligned(header, rows, 3), ""]
+    lines = [f"{result.name}: {one['requests']:,} requests each, {repeats}"]
+    lines += [_sources(result)] * bool(result.cells) + ["", aligned(header, rows, 3), ""]
     if baselines and one["replications"] > 1:
         lines += ["vs: change of the total time, the geometric mean of the replications' ratios"]
     if any(row["verdict"] == "not distinguishable" for row in result.comparisons):
@@ -55,20 +56,19 @@ def run_tables(result: RunResult) -> str:
 
 
 def _sources(result: RunResult) -> str:
-    """What the replay rests on, each with how its numbers are known."""
-    profiles: dict[str, str] = {}
-    series: dict[str, str] = {}
-    for cell in result.cells:
-        profiles |= dict(zip(cell.profile_names, cell.profile_kinds, strict=True))
-        series[cell.series.name] = cell.series.kind
-    return f"profiles: {_by_kind(profiles)}; round trips: {_by_kind(series)}"
+    """How the numbers are known that the replay rests on."""
+    devices = [
+        (kind, device.name) for cell in result.cells for device, kind in zip(cell.devices, cell.profile_kinds, strict=True)
+    ]
+    series = [(cell.series.kind, cell.series.name) for cell in result.cells]
+    return f"device profiles: {_by_kind(devices)}; round trips: {_by_kind(series)}"
 
 
-def _by_kind(kinds: dict[str, str]) -> str:
-    names: dict[str, list[str]] = {}
-    for name, kind in kinds.items():
-        names.setdefault(kind, []).append(name)
-    return ", ".join(f"{' and '.join(those)} ({kind})" for kind, those in names.items())
+def _by_kind(kinds: list[tuple[str, str]]) -> str:
+    names: dict[str, dict[str, None]] = {}
+    for kind, name in kinds:
+        names.setdefault(kind, {})[name] = None
+    return ", ".join(f"{' and '.join(those)} {kind}" for kind, those in names.items())
 
 
 def _times(row: dict[str, Any]) -> list[str]:

@@ -55,3 +55,8 @@ def test_a_series_of_one_sample(run: Callable[..., Any]) -> None:
     edge, cloud = run()["rows"][:2]
     assert cloud["mean_transfer_s"] > 0.08
     assert edge["mean_transfer_s"] == 0.0
+
+
+def test_the_table_says_how_the_numbers_are_known(folder: Path, simnmt: Callable[..., Any]) -> None:
+    out = simnmt("run", "small.yaml", "--set", "devices.cloud.profile=@titan-xp-bilstm", "--replications", "1").out
+    assert out.splitlines()[1].startswith("device profiles: gateway synthetic, cloud inferred; round trips: ")
