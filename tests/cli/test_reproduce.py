@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from simnmt.reproduce.cnmt import claims_over_levels
 from tests.reproduce.stand_ins import write_stand_ins
 
 SMALL = ("reproduce", "cnmt", "--requests", "300", "--jobs", "1")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_levels() -> Iterator[None]:
+    """The other levels only cost time here."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(claims_over_levels, "CP1_SHARES", (0.4,))
+        yield
 
 
 @pytest.fixture

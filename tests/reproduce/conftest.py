@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from simnmt.reproduce.cnmt import published
+from simnmt.reproduce.cnmt import claims_over_levels, published
 
 Rows = list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_levels() -> Iterator[None]:
+    """Few combinations of levels, that a count by hand is short and a reproduction in small is one."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(claims_over_levels, "CP1_SHARES", (0.25, 0.4, 0.6))
+        patched.setattr(claims_over_levels, "RATIOS", (0.7,))
+        yield
 
 
 @pytest.fixture

@@ -131,6 +131,10 @@ def test_the_tables_hold_every_cell_and_ratio_with_a_column_for_each_part(found:
         (workload, device) for workload in published.WORKLOADS for device in ("gateway", "cloud")
     }
     assert len(document["slips"]) == 7
+    over = document["over_levels"]
+    assert [row["id"] for row in over["claims"]] == [f"CNMT-17 ({letter})" for letter in "abcde"]
+    assert over["combinations"] >= max(row["holds_in"] for row in over["claims"]) and over["requests"] == REQUESTS
+    assert "over_levels" not in {record["profiles"] for record in found.claims}, "beside the verdicts and no part of them"
 
 
 def test_the_words_say_the_same(found: Reproduction) -> None:
@@ -138,6 +142,7 @@ def test_the_words_say_the_same(found: Reproduction) -> None:
     assert "mean absolute error of the inferred: all " in text and ", test " in text
     assert "Holds: CNMT-17 (d). C-NMT's gain" in text.partition("On the profiles that are measured:")[2]
     assert "consistency, not proof, of CNMT-17 (b), (c), (d), (e), (reductions)." in text
+    assert f"Over {found.document()['over_levels']['combinations']} combinations of RTT levels" in text
     assert not any(twice in text for twice in ("..", "))", ".)", ".;", ":.", "((", ". ("))
 
 
@@ -151,6 +156,7 @@ def test_missing_profiles_leave_their_claims_not_measurable(without_profiles: An
     cell = found.document()["tables"][0]["cells"][0]
     assert cell["measured_percent"] is None and isinstance(cell["inferred_percent"], float)
     assert "Not at hand: " in found.text()
+    assert found.document()["over_levels"] is None and "combinations of RTT levels" not in found.text()
     with pytest.raises(InputError, match="EN-ZH needs @cpu1-marian and @cpu2-marian-int8"):
         find_network()
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from simnmt.errors import InputError
 from simnmt.reproduce.cnmt import claims, parts, side_by_side
+from simnmt.reproduce.cnmt.claims_over_levels import OverLevels, claims_over_levels
 from simnmt.reproduce.cnmt.device_claims import device_claims
 from simnmt.reproduce.cnmt.network_search import LEAST_SHARE, MOST_SHARE, NetworkSearch, search_networks
 from simnmt.reproduce.cnmt.parts import Part, Prepared, Progress
@@ -43,6 +44,8 @@ class Reproduction:
     """None where no measured profile is at hand."""
     times: list[dict[str, Any]]
     """Figure 2a: per data set and device the measured means per target length; empty without samples."""
+    over_levels: OverLevels | None = None
+    """The claims over several levels of the tested profiles, beside the verdicts and no part of them; None as `search`."""
 
     def document(self) -> dict[str, Any]:
         """What `--json` prints."""
@@ -63,6 +66,7 @@ class Reproduction:
                 {"id": "networks", "title": "Networks of each replay", "rows": self.networks},
                 {"id": "times", "title": "Measured time over target length (figure 2a)", "rows": self.times},
             ],
+            "over_levels": None if self.over_levels is None else self.over_levels.document(),
             "network_search": None if self.search is None else self.search.document(),
             "notes": {part.name: part.notes for part in self.parts},
             "slips": list(claims.SLIPS),
@@ -75,6 +79,7 @@ class Reproduction:
             side_by_side.ratios_as_text(self.parts),
             side_by_side.networks_as_text(self.networks),
             *(self._claims_as_text(part.name) for part in self.parts),
+            "" if self.over_levels is None else self.over_levels.text(),
         ]
         pieces += [note for part in self.parts for note in part.notes if note.startswith("Not at hand")]
         return "\n\n".join(filter(None, pieces))
@@ -110,12 +115,13 @@ def reproduce(
         else:
             todo.append((name, [tested.plan]))
     units = [sum(len(plan.cases) * len(plan.networks) for plan in plans) for _, plans in todo]
+    whole = sum(units) + (0 if tested.plan is None else len(tested.plan.cases))
     replayed = []
     for number, (called, plans) in enumerate(todo):
 
         def told(done: int, _: int, before: int = sum(units[:number])) -> None:
             if progress is not None:
-                progress(before + done, sum(units))
+                progress(before + done, whole)
 
         replayed.append(parts.replay(called, plans, folder=folder, jobs=jobs, progress=told))
     if tested.plan is None:
@@ -123,12 +129,18 @@ def reproduce(
     elif tested.missing:
         for part in replayed[1:]:
             part.notes.insert(0, parts.lacking(tested.missing))
+    over_levels = None
+    if tested.plan is not None:
+        over_levels = claims_over_levels(
+            tested.plan, folder, jobs, None if progress is None else lambda done, _: progress(sum(units) + done, whole)
+        )
     return Reproduction(
         replayed,
         _claims(replayed, tested),
         side_by_side.networks(replayed),
         search,
         _times(tested.profiles),
+        over_levels,
     )
 
 
