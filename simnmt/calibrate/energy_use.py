@@ -11,7 +11,7 @@ from simnmt.calibrate.energy import EnergyMeter
 from simnmt.calibrate.plan import corner_cells
 from simnmt.calibrate.progress import Listener, Silent
 from simnmt.calibrate.settings import Settings
-from simnmt.costs import fit_relative_plane, heldout_plane_error
+from simnmt.costs import fit_energy
 from simnmt.nmt.engine import Engine, Work
 
 RESOLUTIONS = 100
@@ -67,16 +67,12 @@ def measure_energy(
         return None
     src_len, tgt_len = [work.src_len for work, _, _ in rows], [work.tgt_len for work, _, _ in rows]
     joules = [each for _, _, each in rows]
-    plane = fit_relative_plane(src_len, tgt_len, joules).plane
     return {
         "kind": "measured",
         "source": meter.source,
         "idle_w": idle.joules / idle.seconds,
         "active_w": sum(joules) / sum(seconds for _, seconds, _ in rows),
-        "j_per_src_token": plane.s_per_src_token,
-        "j_per_tgt_token": plane.s_per_tgt_token,
-        "j_fixed": plane.s_fixed,
-        "heldout_error": heldout_plane_error(src_len, tgt_len, joules),
+        **fit_energy(src_len, tgt_len, joules),
     }
 
 
