@@ -1,11 +1,7 @@
 "use strict";
-// Draws the plots of each profile. Colours come from the style sheet, so light and dark agree.
+// Draws the plots of each profile.
 (() => {
-  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
-  const axis = (text, extra) => ({
-    title: { text, standoff: 10 }, gridcolor: colour("line"), linecolor: colour("line"), tickcolor: colour("line"),
-    zeroline: false, automargin: true, ...extra,
-  });
+  const { axis, colour, drawPage } = plainPlots;
 
   // A band is drawn as its upper edge and, filled up to it, its lower one.
   function trace(series, at, plot) {
@@ -37,44 +33,12 @@
     };
   }
 
-  async function draw(figure, plot) {
+  drawPage((figure, section, { profiles }) => {
+    const plot = profiles[Number(section.dataset.profile)][Number(figure.dataset.plot)];
     const scale = plot.log ? { type: "log" } : { rangemode: "tozero" };
-    await Plotly.react(figure.querySelector(".chart"), plot.series.map((series, at) => trace(series, at, plot)), {
-      font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: colour("soft") },
-      separators: ".\u202f", paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", autosize: true,
-      margin: { l: 48, r: 8, t: 8, b: 40 }, hovermode: "closest", showlegend: plot.series.length > 1,
-      legend: { orientation: "h", x: 0, xanchor: "left", y: 1.02, yanchor: "bottom", font: { color: colour("ink") } },
-      hoverlabel: { bgcolor: colour("panel"), bordercolor: colour("line"), font: { color: colour("ink") } },
-      xaxis: axis(plot.x, scale), yaxis: axis(plot.y, scale),
-    }, { displayModeBar: false, responsive: true });
-    figure.dataset.drawn = "yes";
-  }
-
-  function fail(error) {
-    const place = document.getElementById("failure");
-    place.textContent = `The plots could not be drawn (${error.message}). They need a browser of 2023 or later.`;
-    place.hidden = false;
-  }
-
-  async function unpack() {
-    const packed = atob(document.getElementById("plotly-packed").textContent);
-    const bytes = new Uint8Array(packed.length);
-    for (let at = 0; at < packed.length; at += 1) bytes[at] = packed.charCodeAt(at);
-    const script = document.createElement("script");
-    script.textContent = await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
-    document.head.append(script);
-  }
-
-  async function drawAll() {
-    const { profiles } = JSON.parse(document.getElementById("content").textContent);
-    for (const section of document.querySelectorAll("section[data-profile]")) {
-      for (const figure of section.querySelectorAll("figure[data-plot]")) {
-        await draw(figure, profiles[Number(section.dataset.profile)][Number(figure.dataset.plot)]);
-      }
-    }
-  }
-
-  const ready = unpack();
-  ready.then(drawAll).catch(fail);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => ready.then(drawAll).catch(fail));
+    return {
+      traces: plot.series.map((series, at) => trace(series, at, plot)),
+      layout: { xaxis: axis(plot.x, scale), yaxis: axis(plot.y, scale), showlegend: plot.series.length > 1 },
+    };
+  });
 })();

@@ -51,7 +51,7 @@ def render_profiles(profiles: Sequence[DeviceProfile]) -> str:
         ],
         content=Markup(embedded({"profiles": plots})),
         style=_asset("page.css"),
-        script=_asset("profile_page.js"),
+        script=_asset("plain_plots.js") + _asset("profile_page.js"),
         plotly=Markup(packed()),
     )
 

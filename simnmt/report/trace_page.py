@@ -53,7 +53,7 @@ def render_traces(name: str, traces: Sequence[Trace]) -> str:
         ],
         content=Markup(embedded({"series": [drawn(trace) for trace in traces]})),
         style=_asset("page.css"),
-        script=_asset("trace_page.js"),
+        script=_asset("plain_plots.js") + _asset("trace_page.js"),
         plotly=Markup(packed()),
     )
 
