@@ -26,6 +26,7 @@ FLOORS = {
     "network": 0,
     "costs": 0,
     "results": 0,
+    "batching": 1,
     "policies": 1,
     "world": 2,
     "nmt": 2,

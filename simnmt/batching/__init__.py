@@ -1,0 +1,10 @@
+"""Batching: which waiting sentences a server encodes and decodes together. Pure decisions: no clock, no model, no device.
+
+To read it, start with `batching.py` (what is configured), then `batcher.py` (one server's queues and its next move). The
+simulated server and the real decoder ask the same `Batcher`.
+"""
+
+from simnmt.batching.batcher import Batcher, Encode, Join
+from simnmt.batching.batching import Batching, half_empty, immediate, maxi, mini, top_up
+
+__all__ = ["Batcher", "Batching", "Encode", "Join", "half_empty", "immediate", "maxi", "mini", "top_up"]
