@@ -130,8 +130,10 @@ ARCHITECTURES: dict[str, Architecture] = {
         pad_token=65_000,
         start_token=65_000,
     ),
+    "gru-512": RecurrentArchitecture(kind="gru", layers=1, hidden=512, embedding=512, src_vocab=85_000, tgt_vocab=85_000),
 }
-"""The models of C-NMT by name (CNMT-13); the paper leaves vocabularies open. `marian` has the sizes of opus-mt-en-zh."""
+"""By name: the models of C-NMT (CNMT-13), which leaves vocabularies open, `marian` with the sizes of opus-mt-en-zh; and
+`gru-512`, with the hidden size and the vocabularies of the paper on top-up batching (FNI-13), which leaves the embedding open."""
 
 _MEND = "an architecture is a YAML or JSON mapping; see docs for its keys"
 _ADAPTER: TypeAdapter[Architecture] = TypeAdapter(Annotated[Architecture, Field(discriminator="kind")])
