@@ -1,6 +1,7 @@
 """Cost models and the device profile bundle."""
 
 from simnmt.costs.batch_cost import EncoderCost, StepCost
+from simnmt.costs.batch_decoding import DecodingCost
 from simnmt.costs.batch_fit import fit_encoder_cost, fit_step_cost
 from simnmt.costs.disk import DiskCost, DiskFit, ReadTable, fit_disk
 from simnmt.costs.energy import EnergyCost, fit_energy
@@ -22,6 +23,7 @@ from simnmt.costs.split_totals import split_totals
 from simnmt.costs.token_bucket import TokenBucket
 
 __all__ = [
+    "DecodingCost",
     "DeviceProfile",
     "DiskCost",
     "DiskFit",

@@ -14,6 +14,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from simnmt.configuration import Configuration
 from simnmt.costs.batch_cost import EncoderCost, StepCost
+from simnmt.costs.batch_decoding import DecodingCost
 from simnmt.costs.disk import DiskCost, ReadTable
 from simnmt.costs.energy import EnergyCost
 from simnmt.costs.plane import ExecutionPlane
@@ -26,6 +27,7 @@ from simnmt.costs.profile_blocks import (
     EngineBlock,
     ExecutionFit,
     Kind,
+    Overhead,
     Overheads,
     Seconds,
     StepBlock,
@@ -35,6 +37,8 @@ from simnmt.costs.residual import LognormalResidual
 
 SCHEMA_VERSION = 2
 """Of the file's form; version 1 had neither the optional blocks nor samples, and is still read."""
+PACKING = ("gru", "bilstm")
+"""Kinds of architecture whose encoders are given packed sequences, and so compute nothing for padding."""
 OPTIONAL_BLOCKS = ("engine", "step", "encoder", "overheads", "disk", "energy", "conditions")
 """What version 2 brought."""
 
@@ -189,6 +193,26 @@ class DeviceProfile(Configuration):
         return EncoderCost.of(self.encoder)
 
     @property
+    def decoding_cost(self) -> DecodingCost:
+        """What a server that batches takes, ready to compute; an overhead that was not measured counts as 0 s.
+
+        Raises `ProfileError` where the profile knows nothing of decode steps or of the encoder.
+        """
+        own = self.overheads or Overheads()
+        step, encoder = self.step_cost, self.encoder_cost
+        assert self.step is not None
+        return DecodingCost(
+            step=step,
+            encoder=encoder,
+            gap_s_fixed=_or_nothing(own.step_gap_s),
+            gap_s_per_sentence=_or_nothing(own.step_gap_s_per_sentence),
+            refill_s_fixed=_or_nothing(own.refill_s_fixed),
+            refill_s_per_sentence=_or_nothing(own.refill_s_per_sentence),
+            packs=self.engine is not None and self.engine.architecture.get("kind") in PACKING,
+            beam=self.step.beam,
+        )
+
+    @property
     def disk_cost(self) -> DiskCost:
         """Cost of reads from the disk, ready to compute. Raises `ProfileError` where the profile has none."""
         if self.disk is None:
@@ -224,3 +248,7 @@ class DeviceProfile(Configuration):
             f"profile {self.name} has no {costs} (block {block})",
             remedy="measure the device with simnmt calibrate, or name a profile that has them",
         )
+
+
+def _or_nothing(overhead: Overhead | None) -> float:
+    return 0.0 if overhead is None or overhead.value is None else overhead.value

@@ -208,7 +208,12 @@ class Overheads(Configuration):
     tokenisation_s_per_token: Overhead | None = None
     tokenisation_s_fixed: Overhead | None = None
     step_gap_s: Overhead | None = None
-    """Between two decode steps: choosing tokens, stopping, bookkeeping."""
+    """Between two decode steps: choosing tokens, stopping, bookkeeping; the part that does not grow with the batch."""
+    step_gap_s_per_sentence: Overhead | None = None
+    """What each sentence of the batch adds to it."""
+    refill_s_fixed: Overhead | None = None
+    """Of encoded sentences joining a batch that is decoded, and leaving it: the part that does not grow with their number."""
+    refill_s_per_sentence: Overhead | None = None
 
 
 class ReadSample(Configuration):

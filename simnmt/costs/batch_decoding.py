@@ -1,0 +1,97 @@
+"""What one server's work takes: encoding, joining, and the steps of a batch with the gaps between them (FNI-18, XP-01)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from simnmt.costs.batch_cost import EncoderCost, StepCost
+
+Sum = Callable[[int, int], float]
+
+
+@dataclass(frozen=True, slots=True)
+class DecodingCost:
+    """Seconds of what a server that batches does. Of all batches a row is a sentence with all of its hypotheses.
+
+    The step at position p is the one that is taken when p tokens are out; in a batch whose sentences joined at different
+    times the position is that of the sentence that has been active longest. Beyond what was measured, costs are
+    extrapolated as `StepCost` and `EncoderCost` do; `most_batch` tells from where on.
+    """
+
+    step: StepCost
+    encoder: EncoderCost
+    gap_s_fixed: float = 0.0
+    """Between two steps: choosing tokens, bookkeeping, dropping what is done."""
+    gap_s_per_sentence: float = 0.0
+    refill_s_fixed: float = 0.0
+    """Of joining a batch, whatever the number that joins."""
+    refill_s_per_sentence: float = 0.0
+    packs: bool = False
+    """The encoder computes nothing for padding (recurrent, packed sequences); else all are as long as the longest."""
+    beam: int = 1
+    """Hypotheses of each sentence with which the steps were measured."""
+    _encoders: dict[int, Sum] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """Seconds by source length, one entry a batch size that was asked for."""
+
+    @property
+    def most_batch(self) -> int:
+        """The largest batch with which both steps and encoder were measured."""
+        return min(self.step.batch_range[1], self.encoder.batch_range[1])
+
+    def gap_s(self, batch: int) -> float:
+        """What each step of so many sentences takes beside the model."""
+        return self.gap_s_fixed + self.gap_s_per_sentence * batch
+
+    def steps_at(self, batch: int) -> Sum:
+        """Seconds of the steps at positions first..last, both included, and of their gaps, at a constant batch.
+
+        A closed form on plain numbers, 0 where last < first: what a server holds per batch size.
+        """
+        steps_s, gap_s = self.step.at_batch(batch), self.gap_s(batch)
+
+        def with_gaps(first: int, last: int) -> float:
+            return steps_s(first, last) + (last - first + 1) * gap_s if last >= first else 0.0
+
+        return with_gaps
+
+    def encode_s(self, src_lens: Sequence[int]) -> float:
+        """One call of the encoder for sentences of these source lengths; 0 for none.
+
+        Packed, the batch shrinks as sentences end: the shortest's length at the whole batch, then up to each next length what
+        that many more tokens cost the batch that is left.
+        """
+        if not src_lens:
+            return 0.0
+        left = len(src_lens)
+        if not self.packs or left == 1:
+            longest = max(src_lens)
+            return self._encoder(left)(longest, longest)
+        total_s, before = 0.0, None
+        for length, alike in groupby(sorted(src_lens)):
+            seconds = self._encoder(left)
+            at = seconds(length, length)
+            # Noise of neighbouring cells must not make a longer sentence cheaper.
+            total_s += at if before is None else max(at - seconds(before, before), 0.0)
+            before, left = length, left - sum(1 for _ in alike)
+        return total_s
+
+    def refill_s(self, joining: int) -> float:
+        """So many encoded sentences join what is active; 0 for none."""
+        return self.refill_s_fixed + self.refill_s_per_sentence * joining if joining > 0 else 0.0
+
+    def solo_s(self, src_len: ArrayLike, tgt_len: ArrayLike) -> NDArray[np.float64]:
+        """One sentence alone in the server: encoded, joined, and decoded at batch 1; broadcasts over its arguments."""
+        src, tgt = np.asarray(src_len, np.float64), np.asarray(tgt_len, np.float64)
+        steps_s = self.step.steps_s(1, 0, tgt - 1.0) + np.maximum(tgt, 0.0) * self.gap_s(1)
+        return self.encoder.seconds(1, src) + self.refill_s(1) + steps_s
+
+    def _encoder(self, batch: int) -> Sum:
+        known = self._encoders.get(batch)
+        if known is None:
+            known = self._encoders[batch] = self.encoder.surface.at_batch(batch)
+        return known
