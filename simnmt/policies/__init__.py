@@ -1,6 +1,7 @@
 """Decisions: which device executes a request. Pure; neither simpy nor torch."""
 
 from simnmt.policies.backlog import BacklogView
+from simnmt.policies.batch_view import BatchView
 from simnmt.policies.cnmt import CNmt, constant_length
 from simnmt.policies.decision import CLOUD, GATEWAY, Decide, Policy, least_total
 from simnmt.policies.fixed import Fixed
@@ -12,6 +13,7 @@ __all__ = [
     "CLOUD",
     "GATEWAY",
     "BacklogView",
+    "BatchView",
     "CNmt",
     "Decide",
     "Fixed",

@@ -112,6 +112,9 @@ class CNmtPolicy(_Estimating):
     """What is learnt of target lengths: a line over the source length (the paper's), or their distribution for each."""
     minimises: Literal["mean", "p95"] = "mean"
     """The expected latency of each request, or its 95th percentile over the target lengths it may have."""
+    batch: Literal["plain", "reported"] = "plain"
+    """What is reckoned of a device that batches: the plane, as if each request were alone there, or with what its answers last
+    reported of the batch in flight and of those that wait."""
 
     @model_validator(mode="after")
     def _lengths_that_suffice(self) -> CNmtPolicy:
