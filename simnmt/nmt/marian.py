@@ -8,7 +8,7 @@ single new token does not need.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -17,32 +17,10 @@ from transformers import MarianConfig, MarianMTModel
 
 from simnmt.nmt.architecture import TransformerArchitecture
 from simnmt.nmt.half_weights import halve_linear_layers
+from simnmt.nmt.marian_slots import MarianSlots
+from simnmt.nmt.marian_state import MarianMemory, MarianState
 
 _FIRST_CAPACITY = 32
-
-
-@dataclass(slots=True)
-class MarianMemory:
-    """What the encoder leaves."""
-
-    states: Tensor
-    """[batch, src_len, d_model]."""
-    mask: Tensor | None
-    """True up to each source's end, [batch, 1, 1, src_len]; None where all are equally long."""
-
-
-@dataclass(slots=True)
-class MarianState:
-    """Keys and values of all layers in one tensor each, so that reordering rows is one operation."""
-
-    past: Tensor
-    """Of the tokens so far: [layers, keys and values, rows, heads, capacity, head width]."""
-    cross: Tensor
-    """Of the source: [layers, keys and values, rows, heads, src_len, head width]."""
-    mask: Tensor | None
-    """True up to each source's end, [rows, 1, 1, src_len]."""
-    position: int
-    """Tokens fed so far."""
 
 
 class MarianModel(nn.Module):
@@ -123,6 +101,10 @@ class MarianModel(nn.Module):
     def reorder(self, state: MarianState, rows: Tensor) -> MarianState:
         """See `StepModel`."""
         return replace(state, past=state.past.index_select(2, rows))
+
+    def slots(self, capacity_rows: int) -> MarianSlots:
+        """See `StepModel`."""
+        return MarianSlots(self.step, capacity_rows)
 
     def halve(self) -> None:
         """Hold the weights of all products in float16 from now on, for inference alone."""

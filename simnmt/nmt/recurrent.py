@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -13,20 +13,8 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from simnmt.nmt.architecture import RecurrentArchitecture
 from simnmt.nmt.half_weights import HalfLinear, halve_linear_layers
-
-
-@dataclass(slots=True)
-class RecurrentState:
-    """Memory and state in one: before `start` a row is a sentence, after it one of its beams."""
-
-    hidden: tuple[Tensor, ...]
-    """h, and c of an LSTM: [layers, rows, hidden]."""
-    keys: Tensor | None
-    """What a decoder state is scored against, [rows, hidden, src_len]; None without attention."""
-    values: Tensor | None
-    """The encoder's states, [rows, src_len, hidden]."""
-    mask: Tensor | None
-    """True behind a source's end, [rows, 1, src_len]; None where all are equally long."""
+from simnmt.nmt.recurrent_slots import RecurrentSlots
+from simnmt.nmt.recurrent_state import RecurrentState
 
 
 class RecurrentModel(nn.Module):
@@ -124,6 +112,10 @@ class RecurrentModel(nn.Module):
     def reorder(self, state: RecurrentState, rows: Tensor) -> RecurrentState:
         """See `StepModel`."""
         return replace(state, hidden=tuple(part.index_select(1, rows) for part in state.hidden))
+
+    def slots(self, capacity_rows: int) -> RecurrentSlots:
+        """See `StepModel`."""
+        return RecurrentSlots(self.step, capacity_rows)
 
     def halve(self) -> None:
         """Hold the decoder's weights in float16 from now on, for inference alone."""

@@ -7,6 +7,8 @@ from typing import Any, Protocol, TypeAlias
 import torch
 from torch import Tensor
 
+from simnmt.nmt.slots import Slots
+
 Memory: TypeAlias = Any
 """What the encoder leaves for the decoder; known to the model that made it alone."""
 State: TypeAlias = Any
@@ -57,3 +59,6 @@ class StepModel(Protocol):
 
     def reorder(self, state: State, rows: Tensor) -> State:
         """As `select` where every row is replaced by one of the same source, as in a beam: what is of the source stays."""
+
+    def slots(self, capacity_rows: int) -> Slots:
+        """Empty slots with room for so many rows before they must grow."""
