@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Discriminator, Field, Tag
+from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
 from simnmt import shipped
@@ -18,6 +19,7 @@ from simnmt.workload.fertility import Fertility
 from simnmt.workload.filters import FILTERS, RatioFilter, keep
 from simnmt.workload.language_order import order_warning
 from simnmt.workload.length_table import LengthTable, read_table
+from simnmt.workload.lognormal_lengths import MIXES, SENTENCES, LognormalLengths
 
 
 def _known_unit(unit: str) -> str:
@@ -71,11 +73,16 @@ FilterConfiguration = Annotated[
 ]
 
 
-class _Lengths(Configuration):
-    """What may be said of any lengths from a file."""
+class _Counted(Configuration):
+    """What may be said of any lengths."""
 
     fertility: Fertility | None = None
     """Tokens of the device profiles' unit per token counted here, where the two units differ."""
+
+
+class _Lengths(_Counted):
+    """What may be said of any lengths from a file."""
+
     expect_ratio: Annotated[float, Field(gt=0.0, le=1000.0)] | None = None
     """Mean target over mean source tokens that you expect (no slope: the line does not pass through 0); left out, the shipped
     tables of the language pair tell. Lengths that look as if source and target were swapped are warned of."""
@@ -128,11 +135,48 @@ class JsonLinesFile(_Text):
     """Key of the target text, such as `en`."""
 
 
+class LognormalMix(Configuration):
+    """A mix of the paper on top-up batching, or moments of your own."""
+
+    mix: Literal["europarl", "opensubtitles"] | None = None
+    """Moments, and number of sentences, of table 1: 26.3 and 14.9 subwords, or 9.4 and 6.1 (FNI-14)."""
+    src_mean: Annotated[float, Field(gt=0.0, le=1e4)] | None = None
+    """Mean source length, in subwords."""
+    src_sd: Annotated[float, Field(ge=0.0, le=1e4)] | None = None
+    """Standard deviation of the source length, in subwords."""
+    spread: Annotated[float, Field(ge=0.0, le=1.0)] = 0.12
+    """Standard deviation of the logarithm of target over source length."""
+    end: Annotated[int, Field(ge=0, le=1000)] = 1
+    """Tokens that every target has beside its text: the end symbol."""
+    sentences: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    """Pairs of lengths that are drawn for the table; left out: those of the mix, 50,000 with moments of your own."""
+    seed: Annotated[int, Field(ge=0, le=2**32 - 1)] = 0
+    """Of the draw; the run's own seed deals out the table's pairs to requests."""
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> LognormalMix:
+        moments = [self.src_mean, self.src_sd]
+        if self.mix is not None and moments != [None, None]:
+            what = "mix: {mix} has moments of its own (remove src_mean and src_sd, or mix)"
+            raise PydanticCustomError("mix_and_moments", what, {"mix": self.mix})
+        if self.mix is None and None in moments:
+            raise PydanticCustomError("no_moments", "expected mix: europarl or mix: opensubtitles, or src_mean and src_sd")
+        return self
+
+
+class SyntheticLengths(_Counted):
+    """Lengths that are drawn, of no text: log-normal sources, and targets that follow them."""
+
+    lognormal: LognormalMix
+    """Their moments."""
+
+
 _FORMS = (
     (TableFile, "table_file", ("table",)),
     (TextFiles, "text_files", ("source", "target")),
     (TsvFile, "tsv_file", ("tsv",)),
     (JsonLinesFile, "json_lines_file", ("jsonl",)),
+    (SyntheticLengths, "synthetic_lengths", ("lognormal",)),
 )
 
 
@@ -151,16 +195,17 @@ LengthsConfiguration = Annotated[
     | Annotated[TableFile, Tag("table_file")]
     | Annotated[TextFiles, Tag("text_files")]
     | Annotated[TsvFile, Tag("tsv_file")]
-    | Annotated[JsonLinesFile, Tag("json_lines_file")],
+    | Annotated[JsonLinesFile, Tag("json_lines_file")]
+    | Annotated[SyntheticLengths, Tag("synthetic_lengths")],
     Discriminator(
         _form,
         custom_error_type="no_lengths",
-        custom_error_message="expected the @name of a shipped table, or one of table, tsv, jsonl, source and target",
+        custom_error_message="expected the @name of a shipped table, or one of table, tsv, jsonl, source and target, lognormal",
     ),
 ]
 """Where lengths come from. The tags stand in the location of pydantic's errors; they are no keys."""
 
-Lengths = str | TableFile | TextFiles | TsvFile | JsonLinesFile
+Lengths = str | TableFile | TextFiles | TsvFile | JsonLinesFile | SyntheticLengths
 """A `LengthsConfiguration` once read."""
 
 
@@ -168,7 +213,7 @@ class WorkloadConfiguration(Configuration):
     """What is to be translated, and when it is asked for."""
 
     lengths: LengthsConfiguration
-    """`@name` of a shipped table of lengths, or files of yours."""
+    """`@name` of a shipped table of lengths, files of yours, or moments that lengths are drawn with."""
     arrivals: Arrivals = BackToBack()
     """When requests arrive."""
     end_nodes: int = Field(default=1, ge=1, le=1_000_000)
@@ -185,6 +230,8 @@ def load_lengths(config: Lengths, base: Path) -> LengthTable:
     if isinstance(config, str | TableFile):
         table = read_table(_table_path(config if isinstance(config, str) else config.table, base))
         return table if isinstance(config, str) else _filtered(table, config.filter)
+    if isinstance(config, SyntheticLengths):
+        return _drawn(config.lognormal)
     source, *others = (base / getattr(config, key) for key in _file_keys(config))
     return read_corpus(
         source,
@@ -197,8 +244,9 @@ def load_lengths(config: Lengths, base: Path) -> LengthTable:
 
 
 def lengths_warning(config: Lengths, table: LengthTable) -> str | None:
-    """One line where the lengths that `load_lengths` found look swapped or odd; None where all is well, and for `@names`."""
-    if isinstance(config, str):
+    """One line where the lengths that `load_lengths` found look swapped or odd; None where all is well, and for `@names`
+    and lengths of no text."""
+    if isinstance(config, str | SyntheticLengths):
         return None
     return order_warning(table, config.expect_ratio)
 
@@ -217,6 +265,8 @@ def named_inputs(config: Lengths, base: Path) -> dict[str, Path]:
         table = config if isinstance(config, str) else config.table
         path = _table_path(table, base)
         return {table if _is_shipped(table) else str(path): path}
+    if isinstance(config, SyntheticLengths):
+        return {}
     files = [getattr(config, key) for key in _file_keys(config)]
     files += [unit.sentencepiece for unit in (config.src_unit, config.tgt_unit) if isinstance(unit, SentencePieceUnit)]
     return {str(base / file): base / file for file in files}
@@ -224,7 +274,7 @@ def named_inputs(config: Lengths, base: Path) -> dict[str, Path]:
 
 def resolved(config: Lengths, base: Path) -> Lengths:
     """The same configuration with absolute paths; an `@name` stays, since it means the same everywhere."""
-    if isinstance(config, str):
+    if isinstance(config, str | SyntheticLengths):
         return config
     changed: dict[str, object] = {}
     for key in _file_keys(config):
@@ -240,6 +290,16 @@ def resolved(config: Lengths, base: Path) -> Lengths:
 
 def _file_keys(config: TableFile | TextFiles | TsvFile | JsonLinesFile) -> tuple[str, ...]:
     return next(keys for form, _, keys in _FORMS if isinstance(config, form))
+
+
+def _drawn(mix: LognormalMix) -> LengthTable:
+    if mix.mix is not None:
+        lengths, sentences, name = MIXES[mix.mix], SENTENCES[mix.mix], f"lognormal-{mix.mix}"
+        lengths = replace(lengths, spread=mix.spread, end=mix.end)
+    else:
+        assert mix.src_mean is not None and mix.src_sd is not None
+        lengths, sentences, name = LognormalLengths(mix.src_mean, mix.src_sd, mix.spread, mix.end), 50_000, "lognormal"
+    return lengths.table(mix.sentences or sentences, mix.seed, name)
 
 
 def _is_shipped(table: str) -> bool:
