@@ -51,19 +51,19 @@ class MarianModel(nn.Module):
     def encode(self, src: Tensor, src_lengths: Tensor) -> MarianMemory:
         """See `StepModel`."""
         within = None if bool((src_lengths == src.shape[1]).all()) else _within(src, src_lengths)
-        states = self.hf.model.encoder(input_ids=src, attention_mask=None if within is None else within.long())
-        return MarianMemory(states.last_hidden_state, None if within is None else within[:, None, None, :])
+        states = self.hf.model.encoder(
+            input_ids=src, attention_mask=None if within is None else within.long()
+        ).last_hidden_state
+        cross = self._columns(*src.shape)
+        for layer, kept in zip(self.hf.model.decoder.layers, cross, strict=True):
+            kept[0] = self._split(layer.encoder_attn.k_proj(states))
+            kept[1] = self._split(layer.encoder_attn.v_proj(states))
+        return MarianMemory(cross, None if within is None else within[:, None, None, :])
 
     def start(self, memory: MarianMemory, beam: int) -> MarianState:
         """See `StepModel`."""
-        layers, states = self.hf.model.decoder.layers, memory.states
-        batch, length, width = states.shape
-        cross = states.new_empty((len(layers), 2, batch, self.heads, length, width // self.heads))
-        for layer, kept in zip(layers, cross, strict=True):
-            kept[0] = self._split(layer.encoder_attn.k_proj(states))
-            kept[1] = self._split(layer.encoder_attn.v_proj(states))
-        past = states.new_empty((len(layers), 2, batch, self.heads, _FIRST_CAPACITY, width // self.heads))
-        state = MarianState(past, cross, memory.mask, 0)
+        batch = memory.cross.shape[2]
+        state = MarianState(self._columns(batch, _FIRST_CAPACITY), memory.cross, memory.mask, 0)
         return state if beam == 1 else self.select(state, torch.arange(batch, device=self.device).repeat_interleave(beam))
 
     def step(self, state: MarianState, tokens: Tensor) -> tuple[Tensor, MarianState]:
@@ -74,13 +74,19 @@ class MarianModel(nn.Module):
         hidden = decoder.embed_tokens(tokens[:, None])
         if self.architecture.scale_embedding:
             hidden = hidden * math.sqrt(self.architecture.d_model)
-        hidden = hidden + decoder.embed_positions.weight[position]
+        own_mask = None
+        if state.begun is None:
+            hidden = hidden + decoder.embed_positions.weight[position]
+        else:
+            begun = state.begun[:, None]
+            hidden = hidden + decoder.embed_positions.weight[position - begun]
+            own_mask = (torch.arange(position + 1, device=tokens.device) >= begun)[:, None, None, :]
         for layer, past, (cross_keys, cross_values) in zip(decoder.layers, state.past, state.cross, strict=True):
             own = layer.self_attn
             past[0, :, :, position] = self._split(own.k_proj(hidden))[:, :, 0]
             past[1, :, :, position] = self._split(own.v_proj(hidden))[:, :, 0]
             keys, values = past[:, :, :, : position + 1]
-            attended = own.out_proj(self._attend(own.q_proj(hidden), keys, values, None))
+            attended = own.out_proj(self._attend(own.q_proj(hidden), keys, values, own_mask))
             hidden = layer.self_attn_layer_norm(hidden + attended)
             source = layer.encoder_attn
             attended = source.out_proj(self._attend(source.q_proj(hidden), cross_keys, cross_values, state.mask))
@@ -96,6 +102,7 @@ class MarianModel(nn.Module):
             state.cross.index_select(2, rows),
             None if state.mask is None else state.mask.index_select(0, rows),
             state.position,
+            None if state.begun is None else state.begun.index_select(0, rows),
         )
 
     def reorder(self, state: MarianState, rows: Tensor) -> MarianState:
@@ -104,11 +111,17 @@ class MarianModel(nn.Module):
 
     def slots(self, capacity_rows: int) -> MarianSlots:
         """See `StepModel`."""
-        return MarianSlots(self.step, capacity_rows)
+        past = self._columns(capacity_rows, _FIRST_CAPACITY)
+        return MarianSlots(self.step, past, self._columns(capacity_rows, 0), self.max_positions)
 
     def halve(self) -> None:
         """Hold the weights of all products in float16 from now on, for inference alone."""
         halve_linear_layers(self)
+
+    def _columns(self, rows: int, length: int) -> Tensor:
+        """Room for keys and values: [layers, keys and values, rows, heads, length, head width]; not initialised."""
+        layers, width = self.architecture.decoder_layers, self.architecture.d_model
+        return self.hf.final_logits_bias.new_empty((layers, 2, rows, self.heads, length, width // self.heads))
 
     def _split(self, states: Tensor) -> Tensor:
         """[rows, length, d_model] -> [rows, heads, length, head width]."""

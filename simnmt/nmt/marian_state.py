@@ -11,10 +11,15 @@ from torch import Tensor
 class MarianMemory:
     """What the encoder leaves."""
 
-    states: Tensor
-    """[batch, src_len, d_model]."""
+    cross: Tensor
+    """Keys and values of all the decoder's layers: [layers, keys and values, batch, heads, src_len, head width]."""
     mask: Tensor | None
     """True up to each source's end, [batch, 1, 1, src_len]; None where all are equally long."""
+
+    def lengths(self) -> list[int]:
+        """Source tokens of each sentence; waits for the device."""
+        batch, src_len = self.cross.shape[2], self.cross.shape[4]
+        return [src_len] * batch if self.mask is None else self.mask[:, 0, 0].sum(dim=1).tolist()
 
 
 @dataclass(slots=True)
@@ -28,4 +33,6 @@ class MarianState:
     mask: Tensor | None
     """True up to each source's end, [rows, 1, 1, src_len]."""
     position: int
-    """Tokens fed so far."""
+    """Columns written so far."""
+    begun: Tensor | None = None
+    """The column of each row's first token, int64 [rows]; None where it is column 0 for all."""

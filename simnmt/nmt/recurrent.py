@@ -115,7 +115,10 @@ class RecurrentModel(nn.Module):
 
     def slots(self, capacity_rows: int) -> RecurrentSlots:
         """See `StepModel`."""
-        return RecurrentSlots(self.step, capacity_rows)
+        layers, width = self.architecture.layers, self.architecture.hidden
+        empty = self.tgt_embedding.weight.detach().new_zeros
+        hidden = tuple(empty((layers, 0, width)) for _ in range(2 if self._is_lstm else 1))
+        return RecurrentSlots(self.step, hidden, None if self.score is None else empty((2, capacity_rows, 0, width)))
 
     def halve(self) -> None:
         """Hold the decoder's weights in float16 from now on, for inference alone."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
 
@@ -38,20 +39,32 @@ class Slots(Protocol):
         """Row i becomes what row `rows[i]` was, int64 [rows]; both of the same sentence, as in a beam."""
 
 
-def blocks(slots: Sequence[int], beam: int) -> list[int]:
+class Leaving:
+    """Who is where once some slots have left and the last ones fill their holes."""
+
+    def __init__(self, rows: int, slots: Sequence[int], beam: int, device: torch.device) -> None:
+        """Of so many active rows."""
+        gone, before = set(slots), rows // beam
+        after = before - len(gone)
+        self.order = list(range(after))
+        """Slot i was slot `order[i]`."""
+        holes = sorted(slot for slot in gone if slot < after)
+        movers = [slot for slot in range(after, before) if slot not in gone]
+        for hole, mover in zip(holes, movers, strict=True):
+            self.order[hole] = mover
+        self.rows = _blocks(self.order, beam)
+        """Row i was row `rows[i]`."""
+        self.holes = torch.tensor(_blocks(holes, beam), dtype=torch.int64, device=device)
+        """Rows that others move to."""
+        self.movers = torch.tensor(_blocks(movers, beam), dtype=torch.int64, device=device)
+        """Rows that move, one to each hole."""
+
+    def move(self, kept: Tensor, dim: int) -> None:
+        """Copy the rows that move, along a dimension, to their new places."""
+        if len(self.holes):
+            kept.index_copy_(dim, self.holes, kept.index_select(dim, self.movers))
+
+
+def _blocks(slots: Sequence[int], beam: int) -> list[int]:
     """The rows of these slots, in this order."""
     return [slot * beam + row for slot in slots for row in range(beam)]
-
-
-def vacate(slots: int, leaving: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Who is where once some of so many slots have left and the last ones fill the holes.
-
-    Returns `order` (slot i was slot `order[i]`) and the holes that were filled, ascending.
-    """
-    gone = set(leaving)
-    order = list(range(slots - len(gone)))
-    holes = sorted(slot for slot in gone if slot < len(order))
-    movers = (slot for slot in range(len(order), slots) if slot not in gone)
-    for hole, mover in zip(holes, movers, strict=True):
-        order[hole] = mover
-    return order, holes
