@@ -1,0 +1,74 @@
+"""How full batches of 128 are on the paper's two length mixes (FNI-12); five seeds, our own streams."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from simnmt.batching import half_empty, immediate, maxi, mini, top_up
+from simnmt.batching.schedule import Schedule, schedule
+from simnmt.streams import stream
+from simnmt.workload.lognormal_lengths import MIXES, SENTENCES
+
+SIZE = 128
+STRATEGIES = {
+    "mini": mini(SIZE),
+    "maxi": maxi(SIZE),
+    "half-empty": top_up(SIZE, half_empty(SIZE)),
+    "immediate": top_up(SIZE, immediate(SIZE)),
+}
+ITERATIONS = {
+    "europarl": {"mini": 22_800, "maxi": 10_300, "half-empty": 8_400, "immediate": 6_500, "ideal": 6_443},
+    "opensubtitles": {"mini": 15_900, "maxi": 6_800, "half-empty": 5_250, "immediate": 4_130, "ideal": 4_092},
+}
+
+Mean = Callable[[str, str, Callable[[Schedule], float]], float]
+
+
+@pytest.fixture(scope="module")
+def mean() -> Mean:
+    """Mean over five seeds of a figure of a mix's schedule under a strategy."""
+    schedules = {}
+    for mix, lengths in MIXES.items():
+        for seed in range(5):
+            src_len, tgt_len = (column.tolist() for column in lengths.draw(stream(seed, 0, "lengths"), SENTENCES[mix]))
+            for strategy, batching in STRATEGIES.items():
+                schedules[mix, strategy, seed] = schedule(batching, src_len, tgt_len)
+    return lambda mix, strategy, figure: float(np.mean([figure(schedules[mix, strategy, seed]) for seed in range(5)]))
+
+
+@pytest.mark.parametrize(
+    ("mix", "strategy", "figure", "simulated", "published"),
+    [
+        ("europarl", "maxi", "full", 42.5, 42.0),
+        ("europarl", "maxi", "below 8", 20.0, 20.0),
+        ("opensubtitles", "mini", "below 8", 47.4, 50.0),
+        ("europarl", "mini", "full", 6.9, None),
+        ("europarl", "half-empty", "below 8", 0.3, None),
+        ("opensubtitles", "half-empty", "below 8", 0.3, None),
+    ],
+)
+def test_shares_of_iterations_are_those_of_fni_12(
+    mean: Mean, mix: str, strategy: str, figure: str, simulated: float, published: float | None
+) -> None:
+    of = {"full": lambda planned: planned.share_full(SIZE), "below 8": lambda planned: planned.share_below(8)}[figure]
+    percent = 100.0 * mean(mix, strategy, of)
+    assert percent == pytest.approx(simulated, abs=2.0)
+    assert published is None or percent == pytest.approx(published, abs=4.0)
+    assert strategy != "half-empty" or percent < 1.0
+
+
+@pytest.mark.parametrize(("mix", "size"), [("europarl", 98.0), ("opensubtitles", 100.0)])
+def test_a_batch_topped_up_when_half_empty_holds_about_a_hundred(mean: Mean, mix: str, size: float) -> None:
+    assert mean(mix, "half-empty", lambda planned: float(planned.active.mean())) == pytest.approx(size, abs=2.0)
+
+
+@pytest.mark.parametrize("mix", MIXES)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_iterations_are_about_those_of_fni_12(mean: Mean, mix: str, strategy: str) -> None:
+    steps = mean(mix, strategy, lambda planned: float(planned.active.size))
+    assert steps == pytest.approx(ITERATIONS[mix][strategy], rel=0.02)
+    ideal = mean(mix, strategy, lambda planned: planned.active.sum() / SIZE)
+    assert ideal == pytest.approx(ITERATIONS[mix]["ideal"], rel=0.005)

@@ -1,0 +1,93 @@
+"""The eight sentences of FNI-08, 09 and 10, to the number, and batches at their edges."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from simnmt.batching import Batching, half_empty, immediate, maxi, mini, top_up
+from simnmt.batching.schedule import schedule
+from tests.batching.one_server import serve
+
+LENGTHS = [2, 5, 3, 9, 4, 4, 1, 6]
+
+
+@pytest.mark.parametrize(
+    ("batching", "active"),
+    [
+        (mini(4), [4, 4, 3, 2, 2, 1, 1, 1, 1, 4, 3, 3, 3, 1, 1]),
+        (maxi(4, collected=8), [4, 3, 2, 1, 4, 4, 4, 4, 3, 2, 1, 1, 1]),
+        (top_up(4, immediate(4)), [4, 4, 4, 4, 4, 4, 3, 2, 2, 1, 1, 1]),
+        (top_up(4, half_empty(4)), [4, 4, 3, 4, 4, 3, 3, 3, 2, 1, 1, 1, 1]),
+    ],
+    ids=["mini, 15 iterations", "maxi, 13", "immediate, 12", "half-empty, 13"],
+)
+def test_eight_sentences_in_batches_of_four(batching: Batching, active: list[int]) -> None:
+    assert schedule(batching, LENGTHS, LENGTHS).active.tolist() == active
+    # A server that takes one step after the other comes to the same.
+    served = serve(batching, [0.0] * 8, LENGTHS, LENGTHS)
+    assert [len(under_way) for _, under_way, _ in served.steps] == active
+
+
+def test_results_of_maxi_batching_are_in_the_original_order() -> None:
+    """Sorted 1 2 3 4 | 4 5 6 9; the first of two 4s stays first: sentence 4 in the first batch, 5 in the second."""
+    finish = schedule(maxi(4, collected=8), LENGTHS, LENGTHS).finish_step
+    assert finish.tolist() == [2, 9, 3, 13, 4, 8, 1, 10]
+
+
+def test_maxi_batching_sorts_by_source_and_cuts_each_collection_for_itself() -> None:
+    served = serve(maxi(3, collected=4), [0.0] * 9, [9, 1, 1, 5, 2, 2, 2, 1, 7], [1] * 9)
+    assert served.joins == [(1, 2, 3), (0,), (7, 4, 5), (6,), (8,)]
+
+
+def test_top_up_takes_encoded_sentences_from_the_queue_that_an_encoder_fills_ahead() -> None:
+    """Encoded a whole batch at a time, of which the freed places are filled; the rest lies ready."""
+    served = serve(top_up(4, half_empty(4)), [0.0] * 8, LENGTHS, LENGTHS)
+    assert served.encodings == [(0, 1, 2, 3), (4, 5, 6, 7)]
+    assert served.joins == [(0, 1, 2, 3), (4, 5), (6, 7)]
+
+
+@pytest.mark.parametrize(("size", "most_left"), [(1, 0), (2, 1), (5, 2), (31, 15), (32, 16)])
+def test_half_empty_is_half_of_the_batch_rounded_down(size: int, most_left: int) -> None:
+    assert half_empty(size) == most_left
+
+
+def test_a_batch_of_five_is_refilled_when_two_are_left() -> None:
+    lengths = [1, 2, 3, 4, 5, 1, 1, 1]
+    assert schedule(top_up(5, half_empty(5)), lengths, lengths).active.tolist() == [5, 4, 3, 5, 1]
+
+
+def test_fewer_sentences_than_a_batch_are_one_batch() -> None:
+    for batching in (mini(8), maxi(8, collected=16), top_up(8, 4)):
+        assert schedule(batching, [3, 1], [3, 1]).active.tolist() == [2, 1, 1]
+
+
+def test_an_output_of_no_tokens_takes_no_step_and_holds_no_place() -> None:
+    planned = schedule(mini(2), [1, 1, 1, 1], [0, 2, 0, 1])
+    assert planned.active.tolist() == [1, 1, 1]
+    assert planned.finish_step.tolist() == [0, 2, 2, 3]
+    nothing = schedule(top_up(4, 2), [1] * 9, [0] * 9)
+    assert (nothing.active.size, nothing.finish_step.tolist()) == (0, [0] * 9)
+    assert np.isnan(nothing.share_below(8)) and np.isnan(nothing.share_full(4))
+
+
+def test_nothing_to_do_takes_no_step() -> None:
+    assert schedule(mini(4), [], []).active.size == 0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"size": 0}, "a batch of 0"),
+        ({"size": 4, "threshold": 4}, "threshold 4: a batch of 4 is never above it"),
+        ({"size": 4, "threshold": -1}, "threshold -1"),
+        ({"size": 4, "collected": 3}, "fewer than a batch of 4"),
+        ({"size": 4, "longest_wait_s": -1.0}, "longest_wait_s -1"),
+        ({"size": 4, "longest_wait_s": float("nan")}, "longest_wait_s nan"),
+        ({"size": 4, "padded_tokens": 0}, "padded_tokens 0"),
+        ({"size": 4, "encoded_together": 0}, "encoded_together 0"),
+    ],
+)
+def test_what_makes_no_batch_is_refused(wrong: dict[str, float], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        Batching(**wrong)
