@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from simnmt.nmt.search import Hypothesis
+from simnmt.nmt.hypothesis import Hypothesis
 from simnmt.nmt.step_model import StepModel
 
 NEAR_TIE = 1e-4

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.batching import Batching
-from simnmt.nmt.search import Hypothesis
+from simnmt.nmt.hypothesis import Hypothesis
 from simnmt.nmt.step_model import StepModel
 
 

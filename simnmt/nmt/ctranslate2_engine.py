@@ -17,7 +17,7 @@ from simnmt.nmt.marian import MarianModel
 from simnmt.nmt.memory import within_memory
 from simnmt.nmt.models import LoadedModel, load_model
 from simnmt.nmt.processor import cpu_name
-from simnmt.nmt.search import check_lengths
+from simnmt.nmt.source_batch import check_lengths
 
 _TYPES = ("float32", "int8", "int16", "bfloat16", "float16")
 

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import groupby
+from typing import TypeVar
 
-from simnmt.nmt.search import Hypothesis
-from simnmt.nmt.step_model import Memory
+import torch
+from torch import Tensor
+
+from simnmt.nmt.beam_search import BeamSearch
+from simnmt.nmt.errors import NmtError, OutOfMemory
+from simnmt.nmt.greedy_search import GreedySearch
+from simnmt.nmt.hypothesis import Hypothesis
+from simnmt.nmt.memory import within_memory
+from simnmt.nmt.slot_search import Limit, SlotSearch
+from simnmt.nmt.slots import Slots
+from simnmt.nmt.source_batch import check_lengths, pad
+from simnmt.nmt.step_model import Memory, StepModel
 
 Key = Hashable
 """What the caller knows a sentence by."""
+Mark = Callable[[], object]
+"""Called right before and right after each step of the model: a stopwatch's button."""
+
+_Answer = TypeVar("_Answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,22 +44,52 @@ class SlotDecoder:
     A sentence is encoded, joins, takes part in steps, and is handed out by the step that ends it.
     """
 
-    def __init__(self, model: Any, *, beam: int = 1, max_len: int = 200, capacity: int, scored: bool = False) -> None:
-        """`capacity`: most sentences active at a time; `scored`: whether greedy search sums log-probabilities."""
-        raise NotImplementedError
+    def __init__(
+        self,
+        model: StepModel,
+        *,
+        beam: int = 1,
+        max_len: int = 200,
+        capacity: int,
+        search: Callable[[], SlotSearch] | None = None,
+        mark: Mark | None = None,
+    ) -> None:
+        """`capacity`: most sentences active at a time; `search`: makes another than the usual one, and says the beam."""
+        self.capacity = capacity
+        self._model, self._max_len, self._mark = model, max_len, mark
+        self._new_search = search or (lambda: GreedySearch(model) if beam == 1 else BeamSearch(model, beam))
+        self.drop_all()
 
     @property
     def active(self) -> int:
         """Sentences under way."""
-        raise NotImplementedError
+        return len(self._keys)
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest source under way; 0 without any."""
+        return max(self._src_lens, default=0)
 
     def encode(self, sources: Sequence[Sequence[int]]) -> list[Encoded]:
         """Read these sources together; changes nothing of what is active.
 
-        Raises `NmtError` for a source beyond the model's positions and `OutOfMemory`.
+        Raises `NmtError` for a source of no token or beyond the model's positions, and `OutOfMemory`.
         """
-        raise NotImplementedError
+        if not sources:
+            return []
+        if not all(sources):
+            raise NmtError("a source of no token where its end is the least")
+        src, lengths = pad(sources, self._model.pad_token)
+        return self.encode_padded(src.to(self._model.device), lengths.to(self._model.device))
 
+    @torch.inference_mode()
+    def encode_padded(self, src: Tensor, src_lengths: Tensor) -> list[Encoded]:
+        """As `encode`, of int64 [batch, src_len] and [batch] on the model's device."""
+        check_lengths(self._model.max_positions, src.shape[1], 0)
+        memory = within_memory(str(self._model.device), lambda: self._model.encode(src, src_lengths))
+        return [Encoded(memory, row, length) for row, length in enumerate(src_lengths.tolist())]
+
+    @torch.inference_mode()
     def join(
         self,
         sentences: Sequence[Encoded],
@@ -58,15 +103,77 @@ class SlotDecoder:
         decoder's. Raises `ValueError` for more than fit, `NmtError` for lengths beyond the model's positions, and
         `OutOfMemory`, after which none is active.
         """
-        raise NotImplementedError
+        if self.active + len(sentences) > self.capacity:
+            raise ValueError(f"{len(sentences)} sentences join {self.active} where {self.capacity} fit")
+        limits = self._limits(sentences, forced_lens, max_lens)
+        joining = [at for at, limit in enumerate(limits) if limit.steps]
+        if joining:
+            self._or_drop_all(lambda: self._take([sentences[at] for at in joining], [limits[at] for at in joining]))
+            self._keys += [keys[at] for at in joining]
+        return [(key, Hypothesis((), None)) for key, limit in zip(keys, limits, strict=True) if not limit.steps]
 
+    @torch.inference_mode()
     def step(self) -> list[tuple[Key, Hypothesis]]:
         """One token more for each active sentence; those that are done with it are handed out and dropped.
 
         Raises `OutOfMemory`, after which none is active.
         """
-        raise NotImplementedError
+        return self._or_drop_all(self._advance) if self._keys else []
 
     def drop_all(self) -> None:
         """Forget every active sentence and give back their memory."""
-        raise NotImplementedError
+        self._search = self._new_search()
+        self._slots: Slots = self._model.slots(self.capacity * self._search.beam)
+        self._keys: list[Key] = []
+        self._src_lens: list[int] = []
+
+    def _limits(
+        self, sentences: Sequence[Encoded], forced_lens: Sequence[int] | None, max_lens: Sequence[int] | None
+    ) -> list[Limit]:
+        positions, count = self._model.max_positions, len(sentences)
+        if forced_lens is None:
+            most = [self._max_len] * count if max_lens is None else list(max_lens)
+            for steps in most:
+                if steps < 1:
+                    raise NmtError(f"a target of {steps} tokens where 1 is the least")
+            return [Limit(steps if positions is None else min(steps, positions)) for steps in most]
+        for steps in forced_lens:
+            check_lengths(positions, 0, steps)
+            if steps < 0:
+                raise NmtError(f"a target of {steps} tokens where 0 is the least")
+        return [Limit(steps, forced=True) for steps in forced_lens]
+
+    def _take(self, sentences: Sequence[Encoded], limits: Sequence[Limit]) -> None:
+        for _, together in groupby(sentences, key=lambda sentence: id(sentence.memory)):
+            group = list(together)
+            self._slots.join(group[0].memory, [sentence.row for sentence in group], self._search.beam)
+        self._search.join(limits)
+        self._src_lens += [sentence.src_len for sentence in sentences]
+
+    def _advance(self) -> list[tuple[Key, Hypothesis]]:
+        search, keys = self._search, self._keys
+        found = search.choose(self._logits(search.tokens))
+        if found:
+            order = self._slots.leave([slot for slot, _ in found], search.beam)
+            search.leave(order)
+            self._keys = [keys[slot] for slot in order]
+            self._src_lens = [self._src_lens[slot] for slot in order]
+        if self._keys and (parents := search.parents) is not None:
+            self._slots.reorder(parents)
+        return [(keys[slot], hypothesis) for slot, hypothesis in found]
+
+    def _logits(self, tokens: Tensor) -> Tensor:
+        if self._mark is None:
+            return self._slots.step(tokens)
+        self._mark()
+        logits = self._slots.step(tokens)
+        self._mark()
+        return logits
+
+    def _or_drop_all(self, do: Callable[[], _Answer]) -> _Answer:
+        try:
+            return within_memory(str(self._model.device), do)
+        except OutOfMemory:
+            # What was under way is half changed.
+            self.drop_all()
+            raise

@@ -16,7 +16,9 @@ from simnmt.nmt.half_weights import has_half_weights
 from simnmt.nmt.memory import within_memory
 from simnmt.nmt.models import LoadedModel, TranslationModel, load_model
 from simnmt.nmt.processor import cpu_name, has_bfloat16
-from simnmt.nmt.search import Mark, beam, check_lengths, greedy
+from simnmt.nmt.search import beam, greedy
+from simnmt.nmt.slot_decoder import Mark
+from simnmt.nmt.source_batch import check_lengths
 
 HALF_WEIGHTS = "float16_weights"
 """Weights in float16, activations in float32: the fastest on an x86 CPU at small batches."""

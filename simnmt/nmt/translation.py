@@ -13,10 +13,12 @@ import torch
 from simnmt.nmt.checkpoint import SOURCE_TOKENIZER, TARGET_TOKENIZER
 from simnmt.nmt.devices import torch_device
 from simnmt.nmt.errors import NmtError
+from simnmt.nmt.hypothesis import Hypothesis
 from simnmt.nmt.memory import within_memory
 from simnmt.nmt.models import load_model
-from simnmt.nmt.search import Hypothesis, greedy, pad
 from simnmt.nmt.search import beam as beam_search
+from simnmt.nmt.search import greedy
+from simnmt.nmt.source_batch import pad
 from simnmt.nmt.step_model import StepModel
 from simnmt.nmt.subwords import Subwords
 

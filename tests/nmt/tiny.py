@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from simnmt.nmt.architecture import Architecture, RecurrentArchitecture, TransformerArchitecture
 from simnmt.nmt.models import TranslationModel, build_model
-from simnmt.nmt.search import pad
+from simnmt.nmt.source_batch import pad
 
 VOCAB = 50
 BILSTM = RecurrentArchitecture(kind="bilstm", layers=2, hidden=16, embedding=12, src_vocab=VOCAB, tgt_vocab=VOCAB)
@@ -93,3 +94,27 @@ class Table:
 
     def select(self, state: Any, rows: Tensor) -> Any:
         return len(rows)
+
+    def slots(self, capacity_rows: int) -> TableSlots:
+        return TableSlots(self.table)
+
+
+class TableSlots:
+    """Rows that carry nothing."""
+
+    def __init__(self, table: Tensor) -> None:
+        self.table, self.rows = table, 0
+
+    def join(self, memory: Any, sentences: Sequence[int], beam: int) -> None:
+        self.rows += len(sentences) * beam
+
+    def leave(self, slots: Sequence[int], beam: int) -> list[int]:
+        order = [slot for slot in range(self.rows // beam) if slot not in slots]
+        self.rows = len(order) * beam
+        return order
+
+    def step(self, tokens: Tensor) -> Tensor:
+        return self.table[tokens]
+
+    def reorder(self, rows: Tensor) -> None:
+        pass

@@ -1,0 +1,74 @@
+"""The likeliest token at each step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from simnmt.nmt.hypothesis import Hypothesis
+from simnmt.nmt.selection import largest, log_softmax_
+from simnmt.nmt.slot_search import Banned, Limit
+from simnmt.nmt.step_model import StepModel
+
+
+@dataclass(slots=True)
+class _Sentence:
+    limit: Limit
+    path: list[int] = field(default_factory=list)
+    score: float = 0.0
+
+
+class GreedySearch:
+    """See `SlotSearch`. Not `scored`, no softmax is taken: the likeliest token has the largest logit (FNI-06)."""
+
+    beam = 1
+    parents = None
+
+    def __init__(self, model: StepModel, *, scored: bool = False) -> None:
+        self._start, self._eos, self._device = model.start_token, model.eos_token, model.device
+        self._scored = scored
+        self._banned = Banned.of(model)
+        self._sentences: list[_Sentence] = []
+        self.tokens = torch.empty(0, dtype=torch.int64, device=self._device)
+
+    def join(self, limits: Sequence[Limit]) -> None:
+        """See `SlotSearch`."""
+        self._sentences += [_Sentence(limit) for limit in limits]
+        self.tokens = torch.cat((self.tokens, self.tokens.new_full((len(limits),), self._start)))
+        self._banned.see([sentence.limit for sentence in self._sentences], 1)
+
+    def choose(self, logits: Tensor) -> list[tuple[int, Hypothesis]]:
+        """See `SlotSearch`."""
+        self._banned.ban(logits)
+        self.tokens = largest(logits)
+        words: Sequence[int]
+        if self._scored:
+            log_probs = log_softmax_(logits).gather(1, self.tokens[:, None])
+            # One transfer: a token is exact in float64.
+            pairs = torch.cat((self.tokens[:, None].double(), log_probs.double()), dim=1).tolist()
+            for sentence, (_, log_prob) in zip(self._sentences, pairs, strict=True):
+                sentence.score += log_prob
+            words = [int(word) for word, _ in pairs]
+        else:
+            words = self.tokens.tolist()
+        done = []
+        for slot, (word, sentence) in enumerate(zip(words, self._sentences, strict=True)):
+            if word != self._eos:
+                sentence.path.append(word)
+                if len(sentence.path) < sentence.limit.steps:
+                    continue
+            done.append((slot, self._found(sentence, word == self._eos)))
+        return done
+
+    def leave(self, order: Sequence[int]) -> None:
+        """See `SlotSearch`."""
+        self._sentences = [self._sentences[slot] for slot in order]
+        self.tokens = self.tokens.index_select(0, torch.tensor(order, dtype=torch.int64, device=self._device))
+        self._banned.see([sentence.limit for sentence in self._sentences], 1)
+
+    def _found(self, sentence: _Sentence, ended: bool) -> Hypothesis:
+        score = sentence.score / (len(sentence.path) + ended) if self._scored else None
+        return Hypothesis(tuple(sentence.path), score)
