@@ -33,7 +33,7 @@ class OverTime:
     waiting: Column
     """Requests that wait, at all boxes of a device together."""
     busy_share: Column
-    """Share of a device's workers that execute something."""
+    """Share of a device's workers that execute something; where it batches, of the places in its batches that are taken."""
 
 
 def over_time(log: Log, devices: Sequence[Device], spans: int) -> OverTime:
@@ -56,7 +56,7 @@ def over_time(log: Log, devices: Sequence[Device], spans: int) -> OverTime:
             waiting_s[number] += presence_s(entry_s[there], starts_s, edges_s)
             busy_s[number] += presence_s(starts_s, starts_s + execution_s[there], edges_s)
     length_s = np.diff(edges_s)
-    workers = np.array([device.servers * device.workers for device in devices], np.float64)
+    workers = np.array([device.servers * (device.batch or device.workers) for device in devices], np.float64)
     return OverTime(edges_s, waiting_s / length_s, busy_s / (workers[:, None] * length_s))
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.columns import AnyColumn, Array, Rows, assembled, written
+from simnmt.results.batches import BatchAccount
 
 Log = Mapping[str, Array]
 """Columns by name, all of shape (requests,)."""
@@ -97,10 +98,17 @@ class Passage:
     """Probes sent besides."""
     truth: Truth | None = None
     """Where requests meet the network when this policy issues them: the truth in place of the common one."""
+    execution_s: AnyColumn | None = None
+    """Of those decoded in batches: from the begin of its encoding to its end; NaN where the truth's holds. None: of nobody."""
+    first_token_s: AnyColumn | None = None
+    """Of the same: from its arrival at the server to the end of its first step."""
+    batches: tuple[BatchAccount | None, ...] = ()
+    """Of each target, as far as it batched."""
 
     def stored(self, folder: Path) -> Passage:
         """The same with its arrays in files of a folder; what lies in files stays there. Raises `OSError`."""
-        names = ("arrival_s", "target", "server", "queue_s", "estimate_s", "estimate_age_s")
+        names: tuple[str, ...] = ("arrival_s", "target", "server", "queue_s", "estimate_s", "estimate_age_s")
+        names += tuple(name for name in ("execution_s", "first_token_s") if getattr(self, name) is not None)
         columns: dict[str, Any] = {name: _stored(folder, name, getattr(self, name)) for name in names}
         return replace(self, **columns, truth=None if self.truth is None else self.truth.stored(folder))
 
@@ -117,9 +125,22 @@ def _chosen(columns: tuple[AnyColumn, ...], passage: Passage, rows: slice) -> ND
     return chosen
 
 
+def _execution_s(truth: Truth, passage: Passage, rows: slice) -> NDArray[np.float64]:
+    """Of each request; where it was decoded in a batch, what it took there."""
+    alone_s = _chosen(truth.execution_s, passage, rows)
+    if passage.execution_s is None:
+        return alone_s
+    batched_s: NDArray[np.float64] = passage.execution_s[rows]
+    return np.where(np.isnan(batched_s), alone_s, batched_s)
+
+
+def _first_token_s(truth: Truth, passage: Passage, rows: slice) -> NDArray[np.float64]:
+    return np.full(rows.stop - rows.start, np.nan) if passage.first_token_s is None else passage.first_token_s[rows]
+
+
 def _energy_j(truth: Truth, passage: Passage, rows: slice) -> NDArray[np.float64]:
     """Of each request; NaN, never 0, where its target's energy is unknown."""
-    target, execution_s = passage.target[rows], _chosen(truth.execution_s, passage, rows)
+    target, execution_s = passage.target[rows], _execution_s(truth, passage, rows)
     energy_j = np.full(len(target), np.nan)
     for number, joules in enumerate(truth.joules):
         there = target == number
@@ -139,11 +160,12 @@ _COLUMNS: dict[str, Callable[[Truth, Passage, slice], Array]] = {
     "target": lambda _, passage, rows: passage.target[rows],
     "server": lambda _, passage, rows: passage.server[rows],
     "t_queue_s": lambda _, passage, rows: passage.queue_s[rows],
-    "t_exe_s": lambda truth, passage, rows: _chosen(truth.execution_s, passage, rows),
+    "t_exe_s": _execution_s,
     "t_tx_s": lambda truth, passage, rows: _chosen(truth.transfer_s, passage, rows),
     "latency_s": lambda truth, passage, rows: (
-        passage.queue_s[rows] + _chosen(truth.execution_s, passage, rows) + _chosen(truth.transfer_s, passage, rows)
+        passage.queue_s[rows] + _execution_s(truth, passage, rows) + _chosen(truth.transfer_s, passage, rows)
     ),
+    "first_token_s": _first_token_s,
     "rtt_time_s": lambda truth, _, rows: truth.rtt_time_s[rows],
     "rtt_estimate_s": lambda _, passage, rows: passage.estimate_s[rows],
     "rtt_estimate_age_s": lambda _, passage, rows: passage.estimate_age_s[rows],
@@ -155,7 +177,7 @@ COLUMNS = tuple(_COLUMNS)
 
 
 class RequestLog(Log):
-    """The columns of one policy's log, each made when it is asked for: whole, they are 103 bytes a request."""
+    """The columns of one policy's log, each made when it is asked for: whole, they are 111 bytes a request."""
 
     __slots__ = ("_passage", "_rows", "_truth")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from simnmt.results.batches import BatchAccount
 from simnmt.results.misroutes import Misroutes
 from simnmt.results.request_log import RequestLog
 from simnmt.results.summary import Device, Row
@@ -99,6 +100,15 @@ class Cell:
     """Of each target, the first included; empty where they are not known."""
     misroutes: Mapping[str, Misroutes] = field(default_factory=dict)
     """Policy -> what it misrouted; empty where the truth is not known."""
+    batches: Mapping[str, tuple[BatchAccount | None, ...]] = field(default_factory=dict)
+    """Policy -> the batches of each target; None for one that did not batch, and empty where none did."""
+
+    def accounts(self) -> Iterator[tuple[str, str, BatchAccount]]:
+        """Policy, device, and its batches there, of those that batched."""
+        for policy, accounts in self.batches.items():
+            for device, account in zip(self.devices, accounts, strict=False):
+                if account is not None:
+                    yield policy, device.name, account
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -175,5 +185,10 @@ class RunResult:
             "fits": self.fits,
             "gaps": self.gaps,
             "load_sweeps": self.load_sweeps,
+            "batches": [
+                {"workload": cell.workload, "network": cell.network, "policy": policy, "device": device, **account.as_json()}
+                for cell in self.cells
+                for policy, device, account in cell.accounts()
+            ],
             "notes": self.notes,
         }

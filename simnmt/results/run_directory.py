@@ -19,6 +19,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from simnmt.errors import InputError
 from simnmt.results.request_log import Log
 from simnmt.results.result import Cell
@@ -26,7 +28,8 @@ from simnmt.results.summary import Row
 
 MANIFEST, RESOLVED, INPUT = "manifest.json", "scenario.resolved.yaml", "scenario.input.yaml"
 SUMMARY, TABLE, REQUESTS, PAGE = "summary.json", "summary.csv", "requests.parquet", "report.html"
-OUTPUTS = frozenset({RESOLVED, INPUT, SUMMARY, TABLE, REQUESTS, PAGE})
+BATCHES = "batches.parquet"
+OUTPUTS = frozenset({RESOLVED, INPUT, SUMMARY, TABLE, REQUESTS, PAGE, BATCHES})
 """What a manifest may list; another name could lead anywhere."""
 
 
@@ -221,6 +224,29 @@ def write_requests(path: Path, cells: Iterable[Cell]) -> None:
                     )
                 )
             writer.write_table(table, row_group_size=rows)
+
+
+def write_batches(path: Path, cells: Iterable[Cell]) -> None:
+    """One row per change of a batch, on the first server of each device that batched; no file where none did."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    found = [
+        (cell.workload, cell.network, policy, device, account.timeline)
+        for cell in cells
+        for policy, device, account in cell.accounts()
+    ]
+    if not found:
+        return
+    lengths = [len(timeline) for *_, timeline in found]
+    changes = np.concatenate([timeline for *_, timeline in found])
+    names: dict[str, Any] = {
+        key: pa.array(np.repeat([each[at] for each in found], lengths).tolist()).dictionary_encode()
+        for at, key in enumerate(("workload", "network", "policy", "device"))
+    }
+    table = pa.table({**names, "step": changes[:, 0], "active": changes[:, 1]})
+    with path.open("wb") as file:
+        pq.write_table(table, file, compression="zstd")
 
 
 ROW_GROUP = 131_072

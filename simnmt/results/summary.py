@@ -9,6 +9,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from simnmt.results.batch_columns import batch_columns
+from simnmt.results.batches import BatchAccount
 from simnmt.results.request_log import Log
 from simnmt.results.statistics import Estimate, change_percent, latency_quantiles, over_replications
 
@@ -36,17 +38,33 @@ class Device:
     """Boxes of that kind."""
     workers: int
     """Requests that each executes side by side."""
+    batch: int | None = None
+    """Sentences that each decodes together at most; None: it does not batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batched:
+    """What a run tells of the batches of one device."""
+
+    account: BatchAccount
+    saturated_s: float
+    """In which one of its boxes could do all that was executed there, its batches never short of sentences."""
 
 
 def measure(
-    log: Log, lost_s: NDArray[np.floating[Any]], devices: Sequence[Device], discipline: Discipline
+    log: Log,
+    lost_s: NDArray[np.floating[Any]],
+    devices: Sequence[Device],
+    discipline: Discipline,
+    batched: Sequence[Batched | None] = (),
 ) -> dict[str, float | None]:
     """The numbers of one run.
 
     `lost_s`: what each request lost by going where it went, queues left out (`misroutes.lost_s`). A load is the work that a
     device gets over the work that it could do: in an open loop until the last request arrives, so that from 1 on its queue
     grows as long as the run lasts; in a closed one until the last is answered; back to back, where nothing waits, there is
-    none. The busiest load is that of the busiest box of its kind.
+    none. The busiest load is that of the busiest box of its kind. `batched`: per device, as far as it batched; its work is what
+    it could do with batches as full as they get, since a box that is never asked for much decodes small ones.
     """
     latency_s, arrival_s, target = log["latency_s"], log["arrival_s"], log["target"]
     execution_s = log["t_exe_s"]
@@ -68,11 +86,24 @@ def measure(
         there = target == number
         numbers[f"{device.name}_share"] = float(there.mean())
         numbers[f"{device.name}_load"] = numbers[f"{device.name}_busiest_load"] = None
+        what = batched[number] if batched else None
+        if device.batch is not None:
+            account = None if what is None else what.account
+            numbers |= batch_columns(
+                device.name, device.servers, account, makespan_s, log["t_queue_s"][there], log["first_token_s"][there]
+            )
         if working_s > 0.0:
-            work_s = np.bincount(log["server"][there], execution_s[there], minlength=device.servers)
+            weights = execution_s[there] if what is None else _shares(log["tgt_len"][there]) * what.saturated_s
+            work_s = np.bincount(log["server"][there], weights, minlength=device.servers)
             numbers[f"{device.name}_load"] = float(work_s.sum()) / (device.servers * device.workers * working_s)
             numbers[f"{device.name}_busiest_load"] = float(work_s.max()) / (device.workers * working_s)
     return numbers | {"makespan_s": makespan_s, "throughput_rps": len(latency_s) / makespan_s}
+
+
+def _shares(tgt_len: NDArray[Any]) -> Column:
+    """Which part of a batched device's work each request is: that of its steps, and as one more of its encoding."""
+    steps: Column = tgt_len + 1.0
+    return steps / steps.sum() if steps.size else steps
 
 
 PARTS = {"queue": "t_queue_s", "execution": "t_exe_s", "transfer": "t_tx_s"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from math import isinf
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ import numpy as np
 from simnmt.network.bandwidth_series import BandwidthSeries
 from simnmt.network.link import Link
 from simnmt.results.summary import Row
-from simnmt.scenario.build import Case, Plan, outside_share
+from simnmt.results.wording import duration
+from simnmt.scenario.build import Case, Decoding, Plan, outside_share
 from simnmt.scenario.learning import Learnt
 
 ILL_CONDITIONED = 30.0
@@ -106,10 +108,12 @@ def _lost(samples: int) -> str:
 
 
 def _of_devices(case: Case, devices: Sequence[str], learnt: Learnt) -> Iterator[str]:
-    for device, profile, fit in zip(devices, case.profiles, learnt.plane_fits, strict=True):
+    for device, profile, decoding, fit in zip(devices, case.profiles, case.decoding, learnt.plane_fits, strict=True):
         outside = outside_share(profile, case.table)
         beyond = f"; {100 * outside:.2f} % of the pairs lie outside its range" if outside else ""
         yield f"{case.name}, {device}: profile {profile.name} of {profile.device.name} ({profile.execution.kind}){beyond}."
+        if decoding is not None:
+            yield f"{case.name}, {device}: {_batches(decoding)}."
         if fit is not None and fit.collinear:
             yield (
                 f"{case.name}, {device}: target lengths follow from source lengths, so these do not determine the plane's "
@@ -123,6 +127,27 @@ def _of_devices(case: Case, devices: Sequence[str], learnt: Learnt) -> Iterator[
     models = list(dict.fromkeys(profile.model.name for profile in case.profiles))
     if len(models) > 1:
         yield f"{case.name}: the devices run different models ({', '.join(models)}); only latency is compared, not quality."
+
+
+def _batches(decoding: Decoding) -> str:
+    """How a device batches, and on what its times rest."""
+    batching, cost = decoding.batching, decoding.cost
+    order = "in the order of arrival"
+    if batching.collected is not None:
+        order = f"collected by {batching.collected:,} and sorted by source length"
+    refilled = "a batch begins when the one before is done"
+    if batching.threshold:
+        refilled = f"a batch is refilled when at most {batching.threshold} of its sentences are left"
+    wait = ""
+    if batching.longest_wait_s > 0.0:
+        long = "until it can be filled" if isinf(batching.longest_wait_s) else f"up to {duration(batching.longest_wait_s)}"
+        wait = f", for which whoever waits first waits {long}"
+    beams = f"step costs of beam {cost.beam} measured up to batches of {cost.most_batch}"
+    beyond = ", extrapolated beyond" if batching.size > cost.most_batch else ""
+    return (
+        f"decodes up to {batching.size} sentences together, {order}; {refilled}{wait}. What that takes follows from lengths "
+        f"({beams}{beyond}), without the residual of single executions; what policies learn of the device is its time alone"
+    )
 
 
 def _of_overload(rows: Sequence[Row]) -> Iterator[str]:

@@ -9,17 +9,29 @@ from functools import partial
 from pathlib import Path
 
 from simnmt import shipped
+from simnmt.batching import Batching
+from simnmt.batching.configuration import batching_of
 from simnmt.costs import DeviceProfile, ProfileError, read_profile
+from simnmt.costs.batch_decoding import DecodingCost
 from simnmt.errors import InputError
 from simnmt.network.configuration import Network, load_network
 from simnmt.network.configuration import input_paths as network_paths
 from simnmt.scenario.document import Document
+from simnmt.scenario.errors import ScenarioError
 from simnmt.scenario.model import Scenario
 from simnmt.workload.arrivals import ArrivalProcess, load_arrivals
 from simnmt.workload.arrivals import input_paths as arrival_paths
 from simnmt.workload.configuration import fertility_of, lengths_warning, load_lengths, named_inputs
 from simnmt.workload.fertility import in_units
 from simnmt.workload.length_table import LengthTable
+
+
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """How each box of a target decodes in batches, and what that takes."""
+
+    batching: Batching
+    cost: DecodingCost
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +46,8 @@ class Case:
     arrivals: ArrivalProcess
     warning: str | None
     """What looks wrong with the lengths, such as languages in the wrong order; None where all is well."""
+    decoding: tuple[Decoding | None, ...]
+    """Per target; None where requests are executed one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +121,34 @@ def _case(scenario: Scenario, name: str, base: Path, document: Document | None) 
             profiles.append(_profile(scenario, device, name, table, base))
     with _named_by(document, "workloads", name, "arrivals"):
         arrivals = load_arrivals(scenario.workloads[name].arrivals, base)
-    return Case(name, table, tuple(profiles), arrivals, warning)
+    decoding = tuple(
+        _decoding(scenario, device, name, profile, document) for device, profile in zip(scenario.devices, profiles, strict=True)
+    )
+    return Case(name, table, tuple(profiles), arrivals, warning, decoding)
+
+
+def _decoding(
+    scenario: Scenario, device: str, workload: str, profile: DeviceProfile, document: Document | None
+) -> Decoding | None:
+    """None where the device does not batch. Refuses batches beyond what the profile was measured with, unless allowed."""
+    part = scenario.devices[device]
+    if part.batching is None:
+        return None
+    per_workload = (workload,) if isinstance(part.profile, dict) else ()
+    with _named_by(document, "devices", device, "profile", *per_workload):
+        cost = profile.decoding_cost
+    size = part.batching.size
+    if size > cost.most_batch and not part.beyond_measured_batch:
+        place = ("devices", device, "batching", "size")
+        what = f"batches of up to {size}, but profile {profile.name} has step costs measured up to {cost.most_batch}"
+        remedy = (
+            f"give {cost.most_batch} or less, calibrate with --max-batch {size}, "
+            f"or set devices.{device}.beyond_measured_batch: true"
+        )
+        if document is None:
+            raise ScenarioError(f"{'.'.join(place)}: {what}", remedy=remedy)
+        raise document.error(place, what, remedy=remedy)
+    return Decoding(batching_of(part.batching), cost)
 
 
 def _profile_path(profile: str, base: Path) -> Path:

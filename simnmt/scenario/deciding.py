@@ -148,8 +148,8 @@ def _reckoned(
 ) -> tuple[Reckon, Reckon]:
     """What C-NMT weighs the targets by, and what it expects: the same, but where it minimises a percentile.
 
-    Where the gap analysis tells it the time model, that is the profile's with this very request's residual; told of lengths as
-    well, it reckons with the true times.
+    Where the gap analysis tells it the time model, that is the profile's with this very request's residual, or of a target that
+    batches what the request takes alone there; told of lengths as well, it reckons with the true times.
     """
     if not told & {"lengths", "times"}:
         return (lambda block: policy.weighed_s(block.src_len)), (lambda block: policy.execution_s(block.src_len))
@@ -167,7 +167,9 @@ def _reckoned(
             return [plane.seconds(block.src_len, tgt_len) for plane in policy.planes]
         return [
             profile.execution_s(block.src_len, tgt_len, residual[rows])
-            for profile, residual in zip(case.profiles, noise, strict=True)
+            if decoding is None
+            else decoding.cost.solo_s(block.src_len, np.rint(tgt_len))
+            for profile, decoding, residual in zip(case.profiles, case.decoding, noise, strict=True)
         ]
 
     def expected(block: Block) -> list[Column]:

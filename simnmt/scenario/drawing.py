@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from simnmt import streams
 from simnmt.columns import AnyColumn, Array, Column, blocks_of, written
+from simnmt.costs import DeviceProfile
 from simnmt.network.configuration import Network
 from simnmt.network.link import bytes_per_token
-from simnmt.results.request_log import Truth
-from simnmt.scenario.build import Case
+from simnmt.results.request_log import Joules, Truth
+from simnmt.scenario.build import Case, Decoding
 from simnmt.scenario.learning import Learnt
 from simnmt.scenario.model import Scenario
 from simnmt.scenario.routes import Routes, routes
@@ -74,7 +75,7 @@ def draw(scenario: Scenario, case: Case, network: str, links: Network, learnt: L
         _numbers(columns, "execution_s"),
         _numbers(columns, "transfer_s"),
         columns["rtt_time_s"],
-        tuple(None if profile.energy_cost is None else profile.energy_cost.joules for profile in case.profiles),
+        tuple(map(_joules, case.profiles, case.decoding)),
     )
     requests, order = _for_the_world(truth, columns, issued_s)
     looked_up = issued_s is None and (not spread or arrivals.discipline == "closed")
@@ -114,7 +115,9 @@ def _blocks(
         node = (stream("nodes").random(count) * nodes).astype(np.int32)
         execution_s = [
             profile.execution_s(src_len, tgt_len, stream(f"execution {device}").standard_normal(count))
-            for device, profile in zip(scenario.devices, case.profiles, strict=True)
+            if decoding is None
+            else decoding.cost.solo_s(src_len, tgt_len)
+            for device, profile, decoding in zip(scenario.devices, case.profiles, case.decoding, strict=True)
         ]
         ways = way.ways(moments_s[rows], node, src_len, tgt_len)
         columns: dict[str, Array] = {
@@ -132,6 +135,12 @@ def _blocks(
         if ways.access_up_s is not None and ways.access_down_s is not None:
             columns |= {"access_up_s": ways.access_up_s, "access_s": ways.access_up_s + ways.access_down_s}
         yield columns
+
+
+def _joules(profile: DeviceProfile, decoding: Decoding | None) -> Joules | None:
+    """What an execution alone on its device costs; unknown where that was not measured, and for a sentence of a batch."""
+    energy = profile.energy_cost
+    return None if energy is None or decoding is not None else energy.joules
 
 
 def _numbered(name: str, columns: Sequence[Array]) -> dict[str, Array]:

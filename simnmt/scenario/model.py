@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, StringConstraints, Tag, model_validator
 
+from simnmt.batching.configuration import BatchingConfiguration
 from simnmt.configuration import Configuration
 from simnmt.network import configuration as network_room
 from simnmt.network.configuration import NetworkConfiguration
@@ -48,6 +49,11 @@ class DeviceConfiguration(Configuration):
     """Boxes of this kind; 1 when left out. Of `end_node` there are as many as the workload has end nodes."""
     workers: Annotated[int, Field(ge=1, le=10_000)] = 1
     """Requests that each box executes side by side, each as fast as the profile says."""
+    batching: BatchingConfiguration | None = None
+    """How each box forms batches and decodes them, step by step, at the profile's step costs; left out: it executes one request
+    after another, or `workers` of them side by side."""
+    beyond_measured_batch: bool = False
+    """Whether batches may be larger than the largest that the profile was measured with; their step costs are extrapolated."""
     balancer: Balancer | None = None
     """Which box a request enters: `attached` (that of its end node), `round_robin`, `least_work` (where it starts soonest),
     `two_choices` (the better of two drawn) or `random`. Left out: `round_robin` for the last device, else `attached`."""

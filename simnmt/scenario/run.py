@@ -194,6 +194,7 @@ def _cell(plan: Plan, unit: Unit, result: UnitResult) -> Cell:
             name: misroutes(result.truth, passage, MISROUTES // len(result.passages))
             for name, passage in result.passages.items()
         },
+        batches={name: passage.batches for name, passage in result.passages.items() if passage.batches},
     )
 
 

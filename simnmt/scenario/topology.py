@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from simnmt.names import nearest
 from simnmt.policies.configuration import FixedPolicy, Probing
+from simnmt.results.batch_columns import SHARES
 from simnmt.scenario.document import Document
 from simnmt.scenario.gaps import subject
 from simnmt.scenario.model import END_NODE, Scenario
@@ -19,6 +20,7 @@ def check_topology(scenario: Scenario, document: Document) -> None:
     """Raises `ScenarioError` at the key that is to be changed."""
     _check_devices(scenario, document)
     _check_profiles(scenario, document)
+    _check_batching(scenario, document)
     _check_hops(scenario, document)
     _check_policies(scenario, document)
 
@@ -28,6 +30,10 @@ def _check_devices(scenario: Scenario, document: Document) -> None:
     for name in names:
         if name in _TAKEN or name.endswith("_busiest"):
             what = f"{name} would stand for other numbers of the summary, such as {name}_share or {name}_load"
+            raise document.error(("devices", name), what, remedy="call the device otherwise", key=True)
+        batched = next((other for other in names if name in _shares_of_batches(scenario, other)), None)
+        if batched is not None:
+            what = f"{name}_share would stand for a number of the batches of {batched}, too"
             raise document.error(("devices", name), what, remedy="call the device otherwise", key=True)
     if END_NODE in names[1:]:
         raise document.error(
@@ -54,6 +60,11 @@ def _check_devices(scenario: Scenario, document: Document) -> None:
     _check_counts(scenario, document)
 
 
+def _shares_of_batches(scenario: Scenario, name: str) -> list[str]:
+    """Names with which a column of another device would be one of this device's batches (`results.batch_columns`)."""
+    return [f"{name}_{kind}" for kind in SHARES] if scenario.devices[name].batching is not None else []
+
+
 def _check_counts(scenario: Scenario, document: Document) -> None:
     """Boxes to which end nodes are attached need as many end nodes, else some of them would never be asked for anything."""
     for name, device in scenario.devices.items():
@@ -78,6 +89,26 @@ def _check_profiles(scenario: Scenario, document: Document) -> None:
                 ("devices", name, "profile"),
                 f"names {', '.join(sorted(device.profile))} where the workloads are {', '.join(sorted(scenario.workloads))}",
                 remedy="give one profile for each, or a single one for all",
+            )
+
+
+def _check_batching(scenario: Scenario, document: Document) -> None:
+    """Whoever decodes a batch decodes it on the whole box."""
+    for name, device in scenario.devices.items():
+        if device.batching is None:
+            if device.beyond_measured_batch:
+                raise document.error(
+                    ("devices", name, "beyond_measured_batch"),
+                    "there are no batches without batching",
+                    remedy=f"remove it, or give devices.{name}.batching",
+                    key=True,
+                )
+        elif device.workers > 1:
+            raise document.error(
+                ("devices", name, "workers"),
+                f"{device.workers} workers, but a box that batches decodes all that it decodes together, as one",
+                remedy=f"remove it; more boxes are devices.{name}.count, larger batches devices.{name}.batching.size",
+                key=True,
             )
 
 

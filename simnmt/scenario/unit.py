@@ -144,7 +144,7 @@ def _passage(unit: Unit, drawn: Drawn, how: Deciding) -> Passage:
     node = drawn.requests.node if trail.node is None else trail.node
     assert node is not None
     server = np.where(trail.target == 0, node[:] % deciders, trail.server).astype(np.int32)
-    columns: dict[str, NDArray[Any]] = {
+    columns: dict[str, Any] = {
         "target": trail.target,
         "server": server,
         "queue_s": trail.queue_s,

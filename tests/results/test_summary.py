@@ -52,7 +52,7 @@ def test_the_log_of_four_requests_by_hand() -> None:
     log = RequestLog(truth(), PASSAGE)
     assert " ".join(log) == (
         "request_id node arrival_s src_len tgt_len tgt_len_predicted target server t_queue_s t_exe_s t_tx_s latency_s "
-        "rtt_time_s rtt_estimate_s rtt_estimate_age_s outcome energy_j"
+        "first_token_s rtt_time_s rtt_estimate_s rtt_estimate_age_s outcome energy_j"
     )
     assert log["t_exe_s"].tolist() == [1.0, 0.5, 0.5, 0.5]
     assert log["t_tx_s"].tolist() == [0.0, 1.0, 9.0, 1.0]

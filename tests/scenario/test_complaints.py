@@ -53,7 +53,7 @@ CASES = {
     "a key that is the name of the kind": (
         "policies: {cnmt: {cnmt: 1, len_slope: a}}",
         "s.yaml:1:19: policies.cnmt.cnmt: unknown key (known here: initial_transfer_ms, "
-        "transfer_estimate, sees_backlog, kind, len_slope, len_offset, lengths, minimises)",
+        "transfer_estimate, sees_backlog, kind, len_slope, len_offset, lengths, minimises, batch)",
         "s.yaml:1:39: policies.cnmt.len_slope: expected a number, got the text 'a'",
     ),
     "a misspelt kind given by the key": (
@@ -141,7 +141,7 @@ CASES = {
     "a validator's own words": (
         "workloads: {a: {lengths: 3}}",
         "s.yaml:1:26: workloads.a.lengths: expected the @name of a shipped table, or one of table, tsv, jsonl, "
-        "source and target",
+        "source and target, lognormal",
     ),
     "a validator's own words as ValueError": (
         "networks: {a: {rtt: 5}}",

@@ -1,0 +1,187 @@
+"""The account of a target's batches, and what the summary, the run directory and the log say of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from simnmt.results.batch_columns import COLUMNS
+from simnmt.results.batches import BatchAccount
+from simnmt.results.over_time import over_time
+from simnmt.results.request_log import RequestLog
+from simnmt.results.result import Cell
+from simnmt.results.run_directory import sha256, write_batches
+from simnmt.results.summary import Batched, Device, measure
+from tests.results.test_summary import DEVICES, PASSAGE, truth
+
+ACTIVE = np.array([4, 4, 3, 2, 2, 1, 1, 1, 1, 4, 3, 3, 3, 1, 1])
+"""Sentences under way in each of the fifteen steps of FNI-08's worked example: batches of up to four, lengths
+2, 5, 3, 9 and 4, 4, 1, 6."""
+
+
+def account(**other: Any) -> BatchAccount:
+    """That example with a second a step, encoded in two calls of sources of 2, 5, 3, 9 and 4, 4, 1, 6 tokens."""
+    steps = np.bincount(ACTIVE, minlength=5)
+    changes = np.flatnonzero(np.diff(ACTIVE, prepend=-1))
+    example: dict[str, Any] = {
+        "size": 4,
+        "steps": steps,
+        "step_s": steps.astype(np.float64),
+        "encode_s": 2.0,
+        "refill_s": 1.0,
+        "encodings": 2,
+        "refills": 2,
+        "src_tokens": 34,
+        "padded_tokens": 4 * 9 + 4 * 6,
+        "sentences": 8,
+        "tokens": 34,
+        "busy_s": 18.0,
+        "timeline": np.stack([changes, ACTIVE[changes]], axis=1),
+    }
+    return BatchAccount(**example | other)
+
+
+def nothing_done() -> BatchAccount:
+    zeros = dict.fromkeys(("encodings", "refills", "src_tokens", "padded_tokens", "sentences", "tokens"), 0)
+    none = dict.fromkeys(("encode_s", "refill_s", "busy_s"), 0.0)
+    return account(steps=np.zeros(5, np.int64), step_s=np.zeros(5), timeline=np.empty((0, 2), np.int64), **zeros, **none)
+
+
+def test_the_occupancy_of_the_worked_example_of_fni_08() -> None:
+    found = account()
+    assert found.mean_active == pytest.approx(34 / 15)
+    assert found.share_full == 3 / 15
+    assert found.share_below(2) == 6 / 15
+    assert found.share_below(8) == 1.0
+    assert found.padding_share == pytest.approx(26 / 60)
+
+
+def test_where_nothing_was_decoded_there_is_no_share() -> None:
+    found = nothing_done()
+    shares = (found.mean_active, found.share_full, found.share_below(8), found.padding_share)
+    assert all(np.isnan(share) for share in shares)
+
+
+def test_accounts_of_several_servers_add_up() -> None:
+    whole = account().merged([account(), nothing_done()])
+    assert whole.steps.sum() == 30
+    assert whole.step_s.sum() == 30.0
+    assert (whole.sentences, whole.tokens, whole.encodings, whole.refills) == (16, 68, 4, 4)
+    assert (whole.busy_s, whole.encode_s, whole.refill_s) == (36.0, 4.0, 2.0)
+    assert whole.mean_active == account().mean_active
+    np.testing.assert_array_equal(whole.timeline, account().timeline)
+    with pytest.raises(ValueError, match="4, 5"):
+        account().merged([account(size=5, steps=np.zeros(6, np.int64), step_s=np.zeros(6))])
+
+
+def test_a_histogram_that_is_not_the_batch_s_is_refused() -> None:
+    with pytest.raises(ValueError, match="steps"):
+        account(steps=np.zeros(4, np.int64))
+
+
+def test_json_gives_back_what_it_was_given() -> None:
+    kept = json.loads(json.dumps(account().as_json()))
+    assert kept["steps"] == [0, 6, 2, 4, 3]
+    assert "timeline" not in kept
+    again = BatchAccount.of_json(kept, account().timeline)
+    for name in account().as_json():
+        np.testing.assert_array_equal(getattr(again, name), getattr(account(), name))
+    np.testing.assert_array_equal(again.timeline, account().timeline)
+
+
+BATCHING = (DEVICES[0], Device("cloud", 2, 1, batch=4))
+IN_BATCHES = replace(
+    PASSAGE,
+    execution_s=np.array([np.nan, 0.75, 2.0, 1.5]),
+    first_token_s=np.array([np.nan, 0.5, 0.25, 2.5]),
+    batches=(None, account()),
+)
+
+
+def test_the_log_tells_what_an_execution_took_in_its_batch() -> None:
+    """Alone each would have taken 0.5 s on the cloud; the gateway does not batch."""
+    log = RequestLog(truth(), IN_BATCHES)
+    assert log["t_exe_s"].tolist() == [1.0, 0.75, 2.0, 1.5]
+    assert log["latency_s"].tolist() == [1.0, 2.0, 11.0, 4.5]
+    np.testing.assert_array_equal(log["first_token_s"], [np.nan, 0.5, 0.25, 2.5])
+    assert np.isnan(RequestLog(truth(), PASSAGE)["first_token_s"]).all()
+
+
+def test_a_passage_keeps_that_in_files_too(tmp_path: Path) -> None:
+    stored = RequestLog(truth(), IN_BATCHES.stored(tmp_path))
+    for name, column in RequestLog(truth(), IN_BATCHES).items():
+        np.testing.assert_array_equal(stored[name], column)
+
+
+def test_the_numbers_of_a_device_that_batches() -> None:
+    """Three requests of eight tokens each, over a run of eleven seconds in which the last was issued at 3 s."""
+    numbers = measure(RequestLog(truth(), IN_BATCHES), np.zeros(4), BATCHING, "open", (None, Batched(account(), 3.0)))
+    makespan_s = numbers["makespan_s"]
+    assert makespan_s == 13.0
+    said = {name.removeprefix("cloud_"): value for name, value in numbers.items() if name.startswith("cloud_")}
+    assert said == {
+        "share": 0.75,
+        "mean_batch": pytest.approx(34 / 15),
+        "full_share": 0.2,
+        "below_8_share": 1.0,
+        "padding_share": pytest.approx(26 / 60),
+        "busy_share": pytest.approx(18.0 / (2 * 13.0)),
+        "mean_queue_s": 0.75,
+        "first_token_mean_s": pytest.approx(3.25 / 3),
+        "first_token_p95_s": pytest.approx(2.3),
+        "sentences_per_s": pytest.approx(8 / 13.0),
+        "tokens_per_s": pytest.approx(34 / 13.0),
+        "busy_sentences_per_s": pytest.approx(8 / 18.0),
+        "busy_tokens_per_s": pytest.approx(34 / 18.0),
+        # 3 s of work as full batches do it, for two boxes in 3 s; of which the second got two requests of three.
+        "load": pytest.approx(0.5),
+        "busiest_load": pytest.approx(2 / 3),
+    }
+    assert numbers["gateway_load"] == pytest.approx(1.0 / 3.0)
+    assert not any(name.startswith("gateway") and name.removeprefix("gateway_") in COLUMNS for name in numbers)
+
+
+def test_a_device_that_was_sent_nothing_or_waits_for_nothing_has_no_such_numbers() -> None:
+    here = replace(IN_BATCHES, target=np.zeros(4, np.int8), execution_s=np.full(4, np.nan), first_token_s=np.full(4, np.nan))
+    idle = measure(RequestLog(truth(), here), np.zeros(4), BATCHING, "open", (None, Batched(nothing_done(), 0.0)))
+    assert {name: idle[f"cloud_{name}"] for name in COLUMNS if idle[f"cloud_{name}"] is not None} == {
+        "busy_share": 0.0, "sentences_per_s": 0.0, "tokens_per_s": 0.0
+    }  # fmt: skip
+    assert idle["cloud_load"] == 0.0
+    in_turn = measure(RequestLog(truth(), PASSAGE), np.zeros(4), BATCHING, "back_to_back")
+    assert all(in_turn[f"cloud_{name}"] is None for name in COLUMNS)
+    assert list(in_turn) == list(idle)
+
+
+def test_the_places_of_a_batch_count_as_workers_over_time() -> None:
+    log = RequestLog(truth(), IN_BATCHES)
+    found, one_by_one = (over_time(log, (DEVICES[0], Device("cloud", 2, 1, batch)), 20) for batch in (4, None))
+    np.testing.assert_allclose(found.busy_share[1] * 4, one_by_one.busy_share[1])
+    np.testing.assert_array_equal(found.waiting, one_by_one.waiting)
+
+
+def cell(policies: tuple[str, ...], accounts: tuple[BatchAccount | None, ...]) -> Cell:
+    nothing: Any = None
+    return Cell("w", "n", nothing, BATCHING, nothing, 1.0, 0.0, (), (), (), {}, batches=dict.fromkeys(policies, accounts))
+
+
+def test_the_first_changes_of_each_batch_lie_in_a_table_of_their_own(tmp_path: Path) -> None:
+    write_batches(tmp_path / "a.parquet", [cell(("edge", "cloud"), (None, account()))])
+    table = pd.read_parquet(tmp_path / "a.parquet")
+    assert list(table.columns) == ["workload", "network", "policy", "device", "step", "active"]
+    assert table.policy.unique().tolist() == ["edge", "cloud"]
+    assert set(table.device) == {"cloud"}
+    np.testing.assert_array_equal(table[table.policy == "cloud"][["step", "active"]], account().timeline)
+    write_batches(tmp_path / "b.parquet", [cell(("edge", "cloud"), (None, account()))])
+    assert sha256(tmp_path / "a.parquet") == sha256(tmp_path / "b.parquet")
+
+
+def test_without_batches_there_is_no_such_table(tmp_path: Path) -> None:
+    write_batches(tmp_path / "a.parquet", [cell(("edge",), (None, None)), cell((), ())])
+    assert not list(tmp_path.iterdir())

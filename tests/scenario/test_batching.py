@@ -1,0 +1,162 @@
+"""What a scenario says of batching: wrong input has one line with its place and remedy, the rest is told to the reader."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from simnmt.errors import InputError
+from simnmt.scenario.account import notes
+from simnmt.scenario.build import Plan, build
+from simnmt.scenario.learning import learn
+from simnmt.scenario.source import open_source
+
+GOOD = """\
+version: 1
+name: x
+requests: 100
+workloads:
+  w: {lengths: "@de-en-news", arrivals: {kind: poisson, rate_rps: 3}}
+networks: {n: {rtt: "@cp1"}}
+devices:
+  gateway: {profile: "@cpu1-gru"}
+  cloud:
+    profile: "@cpu1-gru"
+    batching: {kind: top_up, size: 32}
+policies: {cnmt: {}}
+"""
+BATCHING = "batching: {kind: top_up, size: 32}"
+
+
+def plan_of(tmp_path: Path, text: str = GOOD, *overrides: str) -> Plan:
+    (tmp_path / "s.yaml").write_text(text, encoding="utf-8")
+    source = open_source(tmp_path / "s.yaml", overrides)
+    return build(source.scenario, tmp_path, source.document)
+
+
+def complaint(tmp_path: Path, text: str, *overrides: str) -> str:
+    with pytest.raises(InputError) as caught:
+        plan_of(tmp_path, text, *overrides)
+    assert caught.value.exit_status == 2
+    said = str(caught.value)
+    assert "\n" not in said
+    return said.removeprefix(f"{tmp_path}/")
+
+
+CASES = {
+    "a threshold that no batch is above": (
+        (BATCHING, "batching: {kind: top_up, size: 32, threshold: 32}"),
+        "s.yaml:11:51: devices.cloud.batching.threshold: threshold 32: a batch of 32 sentences is refilled with 31 of them "
+        "left at most (give 0 to 31, half_empty or immediate)",
+    ),
+    "a collection that fills no batch": (
+        (BATCHING, "batching: {kind: maxi, size: 32, collect: 31}"),
+        "s.yaml:11:47: devices.cloud.batching.collect: collect 31: too few for one batch of 32 (give 32 or more)",
+    ),
+    "a kind misspelt": (
+        (BATCHING, "batching: {kind: topup, size: 32}"),
+        "s.yaml:11:22: devices.cloud.batching.kind: must be one of mini, maxi, top_up, got the text 'topup' "
+        "(did you mean top_up?)",
+    ),
+    "a key misspelt": (
+        (BATCHING, "batching: {kind: mini, sise: 32}"),
+        "s.yaml:11:28: devices.cloud.batching.sise: unknown key (did you mean size?)",
+    ),
+    "an empty batch": (
+        (BATCHING, "batching: {kind: mini, size: 0}"),
+        "s.yaml:11:34: devices.cloud.batching.size: must be >= 1, got 0",
+    ),
+    "a wait that would end before it begins": (
+        (BATCHING, "batching: {kind: mini, longest_wait_ms: -1}"),
+        "s.yaml:11:45: devices.cloud.batching.longest_wait_ms: must be >= 0, got -1",
+    ),
+    "batches beyond what was measured": (
+        ("size: 32", "size: 128"),
+        "s.yaml:11:36: devices.cloud.batching.size: batches of up to 128, but profile cpu1-gru has step costs measured up to "
+        "64 (give 64 or less, calibrate with --max-batch 128, or set devices.cloud.beyond_measured_batch: true)",
+    ),
+    "workers beside batches": (
+        (BATCHING, f"{BATCHING}\n    workers: 2"),
+        "s.yaml:12:5: devices.cloud.workers: 2 workers, but a box that batches decodes all that it decodes together, as one "
+        "(remove it; more boxes are devices.cloud.count, larger batches devices.cloud.batching.size)",
+    ),
+    "a profile that knows nothing of steps": (
+        ('profile: "@cpu1-gru"\n    b', 'profile: "@titan-xp-gru"\n    b'),
+        "s.yaml:10:14: devices.cloud.profile: profile titan-xp-gru has no costs of decode steps (block step) "
+        "(measure the device with simnmt calibrate, or name a profile that has them)",
+    ),
+    "leave for batches that there are not": (
+        ('gateway: {profile: "@cpu1-gru"}', 'gateway: {profile: "@cpu1-gru", beyond_measured_batch: true}'),
+        "s.yaml:8:35: devices.gateway.beyond_measured_batch: there are no batches without batching "
+        "(remove it, or give devices.gateway.batching)",
+    ),
+    "a device called what a column of batches is": (
+        ("  gateway:", "  cloud_full:"),
+        "s.yaml:8:3: devices.cloud_full: cloud_full_share would stand for a number of the batches of cloud, too "
+        "(call the device otherwise)",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_what_cannot_be_batched_has_one_line_with_place_and_remedy(tmp_path: Path, case: tuple[tuple[str, str], str]) -> None:
+    (before, after), said = case
+    assert before in GOOD
+    assert complaint(tmp_path, GOOD.replace(before, after)) == said
+
+
+def test_what_an_option_asks_for_names_it(tmp_path: Path) -> None:
+    said = complaint(tmp_path, GOOD, "devices.cloud.batching.size=65")
+    assert said.startswith("--set devices.cloud.batching.size=65: devices.cloud.batching.size: batches of up to 65, but")
+    said = complaint(tmp_path, GOOD, "devices.cloud.profile=@titan-xp-gru")
+    assert said.startswith("--set devices.cloud.profile=@titan-xp-gru: devices.cloud.profile: profile titan-xp-gru has no")
+
+
+def test_of_profiles_by_workload_the_one_that_lacks_steps_is_named(tmp_path: Path) -> None:
+    text = GOOD.replace('profile: "@cpu1-gru"\n    b', 'profile: {w: "@titan-xp-gru"}\n    b')
+    assert complaint(tmp_path, text).startswith("s.yaml:10:18: devices.cloud.profile.w: profile titan-xp-gru has no costs")
+
+
+@pytest.mark.parametrize("wait_ms", ["0", "null", "12.5"])
+@pytest.mark.parametrize("kind", ["mini", "maxi", "top_up"])
+def test_every_kind_may_wait_not_at_all_a_while_or_for_ever(tmp_path: Path, kind: str, wait_ms: str) -> None:
+    plan = plan_of(tmp_path, GOOD, f"devices.cloud.batching={{kind: {kind}, size: 8, longest_wait_ms: {wait_ms}}}")
+    gateway, cloud = plan.cases["w"].decoding
+    assert gateway is None
+    assert cloud is not None
+    assert cloud.batching.size == 8
+    assert cloud.batching.longest_wait_s == {"0": 0.0, "null": float("inf"), "12.5": 0.0125}[wait_ms]
+
+
+def test_either_device_may_batch_or_both(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, GOOD, "devices.gateway.batching={kind: mini}")
+    assert [decoding and decoding.batching.size for decoding in plan.cases["w"].decoding] == [32, 32]
+
+
+def notes_of(plan: Plan) -> str:
+    learnt = learn(plan.cases["w"], tuple(plan.scenario.devices), plan.scenario.fit, 1, 0)
+    return "\n".join(notes(plan, {"w": learnt}, []))
+
+
+def test_the_reader_is_told_how_a_device_batches_and_on_what_that_rests(tmp_path: Path) -> None:
+    said = notes_of(plan_of(tmp_path))
+    assert (
+        "w, cloud: decodes up to 32 sentences together, in the order of arrival; a batch is refilled when at most 16 of its "
+        "sentences are left. What that takes follows from lengths (step costs of beam 1 measured up to batches of 64), without "
+        "the residual of single executions; what policies learn of the device is its time alone." in said
+    )
+    assert "w, gateway: decodes" not in said
+
+
+def test_the_reader_is_told_of_sorting_waiting_and_extrapolation(tmp_path: Path) -> None:
+    batching = "devices.cloud.batching={kind: maxi, size: 100, longest_wait_ms: 250}"
+    said = notes_of(plan_of(tmp_path, GOOD, batching, "devices.cloud.beyond_measured_batch=true"))
+    assert (
+        "up to 100 sentences together, collected by 1,280 and sorted by source length; a batch begins when the one before is "
+        "done, for which whoever waits first waits up to 250 ms." in said
+    )
+    assert "measured up to batches of 64, extrapolated beyond)" in said
+    assert "whoever waits first waits until it can be filled" in notes_of(
+        plan_of(tmp_path, GOOD, "devices.cloud.batching={kind: mini, longest_wait_ms: null}")
+    )
