@@ -100,15 +100,23 @@ class Batcher:
         waiting, batching = self._waiting, self.batching
         if not waiting:
             return False
-        full = len(waiting) >= (batching.collected or batching.size)
-        # Who can join what runs does not wait for company; a collection is waited for in any case.
-        joins = batching.collected is None and active > 0
-        if not (full or joins or self._closed or now_s >= waiting[0].arrival_s + batching.longest_wait_s):
+        # Who can join what runs, or what is ready to, does not wait for company; a collection is waited for in any case.
+        joins = batching.collected is None and (active > 0 or bool(self._ready))
+        if not (joins or self._full() or self._closed or now_s >= waiting[0].arrival_s + batching.longest_wait_s):
             return False
         if batching.collected is not None:
             collected = [waiting.popleft() for _ in range(min(batching.collected, len(waiting)))]
             self._sorted.extend(sorted(collected, key=lambda each: each.src_len))
         return True
+
+    def _full(self) -> bool:
+        """Whether what waits makes a whole collection, or a batch with room for no more."""
+        waiting, batching = self._waiting, self.batching
+        if len(waiting) >= (batching.collected or batching.size):
+            return True
+        if batching.padded_tokens is None or batching.collected is not None:
+            return False
+        return max(each.src_len for each in waiting) * (len(waiting) + 1) > batching.padded_tokens
 
     def _taken(self, queue: deque[_Waiting], most: int, active: int, longest: int) -> list[_Waiting]:
         """Take the first of a queue, as many as fit; one at least where nothing is active."""

@@ -1,0 +1,255 @@
+"""What holds of any batcher, whatever arrives when: nobody is lost, nobody waits longer than said, no batch is too large."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simnmt.batching import Batcher, Batching, Encode, Join, half_empty, maxi, mini, top_up
+from simnmt.batching.schedule import schedule
+from tests.batching.one_server import Served, serve
+
+STEADY = settings(derandomize=True, deadline=None, max_examples=60)
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Sentences and when they come."""
+
+    arrival_s: list[float]
+    src_len: list[int]
+    tgt_len: list[int]
+    encode_s: float
+    """Of one encoder call, beside a step of one second."""
+
+    def served(self, batching: Batching) -> Served:
+        return serve(
+            batching, self.arrival_s, self.src_len, self.tgt_len, encode_s=lambda sentences: self.encode_s * (1 + sentences / 8)
+        )
+
+
+@st.composite
+def traffic(draw: Any, most: int = 40) -> Traffic:
+    sentences = draw(st.integers(0, most))
+    gaps = st.sampled_from([0.0, 0.0, 0.25, 1.0, 3.0, 20.0])
+    gap_s = draw(st.lists(gaps, min_size=sentences, max_size=sentences))
+    src_len = draw(st.lists(st.integers(1, 30), min_size=sentences, max_size=sentences))
+    tgt_len = draw(st.lists(st.integers(0, 12), min_size=sentences, max_size=sentences))
+    return Traffic(np.cumsum(gap_s).tolist(), src_len, tgt_len, draw(st.sampled_from([0.0, 0.5, 2.5])))
+
+
+@st.composite
+def batchings(draw: Any, limits: bool = True, collected: bool | None = None) -> Batching:
+    size = draw(st.integers(1, 9))
+    collects = draw(st.booleans()) if collected is None else collected
+    return Batching(
+        size,
+        draw(st.integers(0, size - 1)),
+        size + draw(st.integers(0, 12)) if collects else None,
+        draw(st.sampled_from([0.0, 1.5, 10.0, inf])),
+        draw(st.none() | st.integers(1, 90)) if limits else None,
+        draw(st.none() | st.integers(1, 9)) if limits else None,
+    )
+
+
+@STEADY
+@given(batchings(), traffic())
+def test_everybody_is_encoded_once_then_joins_once_then_is_done(batching: Batching, traffic: Traffic) -> None:
+    served = traffic.served(batching)
+    everybody = list(range(len(traffic.src_len)))
+    assert sorted(each for group in served.encodings for each in group) == everybody
+    assert sorted(each for group in served.joins for each in group) == everybody
+    assert sorted(served.finish_s) == everybody
+    for each in everybody:
+        assert traffic.arrival_s[each] <= served.encoded_s[each] <= served.joined_s[each] <= served.finish_s[each]
+
+
+@STEADY
+@given(batchings(), traffic())
+def test_no_more_are_active_or_encoded_together_than_allowed(batching: Batching, traffic: Traffic) -> None:
+    served = traffic.served(batching)
+    assert all(1 <= len(active) <= batching.size for _, active, _ in served.steps)
+    assert all(1 <= len(group) <= (batching.encoded_together or batching.size) for group in served.encodings)
+    # A batch is refilled only when it is down to the threshold.
+    before: tuple[int, ...] = ()
+    for _, active, _ in served.steps:
+        stayed = [each for each in active if each in before]
+        assert len(stayed) == len(active) or len(stayed) <= batching.threshold
+        before = active
+
+
+@STEADY
+@given(batchings(), traffic())
+def test_padding_never_exceeds_its_cap_but_for_a_sentence_alone(batching: Batching, traffic: Traffic) -> None:
+    cap = batching.padded_tokens or inf
+    served = traffic.served(batching)
+    for group in [*served.encodings, *(active for _, active, _ in served.steps)]:
+        assert len(group) == 1 or len(group) * max(traffic.src_len[each] for each in group) <= cap
+
+
+@STEADY
+@given(batchings(collected=False), traffic())
+def test_without_collecting_sentences_are_taken_in_the_order_in_which_they_came(batching: Batching, traffic: Traffic) -> None:
+    served = traffic.served(batching)
+    assert [each for group in served.encodings for each in group] == sorted(served.finish_s)
+    assert [each for group in served.joins for each in group] == sorted(served.finish_s)
+
+
+@STEADY
+@given(batchings(collected=True), st.lists(st.integers(1, 6), max_size=60))
+def test_a_collection_is_sorted_by_source_length_and_the_sort_is_stable(batching: Batching, src_len: list[int]) -> None:
+    served = serve(batching, [0.0] * len(src_len), src_len, [1] * len(src_len))
+    taken = [each for group in served.encodings for each in group]
+    collected = batching.collected or 0
+    expected: list[int] = []
+    for first in range(0, len(src_len), collected):
+        collection = range(first, min(first + collected, len(src_len)))
+        expected += sorted(collection, key=lambda each: src_len[each])
+    assert taken == expected
+
+
+@STEADY
+@given(batchings(collected=True), traffic())
+def test_nobody_is_done_before_the_last_of_his_collection_came(batching: Batching, traffic: Traffic) -> None:
+    """Nor begun: with an endless wait a collection is what came first, so many at a time (FNI-09)."""
+    batching = replace(batching, longest_wait_s=inf)
+    served = traffic.served(batching)
+    for each, begin_s in served.encoded_s.items():
+        assert batching.collected is not None
+        last = min(each // batching.collected * batching.collected + batching.collected, len(traffic.src_len)) - 1
+        assert begin_s >= traffic.arrival_s[last]
+
+
+@STEADY
+@given(batchings(collected=False, limits=False), traffic())
+def test_who_waits_when_the_server_is_free_has_not_waited_longer_than_the_longest_wait(
+    batching: Batching, traffic: Traffic
+) -> None:
+    """A server with nothing to do begins at the moment that is due: full, waited for long enough, or the end."""
+    served = traffic.served(batching)
+    ends_s = sorted(served.finish_s.values())
+    for group in served.encodings:
+        begin_s, first = served.encoded_s[group[0]], min(group)
+        was_free = not any(joined_s < begin_s < served.finish_s[each] for each, joined_s in served.joined_s.items())
+        if was_free and first == group[0]:
+            free_s = max([0.0, *(end_s for end_s in ends_s if end_s <= begin_s)])
+            due_s = traffic.arrival_s[first] + batching.longest_wait_s
+            assert begin_s <= max(due_s, free_s) + 1e-9
+
+
+@STEADY
+@given(batchings(limits=False), traffic())
+def test_with_no_wait_the_server_is_never_idle_while_somebody_waits(batching: Batching, traffic: Traffic) -> None:
+    """Work is conserved: it is busy from an arrival in an empty system until all that came is done."""
+    served = replace_wait(batching, traffic, 0.0)
+    busy = [(begin_s, begin_s + 1.0) for begin_s, _, _ in served.steps]
+    for group in served.encodings:
+        begin_s = served.encoded_s[group[0]]
+        busy.append((begin_s, begin_s + traffic.encode_s * (1 + len(group) / 8)))
+    busy_until_s = 0.0
+    for begin_s, end_s in sorted(busy):
+        waited = [each for each, arrival_s in enumerate(traffic.arrival_s) if arrival_s < begin_s <= served.encoded_s[each]]
+        assert begin_s <= busy_until_s + 1e-9 or not waited
+        busy_until_s = max(busy_until_s, end_s)
+
+
+def replace_wait(batching: Batching, traffic: Traffic, longest_wait_s: float) -> Served:
+    return traffic.served(replace(batching, longest_wait_s=longest_wait_s))
+
+
+@STEADY
+@given(batchings(limits=False, collected=False), traffic())
+def test_topped_up_more_than_the_threshold_are_active_while_the_queue_can_fill_the_gap(
+    batching: Batching, traffic: Traffic
+) -> None:
+    """FNI-10: as long as somebody waits, every step has more sentences than the threshold."""
+    served = replace_wait(batching, traffic, 0.0)
+    for _, active, waiting in served.steps:
+        assert waiting == 0 or len(active) > batching.threshold
+
+
+@STEADY
+@given(traffic())
+def test_batches_of_one_are_a_queue(traffic: Traffic) -> None:
+    for batching in (mini(1, 0.0), maxi(1, 1), top_up(1, half_empty(1)), mini(1)):
+        served, free_s = traffic.served(batching), 0.0
+        for each, arrival_s in enumerate(traffic.arrival_s):
+            free_s = max(free_s, arrival_s) + traffic.encode_s * (1 + 1 / 8) + traffic.tgt_len[each]
+            assert served.finish_s[each] == pytest.approx(free_s, abs=1e-9)
+
+
+@STEADY
+@given(batchings(), traffic())
+def test_all_at_hand_the_schedule_is_what_a_server_does_step_by_step(batching: Batching, traffic: Traffic) -> None:
+    served = serve(batching, [0.0] * len(traffic.src_len), traffic.src_len, traffic.tgt_len)
+    planned = schedule(batching, traffic.src_len, traffic.tgt_len)
+    assert planned.active.tolist() == [len(active) for _, active, _ in served.steps]
+    assert planned.finish_step.tolist() == [served.finish_s[each] for each in range(len(traffic.src_len))]
+    assert planned.active.sum() == sum(traffic.tgt_len)
+
+
+@STEADY
+@given(batchings(limits=False, collected=False), traffic(), st.integers(1, 9))
+def test_how_many_are_encoded_at_once_changes_no_batch(batching: Batching, traffic: Traffic, together: int) -> None:
+    """It splits the encoder's calls and nothing else, when encoding takes no time."""
+    traffic = replace(traffic, encode_s=0.0)
+    whole, split = (traffic.served(replace(batching, encoded_together=limit)) for limit in (None, together))
+    assert [sorted(each for each in active) for _, active, _ in split.steps] == [sorted(active) for _, active, _ in whole.steps]
+    assert split.finish_s == whole.finish_s
+
+
+def test_a_batch_that_is_waited_for_until_it_is_full_is_not_begun_in_part() -> None:
+    """Found: encoded two at a time, only the first two joined, and the others waited for company once more."""
+    served = serve(Batching(4, longest_wait_s=inf, encoded_together=2), [0, 0, 0, 0, 9], [1] * 5, [2] * 5)
+    assert served.joins == [(0, 1, 2, 3), (4,)]
+
+
+def test_a_batch_is_full_as_well_when_no_more_tokens_fit() -> None:
+    """Found: 3 of 4 fit under the cap, and the one left over waited until four were there again."""
+    served = serve(Batching(4, longest_wait_s=inf, padded_tokens=30), [0, 0, 0, 0, 1, 2, 50], [10] * 7, [5] * 7)
+    assert served.joins == [(0, 1, 2), (3, 4, 5), (6,)]
+    assert served.encoded_s[3] == 5.0
+
+
+def test_closing_takes_what_waits_at_once() -> None:
+    for batching in (mini(8), maxi(8), top_up(8, 4, 64, inf)):
+        batcher = Batcher(batching)
+        batcher.arrive(0, 5, 1.0)
+        batcher.arrive(1, 3, 2.0)
+        assert (batcher.next(0, 2.0), batcher.due_s, batcher.waiting) == (None, inf, 2)
+        batcher.close()
+        order = (0, 1) if batching.collected is None else (1, 0)
+        assert [batcher.next(0, 2.0), batcher.next(0, 2.0), batcher.next(2, 2.0)] == [Encode(order), Join(order), None]
+        assert (batcher.waiting, batcher.due_s) == (0, inf)
+
+
+def test_the_oldest_is_due_when_it_has_waited_long_enough() -> None:
+    batcher = Batcher(mini(8, longest_wait_s=0.3))
+    batcher.arrive(0, 5, 1.1)
+    batcher.arrive(1, 5, 1.2)
+    assert batcher.next(0, 1.3) is None
+    assert batcher.next(0, batcher.due_s) == Encode((0, 1))
+    assert batcher.due_s == -inf
+
+
+def test_who_comes_while_others_are_encoded_joins_them_only_if_encoded_too() -> None:
+    batcher = Batcher(top_up(4, 2))
+    batcher.arrive(0, 5, 0.0)
+    assert batcher.next(0, 0.0) == Encode((0,))
+    batcher.arrive(1, 5, 0.1)
+    assert batcher.next(0, 0.2) == Join((0,))
+    assert batcher.next(1, 0.2) == Encode((1,))
+    assert batcher.next(1, 0.3) == Join((1,))
+    assert batcher.next(2, 0.3) is None
+
+
+def test_full_batches_begin_without_waiting() -> None:
+    served = serve(maxi(2, collected=4), [0, 1, 2, 3, 100], [4, 3, 2, 1, 1], [1] * 5)
+    assert served.encoded_s == {3: 3, 2: 3, 1: 4, 0: 4, 4: 100}
+    assert served.joins == [(3, 2), (1, 0), (4,)]
