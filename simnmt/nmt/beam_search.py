@@ -26,9 +26,9 @@ class _Sentence:
 class BeamSearch:
     """See `SlotSearch`.
 
-    A hypothesis that ends among the `beam` best candidates of its step is kept; a sentence is done when `beam` are kept and none
-    still open scores better than the worst of them, at its present length, or at its limit, where what is open competes
-    as it stands.
+    A hypothesis that ends among the `beam` best candidates of its step is kept. A sentence is done when `beam` are kept and
+    none still open scores better than the worst of them, at its present length; or at its limit, where what is open
+    competes as it stands.
     """
 
     def __init__(self, model: StepModel, beam: int, *, length_penalty: float = 1.0) -> None:

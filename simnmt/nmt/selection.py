@@ -19,7 +19,7 @@ _NEVER = float("-inf")
 def log_softmax_(logits: Tensor) -> Tensor:
     """Log-probabilities of each row in float32, in place where they lie in float32 already."""
     logits = logits.float()
-    return torch.log_softmax(logits, dim=1, out=logits)  # type: ignore[call-overload,no-any-return]
+    return torch.log_softmax(logits, dim=1, out=logits)
 
 
 def largest(logits: Tensor) -> Tensor:
@@ -57,10 +57,10 @@ def largest_sums(log_probs: Tensor, scores: Tensor, count: int) -> tuple[Tensor,
 
 
 def _block_maxima(values: Tensor) -> Tensor:
-    """[rows, blocks]; the last block may be short."""
-    rows, columns = values.shape
+    """Of each row, [rows, blocks]; the last block may be short."""
+    columns = values.shape[1]
     whole = columns - columns % _BLOCK
-    maxima = values[:, :whole].unflatten(1, (-1, _BLOCK)).amax(dim=2)
+    maxima = values[:, :whole].view(len(values), -1, _BLOCK).amax(dim=2)
     return maxima if whole == columns else torch.cat((maxima, values[:, whole:].amax(dim=1, keepdim=True)), dim=1)
 
 

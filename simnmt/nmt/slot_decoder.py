@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TypeVar
@@ -20,8 +20,6 @@ from simnmt.nmt.slots import Slots
 from simnmt.nmt.source_batch import check_lengths, pad
 from simnmt.nmt.step_model import Memory, StepModel
 
-Key = Hashable
-"""What the caller knows a sentence by."""
 Mark = Callable[[], object]
 """Called right before and right after each step of the model: a stopwatch's button."""
 
@@ -93,19 +91,21 @@ class SlotDecoder:
     def join(
         self,
         sentences: Sequence[Encoded],
-        keys: Sequence[Key],
-        forced_lens: Sequence[int] | None = None,
-        max_lens: Sequence[int] | None = None,
-    ) -> list[tuple[Key, Hypothesis]]:
+        keys: Sequence[int],
+        forced_lens: Sequence[int | None] | None = None,
+        max_lens: Sequence[int | None] | None = None,
+    ) -> list[tuple[int, Hypothesis]]:
         """Let these take part from the next step on; returns those that are done at once, being forced to no token.
 
-        `forced_lens`: each gets just so many tokens, none of them the end; `max_lens`: most tokens of each, by default the
-        decoder's. Raises `ValueError` for more than fit, `NmtError` for lengths beyond the model's positions, and
-        `OutOfMemory`, after which none is active.
+        `keys`: what the caller knows them by. `forced_lens`: each gets just so many tokens, none of them the end, or with None
+        ends by itself; `max_lens`: most tokens of each, by default the decoder's. Raises `ValueError` for more than fit,
+        `NmtError` for lengths beyond the model's positions, and `OutOfMemory`, after which none is active.
         """
         if self.active + len(sentences) > self.capacity:
             raise ValueError(f"{len(sentences)} sentences join {self.active} where {self.capacity} fit")
-        limits = self._limits(sentences, forced_lens, max_lens)
+        forced = forced_lens or [None] * len(sentences)
+        most = max_lens or [None] * len(sentences)
+        limits = [self._limit(*lens) for lens in zip(forced, most, strict=True)]
         joining = [at for at, limit in enumerate(limits) if limit.steps]
         if joining:
             self._or_drop_all(lambda: self._take([sentences[at] for at in joining], [limits[at] for at in joining]))
@@ -113,7 +113,7 @@ class SlotDecoder:
         return [(key, Hypothesis((), None)) for key, limit in zip(keys, limits, strict=True) if not limit.steps]
 
     @torch.inference_mode()
-    def step(self) -> list[tuple[Key, Hypothesis]]:
+    def step(self) -> list[tuple[int, Hypothesis]]:
         """One token more for each active sentence; those that are done with it are handed out and dropped.
 
         Raises `OutOfMemory`, after which none is active.
@@ -124,24 +124,20 @@ class SlotDecoder:
         """Forget every active sentence and give back their memory."""
         self._search = self._new_search()
         self._slots: Slots = self._model.slots(self.capacity * self._search.beam)
-        self._keys: list[Key] = []
+        self._keys: list[int] = []
         self._src_lens: list[int] = []
 
-    def _limits(
-        self, sentences: Sequence[Encoded], forced_lens: Sequence[int] | None, max_lens: Sequence[int] | None
-    ) -> list[Limit]:
-        positions, count = self._model.max_positions, len(sentences)
-        if forced_lens is None:
-            most = [self._max_len] * count if max_lens is None else list(max_lens)
-            for steps in most:
-                if steps < 1:
-                    raise NmtError(f"a target of {steps} tokens where 1 is the least")
-            return [Limit(steps if positions is None else min(steps, positions)) for steps in most]
-        for steps in forced_lens:
+    def _limit(self, forced_len: int | None, max_len: int | None) -> Limit:
+        positions = self._model.max_positions
+        if forced_len is None:
+            steps, least = self._max_len if max_len is None else max_len, 1
+            steps = steps if positions is None else min(steps, positions)
+        else:
+            steps, least = forced_len, 0
             check_lengths(positions, 0, steps)
-            if steps < 0:
-                raise NmtError(f"a target of {steps} tokens where 0 is the least")
-        return [Limit(steps, forced=True) for steps in forced_lens]
+        if steps < least:
+            raise NmtError(f"a target of {steps} tokens where {least} is the least")
+        return Limit(steps, forced_len is not None)
 
     def _take(self, sentences: Sequence[Encoded], limits: Sequence[Limit]) -> None:
         for _, together in groupby(sentences, key=lambda sentence: id(sentence.memory)):
@@ -150,7 +146,7 @@ class SlotDecoder:
         self._search.join(limits)
         self._src_lens += [sentence.src_len for sentence in sentences]
 
-    def _advance(self) -> list[tuple[Key, Hypothesis]]:
+    def _advance(self) -> list[tuple[int, Hypothesis]]:
         search, keys = self._search, self._keys
         found = search.choose(self._logits(search.tokens))
         if found:
