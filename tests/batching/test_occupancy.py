@@ -30,7 +30,7 @@ Mean = Callable[[str, str, Callable[[Schedule], float]], float]
 
 @pytest.fixture(scope="module")
 def mean() -> Mean:
-    """Mean over five seeds of a figure of a mix's schedule under a strategy; one seed for `immediate`, which scarcely varies."""
+    """A mix's figure under a strategy, mean over five seeds; one seed for `immediate`, which scarcely varies."""
     schedules: dict[tuple[str, str], list[Schedule]] = defaultdict(list)
     for mix, lengths in MIXES.items():
         for seed in range(5):
