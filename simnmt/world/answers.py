@@ -9,7 +9,7 @@ from math import inf
 
 Answer = tuple[float, int, int, float, int, float]
 """When it is received, request, target, the transfer time it measures, what the view of the backlog knows the request by, and
-the true start of the execution."""
+the true start of the execution; of a batched target its end, since executions there do not end in the order of their starts."""
 
 
 class _Far:

@@ -14,7 +14,7 @@ from typing import Any
 
 import simpy
 
-REACHES_SERVER, ARRIVAL, ASKS = range(3)
+REACHES_SERVER, SERVER_ACTS, ARRIVAL, ASKS = range(4)
 """Kinds of event, in the order in which those of one moment happen. Each kind has numbers of its own."""
 
 
@@ -63,6 +63,19 @@ class Clock:
         if begin_s is not None:
             event.callbacks = callbacks
             heappush(heap, (begin_s, kind, request, event))
+
+    def passes(self, at_s: float) -> bool:
+        """Let time pass to a moment, if that is before all that is on the clock; not from within a process's own turn."""
+        heap = self.heap
+        if heap and heap[0][0] <= at_s:
+            return False
+        self._environment._now = at_s
+        return True
+
+    @property
+    def now_s(self) -> float:
+        """When the last event was."""
+        return float(self._environment.now)
 
     def run(self) -> float:
         """Run until nothing is left to happen; returns the time of the last event, seconds."""

@@ -45,7 +45,7 @@ class _Asked(Event):
     request: int
     in_block: int
     row: Row
-    prepared: tuple[Any, Any]
+    prepared: tuple[Any, Any, Any]
 
 
 class ClosedLoop:
@@ -97,17 +97,16 @@ class ClosedLoop:
             return
         asked = _Asked()
         asked.request, asked.in_block, asked.row = request, in_block, row
-        asked.prepared = self._traffic.decide, self._traffic.predicted
+        asked.prepared = self._traffic.prepared
         asked.callbacks = (self._reaches_decider,)
         heappush(self._heap, (decided_s, ARRIVAL, request, asked))
 
     def _reaches_decider(self, asked: Any) -> None:
         # A block may have ended since it was issued: the policy prepared for its own block decides.
         traffic = self._traffic
-        present = traffic.decide, traffic.predicted
-        traffic.decide, traffic.predicted = asked.prepared
+        present, traffic.prepared = traffic.prepared, asked.prepared
         self._handle(asked.request, asked.in_block, asked.row, asked.row[0])
-        traffic.decide, traffic.predicted = present
+        traffic.prepared = present
 
     def _next_row(self) -> tuple[int, Row]:
         for in_block, row in self._rows:

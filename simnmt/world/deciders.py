@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
 from simnmt.policies.backlog import BacklogView
+from simnmt.policies.batch_view import BatchView
 from simnmt.policies.transfer import ProbedEstimate, TransferEstimate
 from simnmt.world.answers import Answers
 from simnmt.world.fifo import FifoServer
@@ -23,6 +25,9 @@ class Beliefs:
     """Whether the queues that a decider can see count: what it keeps and sends, and what starts and answers tell of it."""
     parallel: tuple[int, ...] = ()
     """Workers of each target, over all its servers, which the view of a backlog reckons with."""
+    batch_views: tuple[Callable[[], BatchView] | None, ...] = ()
+    """Per target, a new belief about its batch, where the decider reckons with what the target reports of it; such a target's
+    backlog is part of that. Empty: nowhere."""
     true_transfer: bool = False
     """Whether it is handed the present transfer times themselves, as the oracle is."""
     true_backlog: bool = False
@@ -31,13 +36,22 @@ class Beliefs:
     @property
     def only_heard(self) -> bool:
         """Whether the delays change with an answer and at no other time, as in the paper."""
-        return not (self.probes or self.sees_backlog or self.true_transfer or self.true_backlog)
+        told = self.true_transfer or self.true_backlog
+        return not (self.probes or self.sees_backlog or any(self.batch_views) or told)
+
+    def views(self) -> list[BacklogView | BatchView | None]:
+        """New views of what is under way at each target; empty where nothing of the kind counts."""
+        if not (self.sees_backlog or any(self.batch_views)):
+            return []
+        backlogs = map(BacklogView, self.parallel) if self.sees_backlog else repeat(None)
+        views = self.batch_views or repeat(None, len(self.parallel))
+        return [backlog if view is None else view() for view, backlog in zip(views, backlogs, strict=False)]
 
 
 class Decider:
     """A device that decides for the requests that reach it, and executes those that it keeps."""
 
-    __slots__ = ("answers", "delay_s", "device", "estimates", "views")
+    __slots__ = ("answers", "delay_s", "device", "estimates", "reports", "views")
 
     def __init__(self, number: int, targets: int, workers: int, beliefs: Beliefs) -> None:
         self.device = FifoServer(workers)
@@ -46,7 +60,9 @@ class Decider:
         """Per target; the first, which needs no transfer, stays at 0."""
         self.delay_s = [estimate.value_s for estimate in self.estimates]
         """The transfer time that is believed of each target; the list that a policy is shown."""
-        self.views = [BacklogView(parallel) for parallel in beliefs.parallel] if beliefs.sees_backlog else []
+        self.views = beliefs.views()
+        self.reports: dict[int, tuple[int, int]] = {}
+        """By request, what the answer on its way says of a batch that is viewed: how many were left active and waiting."""
 
     def hear(self, now_s: float, waited_s: Sequence[float]) -> None:
         """Learn from the answers received since the last decision; `waited_s`: by request, what each says that it waited."""
@@ -56,7 +72,11 @@ class Decider:
             estimate.learn(transfer_s, received_s)
             delay_s[target] = estimate.value_s
             if views:
-                views[target].reported(sent_as, waited_s[request])
+                view = views[target]
+                if isinstance(view, BatchView):
+                    view.reported(sent_as, waited_s[request], *self.reports.pop(request), received_s)
+                elif view is not None:
+                    view.reported(sent_as, waited_s[request])
 
     def learn(self, target: int, transfer_s: float, at_s: float) -> None:
         """A transfer time was measured."""

@@ -24,7 +24,7 @@ and back: the links as time goes by."""
 
 Row = tuple[Any, ...]
 """One request as plain numbers: when it is decided on, its end node, seconds of execution per target, then uplink and downlink
-per remote target. See `Places`."""
+per remote target, then source and target tokens where they are told. See `Places`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +45,14 @@ class Places:
         """Seconds back from a remote target."""
         return 2 * self.targets + target
 
+    @property
+    def lengths(self) -> int:
+        """Source tokens, and after them target tokens."""
+        return 3 * self.targets
+
     def routed(self, row: Row, now_s: float, uplink_s: Row, downlink_s: Row) -> Row:
         """The row with the links as they are now."""
-        return (now_s, *row[1 : 2 + self.targets], *uplink_s, *downlink_s)
+        return (now_s, *row[1 : 2 + self.targets], *uplink_s, *downlink_s, *row[3 * self.targets :])
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +79,8 @@ class Requests(Generic[ColumnT]):
     """Back to back, the way from end node to decider and back; None where that costs nothing."""
     first: int = 0
     """The first request's number in the run."""
+    tgt_len: ColumnT | None = None
+    """Tokens, 0 or more; needed where servers batch, which take a step for each."""
 
     def __len__(self) -> int:
         return len(self.src_len)
@@ -91,6 +98,7 @@ class Requests(Generic[ColumnT]):
                 None if self.node is None else self.node[part],
                 None if self.access_s is None else self.access_s[part],
                 self.first + start,
+                None if self.tgt_len is None else self.tgt_len[part],
             )
 
     def in_order(self, order: NDArray[np.int64], arrival_s: NDArray[np.float64]) -> Requests[AnyColumn]:
@@ -106,11 +114,13 @@ class Requests(Generic[ColumnT]):
             tuple(map(ordered, self.downlink_s)),
             arrival_s[order],
             None if self.node is None else ordered(self.node),
+            tgt_len=None if self.tgt_len is None else ordered(self.tgt_len),
         )
 
     def rows(self: Block) -> Iterator[Row]:
         """Plain numbers, request by request; the time of the decision is 0 where the world sets the pace."""
-        columns = (*self.execution_s, *self.uplink_s, *self.downlink_s)
+        lengths = () if self.tgt_len is None else (self.src_len, self.tgt_len)
+        columns = (*self.execution_s, *self.uplink_s, *self.downlink_s, *lengths)
         times = repeat(0.0) if self.arrival_s is None else self.arrival_s.tolist()
         nodes = repeat(0) if self.node is None else self.node.tolist()
         return zip(times, nodes, *(column.tolist() for column in columns), strict=False)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from simnmt.columns import AnyColumn
 from simnmt.policies.decision import Decide
 from simnmt.world.back_to_back import requests_in_turn
+from simnmt.world.batch_pools import Batched, BatchPool
 from simnmt.world.clock import ARRIVAL, Clock
 from simnmt.world.closed_loop import Clients, ClosedLoop
 from simnmt.world.deciders import Beliefs
@@ -30,13 +31,16 @@ def simulate(
     requests: Requests[AnyColumn],
     decide_for: DecideFor,
     beliefs: Beliefs,
-    pools: Sequence[Pool],
+    pools: Sequence[Pool | BatchPool],
     *,
     deciders: int = 1,
     workers: int = 1,
     predicted_for: Callable[[Block], Predicted] | None = None,
     route: Route | None = None,
     clients: Clients | None = None,
+    own: Batched | None = None,
+    predicted_tgt_len_for: Callable[[Block], Sequence[float]] | None = None,
+    records_lost: bool = False,
 ) -> Trail:
     """Run every request through the world.
 
@@ -44,7 +48,12 @@ def simulate(
     modulo their number; each executes `workers` requests side by side. `predicted_for`: the seconds of execution per target
     that the policy expects of a block, where it sees backlogs. `route`: the links as time goes by, where the requests' own
     columns do not hold them. `clients`: closed loop; it needs a `route`. With queues the true delays handed to an oracle hold
-    unless a later request overtakes this one on the uplink.
+    unless a later request overtakes this one on the uplink or joins its batch.
+
+    A target batches where its pool does, and the first where `own` says how each decider's device does, which then has no
+    `workers`. The requests need a `tgt_len`, their `execution_s` is that of a sentence alone; back to back nothing meets, so
+    nothing batches. `predicted_tgt_len_for`: the tokens that the policy expects of a block, where it sees batches.
+    `records_lost`: whether the trail is to hold `lost_s`, as dear as an oracle; not back to back.
     """
     clock = Clock()
 
@@ -52,10 +61,13 @@ def simulate(
         traffic.decide = decide_for(block)
         if predicted_for is not None:
             traffic.predicted = predicted_for(block)
+        if predicted_tgt_len_for is not None:
+            traffic.predicted_tgt_len = predicted_tgt_len_for(block)
 
     loop = None if clients is None else ClosedLoop(clock, clients, requests, prepare)
     answered = None if loop is None else loop.answered
-    traffic = Traffic(clock, len(requests), pools, deciders, workers, beliefs, answered)
+    own_pool = None if own is None else BatchPool(own, deciders)
+    traffic = Traffic(clock, len(requests), pools, deciders, workers, beliefs, answered, own_pool, records_lost)
     if loop is not None:
         assert route is not None
         loop.begin(traffic, route)
@@ -64,5 +76,7 @@ def simulate(
     else:
         clock.follow(arrivals(traffic, requests, prepare), ARRIVAL)
     clock.run()
-    trail = traffic.trail.finished(traffic.deciders)
+    while traffic.close():
+        clock.run()
+    trail = traffic.finished()
     return trail if loop is None else loop.completed(trail)

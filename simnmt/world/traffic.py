@@ -6,15 +6,22 @@ from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from heapq import heappush
+from math import nan
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simnmt.policies.batch_view import BatchView
 from simnmt.policies.decision import Decide
+from simnmt.results.batches import BatchAccount
+from simnmt.world.batch_pools import BatchEntry, BatchPool
+from simnmt.world.batch_server import Held
+from simnmt.world.batch_tier import BatchTier
 from simnmt.world.clock import REACHES_SERVER, Clock, Event
 from simnmt.world.deciders import Beliefs, Decider
-from simnmt.world.pools import Pool, wait_s
+from simnmt.world.foresight import Foresight
+from simnmt.world.pools import Pool
 from simnmt.world.requests import Places, Row
 
 Predicted = Sequence[Sequence[float]]
@@ -42,19 +49,41 @@ class Trail:
     """Probes sent, by all deciders."""
     node: NDArray[np.int32] | None = None
     """The end nodes that asked, where the loop is closed and the clients' answers say who asks next."""
+    execution_s: NDArray[np.float64] | None = None
+    """At a target that batches, from the begin of its encoding to its end; NaN elsewhere. None where no target batches."""
+    first_token_s: NDArray[np.float64] | None = None
+    """At a target that batches, from its arrival there to the end of its first step; NaN elsewhere and without output."""
+    batches: tuple[BatchAccount | None, ...] = ()
+    """Per target, the account of its batches; None where it does not batch. Empty where no target does."""
+    lost_s: NDArray[np.float64] | None = None
+    """By how much the target chosen would take longer than the best, as an oracle foresees both when the decision is made; None
+    where that was not asked for."""
 
 
 class Recorder:
-    """A trail under way: plain columns, 33 bytes a request."""
+    """A trail under way: plain columns, 33 bytes a request; 49 where servers batch."""
 
-    __slots__ = ("arrival_s", "estimate_s", "measured_at_s", "queue_s", "server", "target")
+    __slots__ = (
+        "arrival_s",
+        "estimate_s",
+        "execution_s",
+        "first_token_s",
+        "lost_s",
+        "measured_at_s",
+        "queue_s",
+        "server",
+        "target",
+    )
 
-    def __init__(self, requests: int) -> None:
+    def __init__(self, requests: int, batched: bool = False, lost: bool = False) -> None:
         self.arrival_s, self.queue_s, self.estimate_s, self.measured_at_s = (array("d", [0.0]) * requests for _ in range(4))
         self.target, self.server = array("b", [0]) * requests, array("h", [0]) * requests
+        unknown = array("d", [nan])
+        self.execution_s, self.first_token_s = (unknown * (requests if batched else 0) for _ in range(2))
+        self.lost_s = unknown * (requests if lost else 0)
 
-    def finished(self, deciders: Sequence[Decider]) -> Trail:
-        """The trail as columns."""
+    def finished(self, deciders: Sequence[Decider], batches: tuple[BatchAccount | None, ...] = ()) -> Trail:
+        """The trail as columns; `batches`: per target, empty where no target batches."""
         arrival_s = np.frombuffer(self.arrival_s, np.float64)
         return Trail(
             arrival_s,
@@ -65,6 +94,10 @@ class Recorder:
             np.frombuffer(self.estimate_s, np.float64),
             np.frombuffer(self.measured_at_s, np.float64),
             sum(decider.probes_sent for decider in deciders),
+            execution_s=np.frombuffer(self.execution_s) if batches else None,
+            first_token_s=np.frombuffer(self.first_token_s) if batches else None,
+            batches=batches,
+            lost_s=np.frombuffer(self.lost_s) if self.lost_s else None,
         )
 
 
@@ -94,12 +127,15 @@ class Traffic:
         "_answered",
         "_beliefs",
         "_clock",
+        "_foresight",
         "_on_reaching",
         "_places",
-        "_pools",
+        "_records_lost",
+        "_tiers",
         "decide",
         "deciders",
         "predicted",
+        "predicted_tgt_len",
         "trail",
     )
 
@@ -107,26 +143,61 @@ class Traffic:
         self,
         clock: Clock,
         requests: int,
-        pools: Sequence[Pool],
+        pools: Sequence[Pool | BatchPool],
         deciders: int,
         workers: int,
         beliefs: Beliefs,
         answered: Callable[[int, float], None] | None = None,
+        own: BatchPool | None = None,
+        records_lost: bool = False,
     ) -> None:
-        """`pools`: of every target but the first. `answered`: told of each request and when its decider has the answer."""
+        """`pools`: of every target but the first. `answered`: told of each request and when its decider has the answer. `own`:
+        the deciders' own devices, in their order, where they batch. `records_lost`: whether the trail is to hold `lost_s`."""
         targets = 1 + len(pools)
         self.deciders = [Decider(number, targets, workers, beliefs) for number in range(deciders)]
-        self.trail = Recorder(requests)
+        batched = {target: pool for target, pool in enumerate((own, *pools)) if isinstance(pool, BatchPool)}
+        self.trail = Recorder(requests, bool(batched), records_lost)
         self.decide: Decide = _undecided
         """The policy, prepared for the present block."""
         self.predicted: Predicted = ()
         """What the policy expects of the present block; needed where it sees backlogs."""
+        self.predicted_tgt_len: Sequence[float] = ()
+        """The tokens that it expects; needed where it sees batches."""
         self._beliefs = beliefs
         self._clock = clock
-        self._pools = pools
         self._places = Places(targets)
         self._answered = answered
-        self._on_reaching = [(self._reaching(target, pool),) for target, pool in enumerate(pools, start=1)]
+        self._records_lost = records_lost
+        self._tiers: dict[int, BatchTier] = {}
+        """Those that batch, by target."""
+        servers = 0
+        for target, pool in batched.items():
+            self._tiers[target] = BatchTier(clock, pool, servers, self._done(target))
+            servers += len(pool.servers)
+        self._on_reaching = [
+            (self._batched_reaching(target) if isinstance(pool, BatchPool) else self._reaching(target, pool),)
+            for target, pool in enumerate(pools, start=1)
+        ]
+        self._foresight = Foresight(clock, self._places, self._tiers.get(0), pools, self._on_reaching)
+
+    @property
+    def prepared(self) -> tuple[Decide, Predicted, Sequence[float]]:
+        """All that was prepared for the present block."""
+        return self.decide, self.predicted, self.predicted_tgt_len
+
+    @prepared.setter
+    def prepared(self, prepared: tuple[Decide, Predicted, Sequence[float]]) -> None:
+        self.decide, self.predicted, self.predicted_tgt_len = prepared
+
+    def close(self) -> bool:
+        """Nothing is left to happen: no server waits for company any longer; whether there was anyone to wait."""
+        return sum(tier.close() for tier in self._tiers.values()) > 0
+
+    def finished(self) -> Trail:
+        """What became of the requests."""
+        accounts = {target: tier.account() for target, tier in self._tiers.items()}
+        batches = tuple(accounts.get(target) for target in range(self._places.targets)) if accounts else ()
+        return self.trail.finished(self.deciders, batches)
 
     def _reaching(self, target: int, pool: Pool) -> Callable[[Any], None]:
         """What happens when a request reaches its tier: the answer's time is known at once, and what it will tell."""
@@ -150,6 +221,43 @@ class Traffic:
 
         return reaches
 
+    def _batched_reaching(self, target: int) -> Callable[[Any], None]:
+        """What happens when a request reaches a tier that batches: it takes its turn there."""
+        servers, enter = self.trail.server, self._tiers[target].enter
+        lengths = self._places.lengths
+
+        def reaches(event: Any) -> None:
+            row, request = event.row, event.request
+            server = enter(BatchEntry(event.entry_s, request, row[lengths], row[lengths + 1], row[1]), event)
+            if server:
+                servers[request] = server
+
+        return reaches
+
+    def _done(self, target: int) -> Callable[[Any, Held, float, int, int], None]:
+        """What happens when a request is done at a tier that batches: its answer sets out, and tells how it stood there."""
+        trail, answered = self.trail, self._answered
+        queue_s, execution_s, first_token_s = trail.queue_s, trail.execution_s, trail.first_token_s
+        downlink = self._places.downlink(target)
+
+        def done(event: Any, sentence: Held, finish_s: float, active: int, waiting: int) -> None:
+            request, decider, entry_s = event.request, event.decider, event.entry_s
+            queue_s[request] = sentence.begin_s - entry_s
+            execution_s[request] = finish_s - sentence.begin_s
+            first_token_s[request] = sentence.first_s - entry_s
+            received_s, transfer_s = finish_s, 0.0
+            if target:
+                received_s += event.row[downlink]
+                transfer_s = (received_s - event.sent_s) - (finish_s - entry_s)
+            if decider.views and isinstance(decider.views[target], BatchView):
+                decider.reports[request] = active, waiting
+            if target or decider.views:
+                decider.answers.add((received_s, request, target, transfer_s, event.sent_as, finish_s))
+            if answered is not None:
+                answered(request, received_s)
+
+        return done
+
     def handler(self) -> Handle:
         """The function that every request is handed to, in the order of the decisions."""
         heap, deciders, answered = self._clock.heap, self.deciders, self._answered
@@ -157,7 +265,8 @@ class Traffic:
         estimates_s, measured_at_s = self.trail.estimate_s, self.trail.measured_at_s
         on_reaching = self._on_reaching
         uplink_before = self._places.uplink(0)
-        last = len(self._pools)
+        last = self._places.targets - 1
+        keeps = self._keeping() if 0 in self._tiers else None
         plain = self._beliefs.only_heard
         only = deciders[0] if len(deciders) == 1 else None
         count = len(deciders)
@@ -171,12 +280,15 @@ class Traffic:
             estimates_s[request] = estimate.value_s
             measured_at_s[request] = estimate.measured_at_s
             if target == 0:
+                if keeps is not None:
+                    keeps(request, in_block, row, decider, now_s)
+                    return
                 start_s = decider.device.serve(now_s, row[2])
                 if start_s > now_s:
                     queue_s[request] = start_s - now_s
                 if decider.views:
                     # It sees its own device start a request, no sooner; how long one takes it knows when that is done.
-                    sent_as = decider.views[0].sent(now_s, self.predicted[0][in_block])
+                    sent_as = self._announced(decider, 0, in_block, now_s)
                     decider.answers.add((start_s, request, 0, 0.0, sent_as, start_s))
                 if answered is not None:
                     answered(request, start_s + row[2])
@@ -192,49 +304,58 @@ class Traffic:
             event.sent_as = self._announced(decider, target, in_block, now_s) if decider.views else 0
             heappush(heap, (entry_s, REACHES_SERVER, request, event))
 
-        return handle
+        return self._recording_lost(handle) if self._records_lost else handle
+
+    def _keeping(self) -> Callable[[int, int, Row, Decider, float], None]:
+        """What a decider does with a request that it keeps where its own device batches."""
+        enter, lengths = self._tiers[0].enter, self._places.lengths
+
+        def keeps(request: int, in_block: int, row: Row, decider: Decider, now_s: float) -> None:
+            event = UnderWay()
+            event.request = request
+            event.row = row
+            event.decider = decider
+            event.sent_s = event.entry_s = now_s
+            event.sent_as = self._announced(decider, 0, in_block, now_s) if decider.views else 0
+            enter(BatchEntry(now_s, request, row[lengths], row[lengths + 1], row[1]), event)
+
+        return keeps
+
+    def _recording_lost(self, handle: Handle) -> Handle:
+        deciders, targets, lost_s, totals_s = self.deciders, self.trail.target, self.trail.lost_s, self._foresight.totals_s
+
+        def handle_and_record(request: int, in_block: int, row: Row, now_s: float) -> None:
+            foreseen_s = totals_s(deciders[row[1] % len(deciders)], request, row, now_s)
+            handle(request, in_block, row, now_s)
+            lost_s[request] = foreseen_s[targets[request]] - min(foreseen_s)
+
+        return handle_and_record
 
     def _announced(self, decider: Decider, target: int, in_block: int, now_s: float) -> int:
         """Note in the decider's view what it sends, as it expects it: half the transfer before the execution."""
-        entry_s = now_s + decider.estimates[target].value_s / 2
-        return decider.views[target].sent(entry_s, self.predicted[target][in_block])
+        view = decider.views[target]
+        if isinstance(view, BatchView):
+            return view.sent(now_s, self.predicted_tgt_len[in_block])
+        if view is None:
+            return 0
+        return view.sent(now_s + decider.estimates[target].value_s / 2, self.predicted[target][in_block])
 
     def delays(self, decider: Decider, request: int, in_block: int, row: Row, now_s: float) -> Sequence[float]:
         """What each target costs beside execution, as the policy is allowed to know it."""
-        beliefs, places = self._beliefs, self._places
+        beliefs = self._beliefs
         if beliefs.probes:
             decider.probe(now_s)
-        if beliefs.true_transfer:
-            delay_s = [0.0] + [row[places.uplink(k)] + row[places.downlink(k)] for k in range(1, places.targets)]
-        else:
-            delay_s = list(decider.delay_s)
+        delay_s = self._foresight.transfers_s(row) if beliefs.true_transfer else list(decider.delay_s)
         if beliefs.true_backlog:
-            delay_s[0] = max(decider.device.next_free_s - now_s, 0.0)
-            for target, pool in enumerate(self._pools, start=1):
-                delay_s[target] += self._true_wait_s(pool, target, request, row, now_s)
-        elif beliefs.sees_backlog:
-            for target, view in enumerate(decider.views):
+            for target, wait_s in enumerate(self._foresight.waits_s(decider, request, row, now_s)):
+                delay_s[target] += wait_s
+            return delay_s
+        for target, view in enumerate(decider.views):
+            if isinstance(view, BatchView):
+                delay_s[target] += view.added_s(now_s, self.predicted_tgt_len[in_block])
+            elif view is not None:
                 delay_s[target] += view.wait_s(now_s + decider.estimates[target].value_s / 2)
         return delay_s
-
-    def _true_wait_s(self, pool: Pool, target: int, request: int, row: Row, now_s: float) -> float:
-        """How long the request will wait, unless a later one overtakes it on the uplink.
-
-        What is on the clock and bound for that tier is on its uplink, all of it; of those that reach it in one moment the
-        request of the lower number goes first.
-        """
-        execution = self._places.execution(target)
-        entry_s = now_s + row[self._places.uplink(target)]
-        on_reaching = self._on_reaching[target - 1]
-        ahead = sorted(
-            [
-                (at_s, earlier, event.row)
-                for at_s, _, earlier, event in self._clock.heap
-                if event.callbacks is on_reaching and (at_s, earlier) < (entry_s, request)
-            ]
-        )
-        entries = [(at_s, its_row[execution], earlier, its_row[1]) for at_s, earlier, its_row in ahead]
-        return wait_s(pool, (entry_s, row[execution], request, row[1]), entries)
 
 
 def _undecided(request: int, delay_s: Sequence[float]) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import MISSING, fields, replace
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ from simnmt.world.simulate import Trail
 from tests import worlds
 from tests.worlds import columns, everything_to, fixed, two_devices
 
-COLUMNS = tuple(field.name for field in fields(Trail) if field.name not in ("probes", "node"))
+COLUMNS = tuple(field.name for field in fields(Trail) if field.default is MISSING)
 
 
 def random_world(seed: int = 1, requests: int = 3_000, rate_rps: float = 12.0) -> Requests:
