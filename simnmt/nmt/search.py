@@ -28,8 +28,8 @@ def greedy(
     """The likeliest token at each step, for every sentence of the batch, until its end or `max_len` tokens.
 
     With `forced_len` every sentence gets just that many tokens, none of them the end token. Not `scored`, no softmax is taken:
-    the likeliest token has the largest logit (FNI-06). `mark` is called once more at first, when all have joined. Raises
-    `NmtError` for lengths beyond the model's positions, and `OutOfMemory`.
+    the likeliest token has the largest logit (FNI-06). `mark` is called once more at first, when all are encoded and none has
+    joined. Raises `NmtError` for lengths beyond the model's positions, and `OutOfMemory`.
     """
     return _decoded(model, src, src_lengths, lambda: GreedySearch(model, scored=scored), max_len, forced_len, mark)
 
@@ -67,9 +67,9 @@ def _decoded(
     batch = src.shape[0]
     decoder = SlotDecoder(model, max_len=max_len, capacity=batch, search=search, mark=mark)
     sentences = decoder.encode_padded(src, src_lengths)
-    decoder.join(sentences, range(batch), None if forced_len is None else [forced_len] * batch)
     if mark is not None:
         mark()
+    decoder.join(sentences, range(batch), None if forced_len is None else [forced_len] * batch)
     found: dict[object, Hypothesis] = {}
     while decoder.active:
         found.update(decoder.step())

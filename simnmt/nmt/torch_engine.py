@@ -13,6 +13,7 @@ from torch import Tensor
 from simnmt.nmt.engine import EngineAccount, Timing, Work, random_sources
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.half_weights import has_half_weights
+from simnmt.nmt.joining import timed_joining
 from simnmt.nmt.memory import within_memory
 from simnmt.nmt.models import LoadedModel, TranslationModel, load_model
 from simnmt.nmt.processor import cpu_name, has_bfloat16
@@ -57,20 +58,38 @@ class TorchEngine:
 
     def run(self, work: Work) -> Timing:
         """See `Engine`."""
-        model = self._model
-        if model is None:
-            raise NmtError("this engine is closed", remedy="load it again")
+        model = self._ready()
         check_lengths(model.max_positions, work.src_len, work.tgt_len)
-        if self._threads is not None and torch.get_num_threads() != self._threads:
-            torch.set_num_threads(self._threads)
         timed = _timed_on_gpu if self._device.type == "cuda" else _timed
         return within_memory(self.account.device, lambda: timed(model, *self._batch(work), work))
+
+    def joining_s(self, joining: int, others: int, *, src_len: int, beam: int, rounds: int) -> float:
+        """Seconds that encoded sentences take to join others in the decoder and to leave it, the usual of `rounds` (FNI-10).
+
+        See `timed_joining`. Raises `OutOfMemory`, then still usable.
+        """
+        model, both = self._ready(), joining + others
+        sources = random_sources(Work(src_len, 1, both, beam), self._architecture, self._seed)
+        return timed_joining(model, sources, joining, beam=beam, rounds=rounds, clock=self._now_s)
 
     def close(self) -> None:
         """See `Engine`; no run afterwards."""
         self._model = None
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
+
+    def _ready(self) -> TranslationModel:
+        """The model, with our threads set. Raises `NmtError` once closed."""
+        if self._model is None:
+            raise NmtError("this engine is closed", remedy="load it again")
+        if self._threads is not None and torch.get_num_threads() != self._threads:
+            torch.set_num_threads(self._threads)
+        return self._model
+
+    def _now_s(self) -> float:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        return time.perf_counter()
 
     def _batch(self, work: Work) -> tuple[Tensor, Tensor]:
         src = torch.tensor(random_sources(work, self._architecture, self._seed))
