@@ -1,4 +1,8 @@
-"""Misroutes: requests that another device would truly have answered sooner, queues left out, and the seconds that they lost."""
+"""Misroutes: requests that another device would truly have answered sooner, and the seconds that they lost.
+
+Queues and batches are left out: what counts is what an execution takes alone, and the transfer. Where the world foresaw more
+(`Passage.lost_s`), that counts instead.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ class Misroutes:
 
     count: int
     lost_s: float
-    """Execution and transfer beyond those on the best device, of all misrouted requests together."""
+    """Time beyond that on the best device, of all misrouted requests together."""
     request_lost_s: NDArray[np.float64]
     """The same of each sampled request."""
     src_len: NDArray[np.int64]
@@ -38,10 +42,16 @@ def misroutes(truth: Truth, passage: Passage, most: int) -> Misroutes:
     sampled = misrouted[np.unique(np.linspace(0, max(misrouted.size - 1, 0), min(most, misrouted.size)).astype(np.int64))]
     total_s = np.stack([truth.total_s(number, sampled) for number in range(len(truth.execution_s))])
     target = passage.target[sampled]
+    chosen = target[None].astype(np.int64)
+    request_lost_s = np.take_along_axis(total_s, chosen, 0)[0] - total_s.min(0)
+    if passage.lost_s is not None:
+        # Which one was foreseen to be best is not kept: of the others the one that is, alone.
+        request_lost_s = passage.lost_s[sampled]
+        np.put_along_axis(total_s, chosen, np.inf, 0)
     return Misroutes(
         count=int(misrouted.size),
         lost_s=float(lost.sum(dtype=np.float64)),
-        request_lost_s=np.take_along_axis(total_s, target[None].astype(np.int64), 0)[0] - total_s.min(0),
+        request_lost_s=request_lost_s,
         src_len=truth.src_len[sampled],
         tgt_len=truth.tgt_len[sampled],
         target=target,
@@ -52,8 +62,12 @@ def misroutes(truth: Truth, passage: Passage, most: int) -> Misroutes:
 def lost_s(truth: Truth, passage: Passage) -> NDArray[np.float32]:
     """Execution and transfer of each request beyond those on the best device: 0 there, and wherever it takes as long.
 
-    Where it is above 0 the request was misrouted. `truth`: unless the passage has its own.
+    What was foreseen with queues and batches, where that is known. Where it is above 0 the request was misrouted. `truth`:
+    unless the passage has its own.
     """
+    if passage.lost_s is not None:
+        foreseen_s: NDArray[np.float32] = passage.lost_s[:].astype(np.float32)
+        return foreseen_s
     truth = passage.truth or truth
     lost = np.empty(len(truth.src_len), np.float32)
     for start in range(0, lost.size, BLOCK):

@@ -102,13 +102,16 @@ class Passage:
     """Of those decoded in batches: from the begin of its encoding to its end; NaN where the truth's holds. None: of nobody."""
     first_token_s: AnyColumn | None = None
     """Of the same: from its arrival at the server to the end of its first step."""
+    lost_s: AnyColumn | None = None
+    """Of each: by how much its target takes longer than the best, queues and batches included, as an oracle foresaw it when it
+    was decided on; None where that was not asked for."""
     batches: tuple[BatchAccount | None, ...] = ()
     """Of each target, as far as it batched."""
 
     def stored(self, folder: Path) -> Passage:
         """The same with its arrays in files of a folder; what lies in files stays there. Raises `OSError`."""
         names: tuple[str, ...] = ("arrival_s", "target", "server", "queue_s", "estimate_s", "estimate_age_s")
-        names += tuple(name for name in ("execution_s", "first_token_s") if getattr(self, name) is not None)
+        names += tuple(name for name in ("execution_s", "first_token_s", "lost_s") if getattr(self, name) is not None)
         columns: dict[str, Any] = {name: _stored(folder, name, getattr(self, name)) for name in names}
         return replace(self, **columns, truth=None if self.truth is None else self.truth.stored(folder))
 

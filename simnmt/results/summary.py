@@ -60,7 +60,7 @@ def measure(
 ) -> dict[str, float | None]:
     """The numbers of one run.
 
-    `lost_s`: what each request lost by going where it went, queues left out (`misroutes.lost_s`). A load is the work that a
+    `lost_s`: what each request lost by going where it went (`misroutes.lost_s`). A load is the work that a
     device gets over the work that it could do: in an open loop until the last request arrives, so that from 1 on its queue
     grows as long as the run lasts; in a closed one until the last is answered; back to back, where nothing waits, there is
     none. The busiest load is that of the busiest box of its kind. `batched`: per device, as far as it batched; its work is what
@@ -77,6 +77,7 @@ def measure(
         **quantiles,
         "offloaded_share": float((target != 0).mean()),
         "misrouted_share": float((lost_s > 0.0).mean()),
+        "mean_lost_s": float(lost_s.mean(dtype=np.float64)),
         **_parts(log, latency_s, quantiles),
         "mean_estimate_age_s": float(log["rtt_estimate_age_s"].mean()),
         "mean_energy_j": _known_mean(log["energy_j"]),

@@ -49,6 +49,16 @@ class Case:
     decoding: tuple[Decoding | None, ...]
     """Per target; None where requests are executed one by one."""
 
+    @property
+    def queues(self) -> bool:
+        """Whether a request may meet another."""
+        return self.arrivals.discipline != "back_to_back"
+
+    @property
+    def batches(self) -> bool:
+        """Whether a batch may hold more than one request."""
+        return self.queues and any(self.decoding)
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import gcd
 from typing import Literal
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.policies import CNmt, Decide, Fixed, Oracle, Policy, TransferEstimate, constant_length, least_total
+from simnmt.policies.batch_view import BatchView
 from simnmt.policies.cnmt import PredictLength
 from simnmt.policies.configuration import (
     CloudPolicy,
@@ -24,7 +25,7 @@ from simnmt.policies.configuration import (
     Probing,
     transfer_estimate,
 )
-from simnmt.scenario.build import Case
+from simnmt.scenario.build import Case, Decoding
 from simnmt.scenario.drawing import Drawn
 from simnmt.scenario.learning import Learnt, standard_normal
 from simnmt.scenario.model import Scenario
@@ -47,6 +48,8 @@ class Deciding:
     decide_for: DecideFor
     beliefs: Beliefs
     predicted_for: Callable[[Block], Predicted] | None
+    predicted_tgt_len_for: Callable[[Block], Sequence[float]] | None
+    """Of the requests of a block, the tokens that it expects, where it hears of batches."""
     predicted_tgt_len: PredictLength | None
     """What it assumes of target lengths; None where it assumes nothing."""
 
@@ -73,19 +76,21 @@ def deciding(
 
         return transfer_estimate(estimating, rtt_s(0.0) if initial_ms is None else initial_ms / 1e3, rtt_s)
 
+    hears = queues and getattr(configuration, "batch", "plain") == "reported"
     beliefs = Beliefs(
         estimate,
         probes=isinstance(estimating, Probing),
         sees_backlog=sees_backlog,
         parallel=tuple(_parallel(scenario, case.name, device) for device in scenario.devices),
+        batch_views=_batch_views(scenario, case, learnt) if hears else (),
         true_transfer=is_oracle or "transfer" in told,
         true_backlog=queues and (is_oracle or "backlog" in told),
     )
     if is_oracle:
-        return Deciding(lambda block: Oracle(block.execution_s).prepare(block.src_len), beliefs, None, None)
+        return Deciding(lambda block: Oracle(block.execution_s).prepare(block.src_len), beliefs, None, None, None)
     policy = _policy(scenario, configuration, learnt)
     if not isinstance(policy, CNmt):
-        return Deciding(lambda block: policy.prepare(block.src_len), beliefs, None, None)
+        return Deciding(lambda block: policy.prepare(block.src_len), beliefs, None, None, None)
     weighed_s, expected_s = _reckoned(scenario, case, drawn, policy, replication, told)
 
     def decide_for(block: Block) -> Decide:
@@ -94,16 +99,51 @@ def deciding(
     def predicted_for(block: Block) -> Predicted:
         return [column.tolist() for column in expected_s(block)]
 
-    return Deciding(decide_for, beliefs, predicted_for if sees_backlog else None, policy.predict)
+    def predicted_tgt_len_for(block: Block) -> Sequence[float]:
+        true = _true_tgt_len(drawn, block) if "lengths" in told else None
+        predicted: list[float] = (policy.predict(block.src_len) if true is None else true).tolist()
+        return predicted
+
+    return Deciding(
+        decide_for,
+        beliefs,
+        predicted_for if sees_backlog else None,
+        predicted_tgt_len_for if any(beliefs.batch_views) else None,
+        policy.predict,
+    )
 
 
-def _parallel(scenario: Scenario, workload: str, device: str) -> int:
-    """Workers that a request of one decider may come to execute on."""
+def _servers(scenario: Scenario, workload: str, device: str) -> int:
+    """Boxes that a request of one decider may enter."""
     servers = scenario.count_of(device, workload)
     if scenario.balancer_of(device) == "attached":
         # End node n, of decider n modulo deciders, enters server n modulo servers.
         servers //= gcd(servers, scenario.count_of(next(iter(scenario.devices)), workload))
-    return servers * scenario.devices[device].workers
+    return servers
+
+
+def _parallel(scenario: Scenario, workload: str, device: str) -> int:
+    """Requests of one decider that may be executed side by side."""
+    part = scenario.devices[device]
+    return _servers(scenario, workload, device) * (part.workers if part.batching is None else part.batching.size)
+
+
+def _batch_views(scenario: Scenario, case: Case, learnt: Learnt) -> tuple[Callable[[], BatchView] | None, ...]:
+    """Per target that batches, how a view of its batch begins; a step is taken to cost what it does on average over the mean
+    of the target lengths in the fit pairs."""
+    steps = max(round(learnt.fit_pairs.mean_tgt_len), 1)
+
+    def views_of(device: str, decoding: Decoding) -> Callable[[], BatchView]:
+        def step_s(active: int) -> float:
+            return decoding.cost.steps_at(active)(0, steps - 1) / steps
+
+        batching, servers = decoding.batching, _servers(scenario, case.name, device)
+        return lambda: BatchView(step_s, batching.size, batching.threshold, servers)
+
+    return tuple(
+        None if decoding is None else views_of(device, decoding)
+        for device, decoding in zip(scenario.devices, case.decoding, strict=True)
+    )
 
 
 def _policy(scenario: Scenario, configuration: PolicyConfiguration, learnt: Learnt) -> Policy:
@@ -139,6 +179,17 @@ def length_regression(configuration: CNmtPolicy, learnt: Learnt) -> LengthRegres
     )
 
 
+def _true_tgt_len(drawn: Drawn, block: Block) -> Column:
+    tgt_len: Column = drawn.truth.tgt_len[_rows(drawn, block)].astype(np.float64)
+    return tgt_len
+
+
+def _rows(drawn: Drawn, block: Block) -> slice | NDArray[np.int64]:
+    """The numbers in the order in which they were issued of the requests of a block."""
+    rows = slice(block.first, block.first + len(block))
+    return rows if drawn.decided_order is None else drawn.decided_order[rows]
+
+
 Reckon = Callable[[Block], list[Column]]
 """Seconds of execution per target for the requests of a block."""
 
@@ -153,16 +204,14 @@ def _reckoned(
     """
     if not told & {"lengths", "times"}:
         return (lambda block: policy.weighed_s(block.src_len)), (lambda block: policy.execution_s(block.src_len))
-    truth, order = drawn.truth, drawn.decided_order
     noise = [
         standard_normal(scenario.seed, replication, f"{case.name}/execution {device}", scenario.requests)
         for device in scenario.devices
     ]
 
     def seconds(block: Block, predict: PredictLength) -> list[Column]:
-        rows: slice | NDArray[np.int64] = slice(block.first, block.first + len(block))
-        rows = rows if order is None else order[rows]
-        tgt_len = truth.tgt_len[rows].astype(np.float64) if "lengths" in told else predict(block.src_len)
+        rows = _rows(drawn, block)
+        tgt_len = _true_tgt_len(drawn, block) if "lengths" in told else predict(block.src_len)
         if "times" not in told:
             return [plane.seconds(block.src_len, tgt_len) for plane in policy.planes]
         return [

@@ -75,9 +75,9 @@ def draw(scenario: Scenario, case: Case, network: str, links: Network, learnt: L
         _numbers(columns, "execution_s"),
         _numbers(columns, "transfer_s"),
         columns["rtt_time_s"],
-        tuple(map(_joules, case.profiles, case.decoding)),
+        tuple(map(_joules, case.profiles, case.decoding if case.batches else [None] * len(case.profiles))),
     )
-    requests, order = _for_the_world(truth, columns, issued_s)
+    requests, order = _for_the_world(truth, columns, issued_s, case.batches)
     looked_up = issued_s is None and (not spread or arrivals.discipline == "closed")
     return Drawn(
         truth=truth,
@@ -153,11 +153,12 @@ def _numbers(columns: dict[str, Column], name: str) -> tuple[Column, ...]:
 
 
 def _for_the_world(
-    truth: Truth, columns: dict[str, Column], issued_s: Seconds | None
+    truth: Truth, columns: dict[str, Column], issued_s: Seconds | None, batches: bool
 ) -> tuple[Requests[AnyColumn], NDArray[np.int64] | None]:
     """The columns as the deciders see them: a request is theirs once it has come over the access link."""
     requests: Requests[AnyColumn] = Requests(
         src_len=truth.src_len,
+        tgt_len=truth.tgt_len if batches else None,
         execution_s=truth.execution_s,
         uplink_s=_numbers(columns, "uplink_s"),
         downlink_s=_numbers(columns, "downlink_s"),

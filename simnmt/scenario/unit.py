@@ -5,7 +5,6 @@ Units share nothing, so any number of processes runs them and the numbers stay t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,19 +13,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt import streams
 from simnmt.network.configuration import Network
 from simnmt.policies.cnmt import PredictLength
 from simnmt.results.misroutes import lost_s
 from simnmt.results.request_log import Passage, RequestLog, Truth
-from simnmt.results.summary import Device, RunKey, measure
+from simnmt.results.summary import Batched, Device, RunKey, measure
 from simnmt.scenario.build import Case
 from simnmt.scenario.deciding import Deciding, deciding
 from simnmt.scenario.drawing import Drawn, draw
 from simnmt.scenario.gaps import subject, truths_told
 from simnmt.scenario.learning import Learnt, learn
 from simnmt.scenario.model import Scenario
-from simnmt.world.pools import Attached, DrawnChoices, LeastWork, OneServer, Pool, RoundRobin
+from simnmt.scenario.saturation import saturated_s
+from simnmt.scenario.servers import own, pools
 from simnmt.world.simulate import simulate
 
 
@@ -91,18 +90,18 @@ def run_unit(unit: Unit) -> UnitResult:
 
 def devices(scenario: Scenario, workload: str) -> list[Device]:
     """The devices that a workload meets, in the targets' order."""
-    return [Device(name, scenario.count_of(name, workload), part.workers) for name, part in scenario.devices.items()]
-
-
-def _queues(case: Case) -> bool:
-    return case.arrivals.discipline != "back_to_back"
+    return [
+        Device(name, scenario.count_of(name, workload), part.workers, None if part.batching is None else part.batching.size)
+        for name, part in scenario.devices.items()
+    ]
 
 
 def _under_policy(unit: Unit, drawn: Drawn, how: Deciding, folder: Path) -> tuple[dict[str, float | None], Passage | None]:
     """The numbers of one policy; and its passage, in files of a folder, as far as it is wanted: in replication 0."""
     passage = _passage(unit, drawn, how)
     found, lost = devices(unit.scenario, unit.case.name), lost_s(drawn.truth, passage)
-    numbers = measure(RequestLog(drawn.truth, passage), lost, found, unit.case.arrivals.discipline)
+    log, discipline = RequestLog(drawn.truth, passage), unit.case.arrivals.discipline
+    numbers = measure(log, lost, found, discipline, _batched(unit.case, drawn.truth, passage))
     if how.predicted_tgt_len is None:
         # Who predicts nothing uses no estimate of the transfer time, so there is none to be old.
         numbers["mean_estimate_age_s"] = None
@@ -113,13 +112,25 @@ def _under_policy(unit: Unit, drawn: Drawn, how: Deciding, folder: Path) -> tupl
     return numbers, passage.stored(folder)
 
 
+def _batched(case: Case, truth: Truth, passage: Passage) -> list[Batched | None]:
+    """What each target's batches were, and how long they would have taken if always full; empty where none batched."""
+    found: list[Batched | None] = []
+    for number, (account, decoding) in enumerate(zip(passage.batches, case.decoding, strict=False)):
+        if account is None or decoding is None:
+            found.append(None)
+            continue
+        there = np.flatnonzero(passage.target[:] == number)
+        found.append(Batched(account, saturated_s(decoding, truth.src_len[there], truth.tgt_len[there])))
+    return found
+
+
 def _gap_totals_s(unit: Unit, learnt: Learnt, drawn: Drawn) -> dict[str, float]:
     scenario = unit.scenario
     name = subject(scenario) if scenario.gap_analysis else None
     if name is None:
         return {}
     totals_s = {}
-    for removed, told in truths_told(_queues(unit.case)).items():
+    for removed, told in truths_told(unit.case.queues).items():
         how = deciding(scenario, unit.case, learnt, drawn, scenario.policies[name], unit.replication, told)
         totals_s[removed] = float(RequestLog(drawn.truth, _passage(unit, drawn, how))["latency_s"].sum())
     return totals_s
@@ -133,12 +144,13 @@ def _passage(unit: Unit, drawn: Drawn, how: Deciding) -> Passage:
         drawn.requests,
         how.decide_for,
         how.beliefs,
-        _pools(unit),
+        pools(scenario, case, unit.replication),
         deciders=deciders,
         workers=workers,
         predicted_for=how.predicted_for,
         route=drawn.route,
         clients=drawn.clients,
+        **_of_batches(scenario, case, how),
     )
     decided_s = trail.decided_s
     node = drawn.requests.node if trail.node is None else trail.node
@@ -151,6 +163,8 @@ def _passage(unit: Unit, drawn: Drawn, how: Deciding) -> Passage:
         "estimate_s": trail.estimate_s,
         "estimate_age_s": decided_s - trail.measured_at_s,
     }
+    of_batches = {"execution_s": trail.execution_s, "first_token_s": trail.first_token_s, "lost_s": trail.lost_s}
+    columns |= {name: column for name, column in of_batches.items() if column is not None}
     if drawn.decided_order is not None:
         columns = {name: _undone(column, drawn.decided_order) for name, column in columns.items()}
     return Passage(
@@ -159,7 +173,19 @@ def _passage(unit: Unit, drawn: Drawn, how: Deciding) -> Passage:
         tgt_len_by_src_len=_by_src_len(how.predicted_tgt_len, int(drawn.truth.src_len[:].max())),
         probes=trail.probes,
         truth=drawn.own_truth(trail.arrival_s, node),
+        batches=trail.batches,
     )
+
+
+def _of_batches(scenario: Scenario, case: Case, how: Deciding) -> dict[str, Any]:
+    """What the world is told besides where servers batch."""
+    if not case.batches:
+        return {}
+    return {
+        "own": own(case),
+        "predicted_tgt_len_for": how.predicted_tgt_len_for,
+        "records_lost": scenario.foresee_misroutes,
+    }
 
 
 def _undone(column: NDArray[Any], order: NDArray[np.int64]) -> NDArray[Any]:
@@ -174,38 +200,3 @@ def _by_src_len(predict: PredictLength | None, longest: int) -> NDArray[np.float
     if predict is not None:
         lengths[1:] = predict(np.arange(1, longest + 1))
     return lengths
-
-
-def _pools(unit: Unit) -> Sequence[Pool]:
-    """The servers of every target but the first, idle."""
-    return [_pool(unit, name, part.workers) for name, part in list(unit.scenario.devices.items())[1:]]
-
-
-def _pool(unit: Unit, name: str, workers: int) -> Pool:
-    count, balancer = unit.scenario.count_of(name, unit.case.name), unit.scenario.balancer_of(name)
-    if count == 1:
-        return OneServer(workers)
-    if balancer == "attached":
-        return Attached(count, workers)
-    if balancer == "round_robin":
-        return RoundRobin(count, workers)
-    if balancer == "least_work":
-        return LeastWork(count, workers)
-    return DrawnChoices(_choices(unit, name, count, 2 if balancer == "two_choices" else 1), count, workers)
-
-
-def _choices(unit: Unit, device: str, count: int, drawn: int) -> NDArray[np.int16]:
-    """Different servers for each request, one or two, shape (requests, drawn): the same for every policy."""
-    chosen = np.empty((unit.scenario.requests, drawn), np.int16)
-    for block, rows in streams.blocks(len(chosen)):
-        uniform = [
-            streams.stream(unit.scenario.seed, unit.replication, f"{unit.case.name}/{device} choices {number}", block).random(
-                rows.stop - rows.start
-            )
-            for number in range(drawn)
-        ]
-        chosen[rows, 0] = first = (uniform[0] * count).astype(np.int64)
-        if drawn == 2:
-            # One of the others: a step of 1 to count - 1 around.
-            chosen[rows, 1] = (first + 1 + (uniform[1] * (count - 1)).astype(np.int64)) % count
-    return chosen

@@ -20,16 +20,24 @@ _RATES = ("rate_rps", "on_rate_rps", "off_rate_rps", "hourly_rps")
 def variants(scenario: Scenario) -> dict[str, str]:
     """Each policy that estimates but the first of its kind, C-NMT or naive, and the one it is held against.
 
-    For a policy that sees backlogs that is the same without, where the scenario has it; else the first of its kind.
+    For a policy that sees backlogs, or hears of batches, that is the same without, where the scenario has it; else the first of
+    its kind.
     """
     found = {}
     for kind in (CNmtPolicy, NaivePolicy):
         alike = {name: policy for name, policy in scenario.policies.items() if isinstance(policy, kind)}
         for name, policy in list(alike.items())[1:]:
-            blind = policy.model_copy(update={"sees_backlog": False})
-            twins = [other for other, its in alike.items() if policy.sees_backlog and its == blind]
+            blind = [policy.model_copy(update=without) for without in _ways_of_seeing_less(policy)]
+            twins = [other for one in blind for other, its in alike.items() if its == one]
             found[name] = twins[0] if twins else next(iter(alike))
     return found
+
+
+def _ways_of_seeing_less(policy: CNmtPolicy | NaivePolicy) -> Iterator[dict[str, Any]]:
+    if getattr(policy, "batch", "plain") != "plain":
+        yield {"batch": "plain"}
+    if policy.sees_backlog:
+        yield {"sees_backlog": False}
 
 
 def baselines(scenario: Scenario) -> list[str]:

@@ -16,6 +16,7 @@ import pytest
 import simnmt
 from simnmt import streams
 from simnmt.results.request_log import Truth
+from simnmt.scenario import servers
 from simnmt.scenario import unit as unit_module
 from simnmt.scenario.unit import Unit, run_unit
 from simnmt.workload.length_table import LengthTable
@@ -145,12 +146,15 @@ def test_in_tiers_every_quantity_has_a_stream_of_its_own(make_tiers: MakeScenari
 
 
 def test_of_two_drawn_servers_every_pair_is_as_likely_and_none_is_drawn_twice(make_tiers: MakeScenario) -> None:
-    choices = unit_module._choices(unit_of(plan_of(make_tiers(requests=60_000))), "cloud", 4, 2)
+    def drawn(requests: int) -> np.ndarray:
+        unit = unit_of(plan_of(make_tiers(requests=requests)))
+        return servers._choices(unit.scenario, unit.case, 0, "cloud", 4, 2)
+
+    choices = drawn(60_000)
     pairs = Counter(map(tuple, choices.tolist()))
     assert set(pairs) == {(first, second) for first in range(4) for second in range(4) if first != second}
     assert all(abs(count - 5_000) < 4 * 70 for count in pairs.values())  # a standard deviation is 68
-    fewer = unit_module._choices(unit_of(plan_of(make_tiers(requests=1_000))), "cloud", 4, 2)
-    np.testing.assert_array_equal(choices[:1_000], fewer)
+    np.testing.assert_array_equal(choices[:1_000], drawn(1_000))
 
 
 def test_two_workloads_share_where_the_trace_begins_and_how_pairs_are_dealt_and_nothing_else(
