@@ -1,0 +1,282 @@
+"""Sentences that join and leave a decoder against each of them decoded alone by the model's plain steps."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from simnmt.nmt.errors import NmtError
+from simnmt.nmt.half_weights import has_half_weights
+from simnmt.nmt.models import TranslationModel, build_model
+from tests.nmt.tiny import ARCHITECTURES, MARIAN, lively, sources
+
+
+def encoded(model: TranslationModel, lengths: list[int], seed: int = 1) -> Any:
+    _, src, src_lengths = sources(model.architecture, lengths, seed)
+    return model.encode(src, src_lengths)
+
+
+class Alone:
+    """Every sentence in slots, and decoded alone beside it."""
+
+    def __init__(self, model: TranslationModel, beam: int, capacity_rows: int = 1) -> None:
+        self.model, self.beam, self.slots = model, beam, model.slots(capacity_rows)
+        self.states: list[Any] = []
+        self.ages: list[int] = []
+        self.draw = torch.Generator().manual_seed(5)
+        self.difference = 0.0
+
+    def join(self, lengths: list[int], chosen: list[int], seed: int = 1) -> None:
+        sentences, src, src_lengths = sources(self.model.architecture, lengths, seed)
+        self.slots.join(self.model.encode(src, src_lengths), chosen, self.beam)
+        for sentence in chosen:
+            memory = self.model.encode(torch.tensor([sentences[sentence]]), torch.tensor([lengths[sentence]]))
+            self.states.append(self.model.start(memory, self.beam))
+            self.ages.append(0)
+
+    def leave(self, gone: list[int]) -> None:
+        order = self.slots.leave(gone, self.beam)
+        assert sorted(order) == [slot for slot in range(len(self.states)) if slot not in gone]
+        self.states, self.ages = [self.states[slot] for slot in order], [self.ages[slot] for slot in order]
+
+    def step(self) -> None:
+        """One step of all, and where there are beams, one of them takes another's place."""
+        assert self.slots.rows == len(self.states) * self.beam
+        tokens = torch.randint(4, 40, (self.slots.rows,), generator=self.draw)
+        parents = torch.randint(0, self.beam, (len(self.states), self.beam), generator=self.draw)
+        logits = self.slots.step(tokens)
+        for slot, (state, fed) in enumerate(zip(self.states, tokens.split(self.beam), strict=True)):
+            expected, state = self.model.step(state, fed)
+            found = logits[slot * self.beam : (slot + 1) * self.beam]
+            apart = float((found - expected).abs().max() / expected.abs().max())
+            self.difference = math.nan if math.isnan(apart) else max(self.difference, apart)
+            self.states[slot] = self.model.reorder(state, parents[slot])
+            self.ages[slot] += 1
+        if self.beam > 1:
+            self.slots.reorder((parents + torch.arange(0, self.slots.rows, self.beam)[:, None]).view(-1))
+
+
+@st.composite
+def turns(draw: st.DrawFn) -> list[tuple[list[int], list[int], list[int], int]]:
+    """Lengths encoded together, which of them join, which slots leave first (taken modulo the active), steps."""
+    drawn = []
+    for _ in range(draw(st.integers(2, 5))):
+        lengths = draw(st.lists(st.integers(1, 12), min_size=1, max_size=4))
+        chosen = draw(st.permutations(range(len(lengths))))[: draw(st.integers(0, len(lengths)))]
+        drawn.append((lengths, chosen, draw(st.lists(st.integers(0, 9), max_size=4)), draw(st.integers(0, 4))))
+    return drawn
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+@settings(max_examples=8)
+@given(turns(), st.sampled_from([1, 3]), st.integers(1, 8))
+def test_whoever_joins_and_leaves_a_sentence_has_the_logits_it_has_alone(
+    name: str, drawn: list[tuple[list[int], list[int], list[int], int]], beam: int, capacity_rows: int
+) -> None:
+    model = lively(name)
+    with torch.inference_mode():
+        both = Alone(model, beam, capacity_rows)
+        for seed, (lengths, chosen, leaving, steps) in enumerate(drawn):
+            if both.states:
+                both.leave(sorted({slot % len(both.states) for slot in leaving}))
+            both.join(lengths, chosen, seed)
+            for _ in range(steps if both.states else 0):
+                both.step()
+        assert both.difference < 1e-4
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_a_full_house_refilled_for_long_keeps_every_sentences_logits(name: str) -> None:
+    """A hundred steps, at most 15 for each: columns of keys and values are given back again and again."""
+    model = lively(name)
+    with torch.inference_mode():
+        both = Alone(model, 1, 4)
+        for turn in range(20):
+            both.join([3 + turn % 7, 5], [0, 1], seed=turn)
+            for _ in range(5):
+                both.step()
+            both.leave([slot for slot, age in enumerate(both.ages) if age > 9 + slot % 5])
+        assert both.difference < 1e-4
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+@pytest.mark.parametrize("lengths", [[7, 7, 7, 7], [3, 9, 5, 7]])
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_joined_together_they_take_the_very_steps_of_a_batch(name: str, lengths: list[int], beam: int) -> None:
+    """Byte by byte, over more steps than the first room for keys and values."""
+    model = lively(name)
+    with torch.inference_mode():
+        memory = encoded(model, lengths)
+        slots, state = model.slots(4 * beam), model.start(memory, beam)
+        slots.join(memory, range(4), beam)
+        for step in range(40):
+            tokens = torch.arange(4 * beam) % 40 + step % 5 + 4
+            expected, state = model.step(state, tokens)
+            assert torch.equal(slots.step(tokens), expected)
+            rows = torch.arange(4 * beam).view(4, beam).roll(step, dims=1).reshape(-1)
+            state = model.reorder(state, rows)
+            slots.reorder(rows)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_once_the_longest_source_has_left_nothing_of_it_is_looked_at(name: str) -> None:
+    """The others, equally long, take the very steps of a batch of their own, without a mask."""
+    model = lively(name)
+    with torch.inference_mode():
+        slots, state = model.slots(3), model.start(encoded(model, [5, 5], seed=2), 1)
+        slots.join(encoded(model, [9]), [0], 1)
+        slots.join(encoded(model, [5, 5], seed=2), [1, 0], 1)
+        assert slots.leave([0], 1) == [2, 1]
+        for _ in range(3):
+            tokens = torch.tensor([6, 7])
+            expected, state = model.step(state, tokens)
+            assert torch.equal(slots.step(tokens), expected)
+
+
+def test_the_last_slots_fill_the_holes_of_those_who_leave() -> None:
+    """A worked example: of six, 1 and 3 and 4 leave; 5 takes the place of 1."""
+    model = lively("gru")
+    slots = model.slots(12)
+    slots.join(encoded(model, [4] * 6), range(6), 2)
+    assert slots.leave([4, 1, 3], 2) == [0, 5, 2]
+    assert slots.rows == 6
+    assert slots.leave([], 2) == [0, 1, 2]
+    assert slots.leave([0, 1, 2], 2) == []
+    assert slots.rows == 0
+
+
+@pytest.mark.parametrize("name", ["gru", "bilstm", "marian"])
+def test_numbers_gone_wrong_in_one_sentence_reach_no_other(name: str) -> None:
+    """Not even the next one in its place: not-a-number times a weight of 0 is not a number."""
+    model = lively(name)
+    with torch.inference_mode():
+        both = Alone(model, 1, 3)
+        broken = encoded(model, [9])
+        for part in (broken.cross,) if name == "marian" else (broken.keys, broken.values, *broken.hidden):
+            part.fill_(torch.nan)
+        both.join([9, 2], [0, 1])
+        both.slots.join(broken, [0], 1)
+        for _ in range(4):
+            assert both.slots.step(torch.tensor([5, 5, 5])).isnan().any(dim=1).tolist() == [False, False, True]
+            both.states = [both.model.step(state, torch.tensor([5]))[1] for state in both.states]
+        assert both.slots.leave([2], 1) == [0, 1]
+        both.join([3], [0], seed=4)
+        for _ in range(3):
+            both.step()
+        assert both.difference < 1e-4
+
+
+def test_positions_are_counted_for_each_sentence_by_itself() -> None:
+    """The model has 64: the first sentence ends there, one that joined 30 steps later goes on."""
+    model = lively("marian")
+    with torch.inference_mode():
+        both = Alone(model, 1, 2)
+        both.join([4], [0])
+        for _ in range(30):
+            both.step()
+        both.join([6], [0])
+        for _ in range(34):
+            both.step()
+        with pytest.raises(NmtError, match="64"):
+            both.slots.step(torch.tensor([5, 5]))
+        both.leave([0])
+        for _ in range(30):
+            both.step()
+        assert both.difference < 1e-4
+
+
+def test_a_sentence_that_joins_behind_a_very_old_one_sees_its_own_columns_alone() -> None:
+    """More hidden columns than the blocks of 512 in which torch's attention goes through them."""
+    model = build_model(MARIAN.model_copy(update={"max_positions": 600}), seed=1).eval()
+    with torch.inference_mode():
+        both = Alone(model, 1, 2)
+        both.join([4], [0])
+        for _ in range(530):
+            both.slots.step(torch.tensor([7]))
+        state = model.start(encoded(model, [6]), 1)
+        both.slots.join(encoded(model, [6]), [0], 1)
+        for token in (9, 11, 13):
+            expected, state = model.step(state, torch.tensor([token]))
+            assert torch.allclose(both.slots.step(torch.tensor([7, token]))[1:], expected, atol=1e-5)
+
+
+class Written(TorchDispatchMode):
+    """Counts the elements that torch's operations write."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.total = self.largest = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        answer = func(*args, **(kwargs or {}))
+        if isinstance(answer, Tensor) and not func.is_view:
+            size = args[2].numel() if func is torch.ops.aten.index_copy_.default else answer.numel()
+            self.total += size
+            self.largest = max(self.largest, size)
+        return answer
+
+
+@pytest.mark.parametrize("name", ["gru", "marian"])
+def test_joining_and_leaving_cost_what_the_rows_concerned_hold(name: str) -> None:
+    """One of 64 leaves and another joins: less than a tenth of what selecting all 64 rows anew writes."""
+    model = lively(name)
+    with torch.inference_mode():
+        memory, one = encoded(model, [20] * 64), encoded(model, [20])
+        slots = model.slots(64)
+        slots.join(memory, range(64), 1)
+        state = model.start(memory, 1)
+        for _ in range(20):
+            slots.step(torch.full((64,), 5))
+            _, state = model.step(state, torch.full((64,), 5))
+        with Written() as selecting:
+            model.select(state, torch.arange(64))
+        with Written() as changing:
+            slots.leave([3], 1)
+            slots.join(one, [0], 1)
+    assert changing.total < 0.1 * selecting.total
+
+
+def test_columns_that_nobody_looks_at_are_given_back() -> None:
+    """Five hundred steps of two sentences at a time that stay for 20 each write no larger tensor than the first hundred."""
+    model = lively("marian")
+    with torch.inference_mode():
+        memory, slots, largest = encoded(model, [4]), model.slots(2), []
+        for turns in (10, 40):
+            with Written() as written:
+                for _ in range(turns):
+                    slots.join(memory, [0], 1)
+                    for _ in range(10):
+                        slots.step(torch.full((slots.rows,), 5))
+                    slots.leave([0] if slots.rows == 2 else [], 1)
+            largest.append(written.largest)
+    assert largest[1] <= largest[0]
+
+
+@pytest.mark.parametrize("name", ["gru", "bilstm", "marian"])
+@pytest.mark.parametrize(("kind", "tolerance"), [("half weights", 1e-3), ("bfloat16", 0.05)])
+def test_other_number_types_work_the_same_way(name: str, kind: str, tolerance: float) -> None:
+    model = build_model(ARCHITECTURES[name], seed=3).eval()
+    if kind == "bfloat16":
+        model.to(torch.bfloat16)
+    elif has_half_weights():
+        model.halve()
+    else:
+        pytest.skip("this torch has no FBGEMM")
+    with torch.inference_mode():
+        both = Alone(model, 2, 2)
+        both.join([4, 9], [1, 0])
+        for _ in range(5):
+            both.step()
+        both.join([6], [0])
+        both.step()
+        both.leave([0])
+        for _ in range(3):
+            both.step()
+        assert both.difference < tolerance
