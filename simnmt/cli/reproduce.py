@@ -14,6 +14,8 @@ import typer
 
 from simnmt.cli.run import progress_bar
 
+LEAST_SENTENCES = 100
+
 app = typer.Typer(help="The papers' tables as published, and ours beside them.", no_args_is_help=True)
 
 
@@ -63,6 +65,57 @@ def cnmt(
         _reproduce(out, measured, requests, jobs, as_json)
 
 
+@app.command()
+def topup(
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Folder for page and JSON; default: a new one under reports/.")
+    ] = None,
+    profiles: Annotated[
+        list[str] | None, typer.Option("--profile", metavar="FILE|@NAME", help="Instead of the shipped ones; repeatable.")
+    ] = None,
+    p95_ms: Annotated[
+        float | None, typer.Option("--p95-ms", metavar="MS", help="What is to be held online; default: by the device.")
+    ] = None,
+    requests: Annotated[
+        int | None, typer.Option("--requests", metavar="N", help="Sentences at most, of each test set and online run.")
+    ] = None,
+    jobs: Annotated[int, typer.Option("--jobs", metavar="J", min=0, help="Processes; 0: one per processor.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+) -> None:
+    """Top-up batching (anonymous ACL submission): occupancies, speeds, claims, and the load within a p95."""
+    from simnmt.errors import InputError
+
+    if requests is not None and requests < LEAST_SENTENCES:
+        raise InputError(f"--requests {requests}: too few to tell of batches of 128", remedy=f"give {LEAST_SENTENCES} or more")
+    if p95_ms is not None and not 0.0 < p95_ms < 1e9:
+        raise InputError(f"--p95-ms {p95_ms:g}: no time to hold", remedy="give milliseconds above 0")
+    _topup(out, profiles, p95_ms, requests, jobs or os.cpu_count() or 1, as_json)
+
+
+def _topup(
+    out: Path | None, names: list[str] | None, p95_ms: float | None, requests: int | None, jobs: int, as_json: bool
+) -> None:
+    from simnmt.report.topup_page import render_topup
+    from simnmt.reproduce.topup.devices import named_profiles
+    from simnmt.reproduce.topup.reproduction import reproduce
+    from simnmt.results import run_directory as files
+
+    profiles = named_profiles(names) if names else None
+    with _directory(out, "topup") as directory:
+        with progress_bar() as progress:
+            p95_s = None if p95_ms is None else p95_ms / 1e3
+            found = reproduce(profiles=profiles, p95_s=p95_s, requests=requests, jobs=jobs, progress=progress)
+        document = found.document()
+        page = render_topup(document)
+        with files.whole(directory) as folder:
+            (folder / files.PAGE).write_text(page, encoding="utf-8")
+            files.write_json(folder / "reproduction.json", document)
+    if as_json:
+        print(json.dumps(document | {"directory": str(directory)}, indent=1, allow_nan=False))
+    else:
+        print(f"{found.text()}\n\npage: {directory / files.PAGE}")
+
+
 def _fit(out: Path, requests: int | None, jobs: int, as_json: bool) -> None:
     from simnmt.reproduce.cnmt import replication
     from simnmt.results.run_directory import check_free, whole
@@ -90,7 +143,7 @@ def _reproduce(out: Path | None, measured: str, requests: int | None, jobs: int,
     from simnmt.reproduce.cnmt.reproduction import reproduce
     from simnmt.results import run_directory as files
 
-    with _directory(out) as directory:
+    with _directory(out, "cnmt") as directory:
         with files.scratch(directory) as room, progress_bar() as progress:
             found = reproduce(measured=measured, requests=requests, folder=room, jobs=jobs, progress=progress)
         document = found.document()
@@ -105,7 +158,7 @@ def _reproduce(out: Path | None, measured: str, requests: int | None, jobs: int,
 
 
 @contextmanager
-def _directory(out: Path | None) -> Iterator[Path]:
+def _directory(out: Path | None, paper: str) -> Iterator[Path]:
     """The folder to write, known to be free and writable; without a name, a new one under reports/."""
     from simnmt.results.run_directory import check_free, reserved
 
@@ -113,5 +166,5 @@ def _directory(out: Path | None) -> Iterator[Path]:
         check_free(out)
         yield out
     else:
-        with reserved(Path("reports"), f"reproduce-cnmt-{datetime.now(timezone.utc):%Y%m%d-%H%M%S}") as directory:
+        with reserved(Path("reports"), f"reproduce-{paper}-{datetime.now(timezone.utc):%Y%m%d-%H%M%S}") as directory:
             yield directory

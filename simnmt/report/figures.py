@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.report import thinning
+from simnmt.report.batches import batches
 from simnmt.report.causes import gaps, parts
 from simnmt.report.plane import misrouted, plane
 from simnmt.report.rtt import rtt
@@ -31,6 +32,7 @@ Log = Mapping[str, NDArray[Any]]
 def figures(cell: Cell, rows: Sequence[Row], gap_rows: Sequence[Row], cells: int = 1) -> dict[str, Any]:
     """The content of all figures of one cell, ready for JSON. `rows`, `gap_rows`: the cell's own; `cells`: on the page."""
     several = len(cell.devices) > 2
+    formed = batches(cell, cells)
     return {
         "policies": list(cell.logs),
         "devices": [device.name for device in cell.devices],
@@ -43,6 +45,7 @@ def figures(cell: Cell, rows: Sequence[Row], gap_rows: Sequence[Row], cells: int
         "plane": plane(cell),
         "misroutes": misrouted(cell),
         "gaps": gaps(gap_rows),
+        **({"batches": formed} if formed else {}),
     }
 
 

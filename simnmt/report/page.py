@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from simnmt import __version__
 from simnmt.report import plotly_js
+from simnmt.report.batches import COLUMNS, batch_lines, batching_devices, most_used
 from simnmt.report.causes import over_load
 from simnmt.report.devices import boxes, device_table, profile_kinds, roles
 from simnmt.report.figures import figures
@@ -89,9 +90,15 @@ def render(result: RunResult, *, published_tables: Sequence[PublishedTable] = ()
         significant=lambda value: significant(value, 4) if is_number(value) else DASH,
         share_explained=share_explained,
         style=_asset("page.css"),
-        script=Markup("\n").join(map(_asset, _SCRIPTS)),
+        script=Markup("\n").join(map(_asset, _scripts(result))),
         plotly=Markup(plotly_js.packed()),
     )
+
+
+def _scripts(result: RunResult) -> list[str]:
+    """The page's scripts, the one that draws batches only where there are any."""
+    *others, last = _SCRIPTS
+    return [*others, *(["page_batches.js"] if any(cell.batches for cell in result.cells) else []), last]
 
 
 def _section(index: int, cell: Cell, result: RunResult, colours: dict[str, int]) -> dict[str, Any]:
@@ -118,6 +125,10 @@ def _section(index: int, cell: Cell, result: RunResult, colours: dict[str, int])
         "devices": list(enumerate(names)),
         "busiest": names.index(busiest) if busiest in names else 0,
         "device_table": device_table(cell, rows) if len(names) > 2 else [],
+        "batches": batch_lines(cell, rows),
+        "batch_columns": [head for _, head, _, _ in COLUMNS],
+        "batching": [(place, names[number]) for place, number in enumerate(batching_devices(cell))],
+        "batches_of": most_used(cell) if cell.batches else 0,
         "gaps": gap_lines(gaps),
         "gap_words": gap_sentences(gaps, rows),
         "sampled": len(content["plane"]["src_len"]),

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from pathlib import Path
 
 from simnmt import shipped
 from simnmt.costs import DeviceProfile, read_profile
 from simnmt.costs.batch_cost import StepCost
-from simnmt.costs.batch_decoding import DecodingCost, Sum
+from simnmt.costs.batch_decoding import DecodingCost
 from simnmt.costs.profile_error import ProfileError
-from simnmt.costs.surfaces import Surface
+from simnmt.costs.surfaces import LinearSurface, TableSurface
+from simnmt.errors import InputError
 from simnmt.reproduce.topup.published import BATCH, BEAM
 
 BEAMS = (1, BEAM)
+LONG_OUTPUT = 100
+"""Tokens; about one Europarl sentence in three hundred is longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,37 +34,24 @@ class Decoder:
     kind: str
     """How its steps are known: measured, inferred or synthetic."""
     cost: DecodingCost
+    batch: int
+    """Sentences of a mini-batch: the paper's, or the most that were measured where that is less."""
+    extrapolated: bool = False
+    """Its beam was not measured: its steps are those of as many rows with beam 1."""
     remarks: tuple[str, ...] = ()
-    """What is extrapolated."""
-
-    @property
-    def extrapolated(self) -> bool:
-        """Whether any of its numbers lies beyond what was measured."""
-        return bool(self.remarks)
-
-
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """A surface over rows, asked by sentences of several hypotheses each."""
-
-    surface: Surface
-    rows: int
-
-    def seconds(self, batch: ArrayLike, length: ArrayLike) -> NDArray[np.float64]:
-        return self.surface.seconds(np.asarray(batch) * self.rows, length)
-
-    def sum_s(self, batch: ArrayLike, first: ArrayLike, last: ArrayLike) -> NDArray[np.float64]:
-        return self.surface.sum_s(np.asarray(batch) * self.rows, first, last)
-
-    def at_batch(self, batch: float) -> Sum:
-        return self.surface.at_batch(batch * self.rows)
+    """What is other than in the paper, or beyond what was measured."""
 
 
 def with_beam(cost: DecodingCost, beam: int) -> DecodingCost:
     """Costs of sentences with so many hypotheses, had every hypothesis the cost of a sentence of beam 1: what choosing among
     them takes is not in it. Encoding is one row a sentence in either case."""
-    low, high = cost.step.batch_range
-    step = StepCost(_Rows(cost.step.surface, beam), (max(low // beam, 1), high // beam), cost.step.position_range)
+    surface, (low, high) = cost.step.surface, cost.step.batch_range
+    rows: LinearSurface | TableSurface
+    if isinstance(surface, LinearSurface):
+        rows = replace(surface, s_per_row=surface.s_per_row * beam, s_per_row_token=surface.s_per_row_token * beam)
+    else:
+        rows = TableSurface(surface.batches / beam, surface.lengths, surface.cells)
+    step = StepCost(rows, (max(low // beam, 1), high // beam), cost.step.position_range)
     return replace(
         cost,
         step=step,
@@ -78,10 +66,25 @@ def shipped_profiles() -> list[DeviceProfile]:
     return [read_profile(shipped.find("calibration", name)) for name in shipped.names("calibration")]
 
 
+def named_profiles(names: Sequence[str]) -> list[DeviceProfile]:
+    """Profiles by file or `@name`. Raises `InputError` where one cannot be read or tells nothing of batches."""
+    found = []
+    for name in names:
+        path = shipped.find("calibration", name) if name.startswith("@") else Path(name)
+        profile = read_profile(path)
+        try:
+            profile.decoding_cost  # noqa: B018
+        except ProfileError as error:
+            raise InputError(error.what, path=path, remedy="calibrate decode steps: simnmt calibrate --full") from None
+        found.append(profile)
+    return found
+
+
 def decoders(profiles: Sequence[DeviceProfile], batch: int = BATCH, beams: Sequence[int] = BEAMS) -> list[Decoder]:
     """Per device and model one for each beam that its profiles tell of; others' profiles are passed over.
 
-    A beam without a profile of its own is made of the rows of beam 1, and says so.
+    Batches are of `batch` sentences, or of the most that were measured. A beam without a profile of its own is made of
+    the rows of beam 1, and says so.
     """
     groups: dict[tuple[str, ...], dict[int, tuple[DeviceProfile, DecodingCost]]] = {}
     for profile in profiles:
@@ -97,18 +100,33 @@ def decoders(profiles: Sequence[DeviceProfile], batch: int = BATCH, beams: Seque
         first, plain = group[min(group)]
         for beam in beams:
             if beam in group:
-                profile, cost = group[beam]
-                remarks = []
+                found.append(_decoder(first.name, *group[beam], batch))
             elif plain.beam == 1:
-                profile, cost = first, with_beam(plain, beam)
-                remarks = [f"beam {beam} from the steps of {beam} times as many sentences with beam 1"]
-            else:
-                continue
-            if cost.step.batch_range[1] < batch:
-                remarks.append(f"steps of more than {cost.step.batch_range[1]} sentences prolonged to {batch}")
-            if cost.encoder.batch_range[1] < batch:
-                remarks.append(f"encoding of more than {cost.encoder.batch_range[1]} sentences prolonged to {batch}")
-            kind = profile.step.kind if profile.step else "synthetic"
-            box, model = profile.device.name, profile.model.name
-            found.append(Decoder(first.name, box, model, beam, profile.name, kind, cost, tuple(remarks)))
+                found.append(_decoder(first.name, first, with_beam(plain, beam), batch))
     return found
+
+
+def _decoder(device: str, profile: DeviceProfile, cost: DecodingCost, batch: int) -> Decoder:
+    extrapolated = profile.step is not None and profile.step.beam != cost.beam
+    possible = min(batch, cost.most_batch)
+    remarks = [f"beam {cost.beam} from the steps of {cost.beam} times as many sentences with beam 1"] if extrapolated else []
+    if possible < batch:
+        remarks.append(f"batches of {possible} sentences, no more were measured")
+    if cost.refill_s(1) == 0.0:
+        remarks.append("what it takes to join a batch was not measured and counts as 0 s")
+    last = cost.step.position_range[1]
+    if last < LONG_OUTPUT:
+        remarks.append(f"steps after the {last + 1}th token of an output are prolonged beyond what was measured")
+    kind = profile.step.kind if profile.step else "synthetic"
+    return Decoder(
+        device,
+        profile.device.name,
+        profile.model.name,
+        cost.beam,
+        profile.name,
+        kind,
+        cost,
+        possible,
+        extrapolated,
+        tuple(remarks),
+    )

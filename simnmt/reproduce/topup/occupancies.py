@@ -60,5 +60,5 @@ def occupied(
         plan = schedule(batching, src_len.tolist(), tgt_len.tolist())
         found.append((plan.share_full(batch), plan.share_below(FEW), float(plan.active.mean()), float(plan.active.size)))
         shares += np.bincount(plan.active, minlength=batch + 1) / plan.active.size
-    columns = [(fmean(values), min(values), max(values)) for values in zip(*found, strict=True)]
-    return Occupied(test_set, strategy, *columns, tuple((shares[1:] / len(seeds)).tolist()))
+    full, few, active, steps = ((fmean(values), min(values), max(values)) for values in zip(*found, strict=True))
+    return Occupied(test_set, strategy, full, few, active, steps, tuple((shares[1:] / len(seeds)).tolist()))

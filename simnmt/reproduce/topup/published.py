@@ -1,4 +1,4 @@
-"""What the paper on top-up batching prints of batching: Table 1, occupancies, speeds, and its setting (FNI-12, 13, 14, 16, 19)."""
+"""What the paper on top-up batching prints of batching: Table 1, occupancies, speeds, its setting (FNI-12, 13, 14, 16, 19)."""
 
 from __future__ import annotations
 

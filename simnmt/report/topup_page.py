@@ -1,0 +1,172 @@
+"""The page of the reproduction of the paper on top-up batching: figures 2, 6, 7, 8, claims, and loads within a p95."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from simnmt import __version__
+from simnmt.report import plotly_js
+from simnmt.report.packing import packed
+from simnmt.report.topup_figures import SETS, drawings
+from simnmt.report.typography import DASH, number, signed, significant, typeset
+
+_HERE = Path(__file__).resolve().parent
+_SCRIPTS = ("page_tools.js", "topup_page.js", "page.js")
+_MEASURES = {"full_share": "full, %", "below_8_share": "below 8, %", "mean_active": "mean active", "steps": "steps"}
+
+Record = Mapping[str, Any]
+
+
+def render_topup(document: Mapping[str, Any]) -> str:
+    """The page as text, to be written as UTF-8; it opens from disk without a network. `document`: what `--json` prints."""
+    environment = Environment(
+        loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["typeset"] = typeset
+    tables = {table["id"]: table["rows"] for table in document["tables"]}
+    names = {row["strategy"]: row["name"] for row in tables["active"]}
+    return environment.get_template("topup_page.html.j2").render(
+        document=document,
+        version=__version__,
+        devices=_devices(document["devices"]),
+        groups=_groups(document["claims"]),
+        matrix=_matrix(document["claims"]),
+        setting=tables["setting"],
+        sets=[_set(row) for row in tables["table-1"]],
+        measures=list(_MEASURES.values()),
+        occupancies=_occupancies(tables["occupancies"], names),
+        limits=[_limit(row, names) for row in tables["refill-limits"]],
+        loads=_loads(tables["p95-load"]),
+        load_heads=list(dict.fromkeys(row["name"] for row in tables["p95-load"])),
+        drawings=[
+            drawing | {"packed": packed(json.dumps(drawing["content"], separators=(",", ":"), allow_nan=False).encode())}
+            for drawing in drawings(tables)
+        ],
+        style=_asset("page.css"),
+        script=Markup("\n").join(map(_asset, _SCRIPTS)),
+        plotly=Markup(plotly_js.packed()),
+    )
+
+
+def _devices(records: Sequence[Record]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": record["device"],
+            "box": record["box"],
+            "model": record["model"],
+            "beam": record["beam"],
+            "batch": record["batch"],
+            "kinds": [record["kind"], *(["extrapolated"] if record["extrapolated"] else [])],
+            "remarks": "; ".join(record["remarks"]),
+        }
+        for record in records
+    ]
+
+
+def _groups(records: Sequence[Record]) -> list[list[dict[str, Any]]]:
+    """The records of each claim together, in the order of the first of them."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for record in records:
+        groups.setdefault(record["bare"], []).append({**record, "ours": record["ours"] or DASH})
+    return list(groups.values())
+
+
+def _matrix(records: Sequence[Record]) -> dict[str, Any]:
+    """Verdicts by claim and device, of the claims that are made of devices."""
+    devices = list(dict.fromkeys(record["device"] for record in records if record["device"]))
+    verdicts = {(record["bare"], record["device"]): record["verdict"] for record in records if record["device"]}
+    claims = {record["bare"]: record["claim"] for record in records if record["device"]}
+    lines = [
+        {"bare": bare, "claim": claim, "verdicts": [verdicts.get((bare, device), "not measurable here") for device in devices]}
+        for bare, claim in claims.items()
+    ]
+    return {"devices": devices, "lines": lines}
+
+
+def _set(row: Record) -> dict[str, str]:
+    return {
+        "name": row["set"],
+        "sentences": number(row["sentences"], 0),
+        "subwords": number(row["subwords"], 0),
+        "published": f"{number(row['published_mean'], 1)} ± {number(row['published_sd'], 1)}",
+        "ours": f"{number(row['mean'], 2)} ± {number(row['sd'], 2)}",
+    }
+
+
+def _occupancies(rows: Sequence[Record], names: Mapping[str, str]) -> list[dict[str, Any]]:
+    """A line per set and strategy; per measure ours, and what is published or stated of it."""
+    groups: dict[tuple[str, str], list[Record]] = {}
+    for row in rows:
+        groups.setdefault((row["set"], row["strategy"]), []).append(row)
+    return [
+        {
+            "set": SETS[test_set],
+            "strategy": names[strategy],
+            "figures": [_occupancy(row) for row in own],
+        }
+        for (test_set, strategy), own in groups.items()
+    ]
+
+
+def _occupancy(row: Record) -> dict[str, str]:
+    def figure(value: float) -> str:
+        if row["measure"].endswith("_share"):
+            return number(100 * value, 1)
+        return number(value, 0 if row["measure"] == "steps" else 1)
+
+    said = [
+        f"{word} {figure(row[key])}" for key, word in (("published", "published"), ("stated", "stated")) if row[key] is not None
+    ]
+    return {
+        "ours": figure(row["ours"]),
+        "spread": f"[{figure(row['least'])}, {figure(row['greatest'])}]",
+        "said": ", ".join(said),
+    }
+
+
+def _limit(row: Record, names: Mapping[str, str]) -> dict[str, str]:
+    return {
+        "device": f"{row['device']}, beam {row['beam']}",
+        "set": SETS[row["set"]],
+        "strategy": f"{names[row['strategy']]}, against {names[row['against']]}",
+        "steps": DASH if row["limit_steps"] is None else signed(row["limit_steps"], 2),
+        "ms": DASH if row["limit_ms"] is None else signed(row["limit_ms"], 2),
+        "full": significant(row["full_step_ms"], 3),
+    }
+
+
+def _loads(rows: Sequence[Record]) -> list[dict[str, Any]]:
+    """A line per device, set and p95; a figure per strategy, the greatest of a line marked."""
+    groups: dict[tuple[str, str, float], list[Record]] = {}
+    for row in rows:
+        groups.setdefault((row["device"], row["set"], row["p95_ms"]), []).append(row)
+    return [
+        {
+            "device": device,
+            "set": SETS[test_set],
+            "p95": number(p95_ms, 0),
+            "over": significant(own[0]["over_solo"], 3),
+            "figures": [
+                {
+                    "text": "never" if not row["up_to_rps"] else significant(row["up_to_rps"], 3),
+                    "interval": ""
+                    if row["low_rps"] is None or not row["up_to_rps"]
+                    else f"[{significant(max(row['low_rps'], 0.0), 3)}, {significant(row['high_rps'], 3)}]",
+                    "best": bool(row["up_to_rps"]) and row["up_to_rps"] == max(other["up_to_rps"] for other in own),
+                }
+                for row in own
+            ],
+        }
+        for (device, test_set, p95_ms), own in groups.items()
+    ]
+
+
+def _asset(name: str) -> Markup:
+    """Our own style or script, which goes in as it stands."""
+    return Markup((_HERE / name).read_text(encoding="utf-8"))

@@ -1,0 +1,98 @@
+"""The reproduction for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from simnmt.reproduce.topup import published, tables
+from simnmt.reproduce.topup.claims import counted
+from simnmt.reproduce.topup.published import SETS
+from simnmt.reproduce.topup.strategies import OFFLINE, ONLINE
+
+
+class Told(tables.Found, Protocol):
+    """What is told of."""
+
+    @property
+    def claims(self) -> Sequence[Mapping[str, Any]]: ...  # noqa: D102
+
+
+def as_text(found: Told) -> str:
+    """Occupancies, speeds, loads, and a line per claim."""
+    pieces = [
+        _occupancies(found),
+        *(_speeds(found, key) for key in SETS if found.speeds),
+        *(_loads(found, key) for key in SETS if found.held),
+        _claims(found.claims),
+    ]
+    return "\n\n".join(filter(None, pieces))
+
+
+def columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table: the first column to the left, the others to the right."""
+    widths = [max(len(row[at]) for row in (head, *rows)) for at in range(len(head))]
+    return "\n".join(
+        "  ".join(
+            text.ljust(width) if at == 0 else text.rjust(width)
+            for at, (text, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in (head, *rows)
+    )
+
+
+def _occupancies(found: Told) -> str:
+    rows = []
+    for each in published.OCCUPANCIES:
+        mean = found.occupancies[each.test_set, each.strategy].of(each.measure)[0]
+        rows.append(
+            (
+                f"{SETS[each.test_set].name} {each.strategy}",
+                each.measure.replace("_share", "").replace("_", " "),
+                "-" if each.published is None else _figure(each.measure, each.published),
+                _figure(each.measure, each.stated),
+                _figure(each.measure, mean),
+            )
+        )
+    return "Active sentences in decode steps, batches of 128\n" + columns(
+        ("set, batching", "measure", "published", "stated", "ours"), rows
+    )
+
+
+def _figure(measure: str, value: float) -> str:
+    if measure.endswith("_share"):
+        return f"{100 * value:.1f} %"
+    return f"{value:,.0f}" if measure == "steps" else f"{value:.1f}"
+
+
+def _speeds(found: Told, test_set: str) -> str:
+    rows = []
+    for each in found.decoders:
+        own = {s.key: found.speeds[each.device, each.beam, test_set, s.key].sentences_per_s for s in OFFLINE}
+        name = f"{each.device}, beam {each.beam}{'*' if each.extrapolated else ''}, batches of {each.batch}"
+        rows.append((name, f"{own['mini']:,.1f}", *(f"{own[s.key] / own['mini']:.3f}" for s in OFFLINE[1:])))
+    heading = f"{SETS[test_set].name}: sentences a second with mini-batching, and the others' speed over it (* extrapolated)"
+    return f"{heading}\n" + columns(("device", "mini/s", *(s.key for s in OFFLINE[1:])), rows)
+
+
+def _loads(found: Told, test_set: str) -> str:
+    held = {(each.device, each.p95_s, each.strategy): each for each in found.held if each.test_set == test_set}
+    rows = []
+    for device, p95_s in dict.fromkeys(key[:2] for key in held):
+        estimates = [held[device, p95_s, each.key].estimate for each in ONLINE]
+        shown = (
+            f"{e.mean:.2f}" if e.low is None or e.high is None else f"{e.mean:.2f} ±{(e.high - e.low) / 2:.2f}"
+            for e in estimates
+        )
+        rows.append((f"{device}, {1e3 * p95_s:,.0f} ms", *shown))
+    return f"{SETS[test_set].name}: sentences a second up to which the p95 holds\n" + columns(
+        ("device, p95", *(each.key for each in ONLINE)), rows
+    )
+
+
+def _claims(records: Sequence[Mapping[str, Any]]) -> str:
+    lines = [
+        f"{str(each['verdict']).capitalize()}: {each['id']}. {each['claim']} ({each['ours'] or each['why']})."
+        for each in records
+    ]
+    return "\n".join([*lines, f"{counted(records)}."])
