@@ -80,18 +80,18 @@ def valid_range(cells: Sequence[Cell], settings: Settings) -> dict[str, list[int
 def step_block(cells: Sequence[Cell], left_out: Sequence[Work], beam: int) -> StepBlock | None:
     """Cost of the model's decode steps; None where fewer than two batch sizes to fit to, or no steps, could be told.
 
-    Where the backend tells its steps, what the search does between two of them is `overheads.step_gap_s` and not in here: a
-    decode step costs the world both together. Where it does not, both are in here and no gap is known.
+    Where the backend tells its steps, what the search does between two of them is an overhead (`step_gaps`) and not in here:
+    a decode step costs the world both together. Where it does not, both are in here and no gap is known.
     """
     told = all(timing.steps_s is not None for cell in cells for timing in cell.timings)
     rows = _told_steps(cells) if told else _split_steps(cells)
     if _fitted_batches(rows) < 2:
         return None
-    notes = () if told else (BY_SPLITTING,)
+    more, notes = _prolonged(rows) if told else ([], (BY_SPLITTING,))
     block = fit_step_cost(
-        *zip(*rows, strict=True), judged_batches=_judging(rows), beam=beam, left_out=_words(left_out), notes=notes
+        *zip(*(rows + more), strict=True), judged_batches=_judging(rows), beam=beam, left_out=_words(left_out), notes=notes
     )
-    return block.model_copy(update={"repeats": _repeats(cells)})
+    return block.model_copy(update={"repeats": _repeats(cells), "run_over_told": _run_over_told(cells, block)})
 
 
 def encoder_block(cells: Sequence[Cell], left_out: Sequence[Work], beam: int, step: StepBlock | None) -> EncoderBlock | None:
@@ -121,21 +121,6 @@ def encoder_block(cells: Sequence[Cell], left_out: Sequence[Work], beam: int, st
     return block.model_copy(update={"repeats": _repeats(cells)})
 
 
-def step_gap_s(cells: Sequence[Cell]) -> float | None:
-    """Seconds that each step adds to the whole beside its own; None where the backend does not tell."""
-    gaps = [
-        (cell.work.tgt_len, timing.total_s - timing.encode_s - sum(timing.steps_s))
-        for cell in cells
-        for timing in cell.timings
-        if timing.encode_s is not None and timing.steps_s is not None
-    ]
-    tgt_lens = sorted({tgt_len for tgt_len, _ in gaps})
-    if len(tgt_lens) < 2:
-        return None
-    medians_s = [float(np.median([gap for other, gap in gaps if other == tgt_len])) for tgt_len in tgt_lens]
-    return max(float(np.polyfit(tgt_lens, medians_s, 1)[0]), 0.0)
-
-
 def _columns(cells: Sequence[Cell]) -> Columns:
     rows = [(cell.work.src_len, cell.work.tgt_len, second) for cell in cells for second in cell.total_s]
     src_len, tgt_len, time_s = zip(*rows, strict=True)
@@ -152,13 +137,52 @@ def _told_steps(cells: Sequence[Cell]) -> Rows:
 
     The first step has no neighbours: nothing is cached before it.
     """
+    windows = _windows(max((cell.work.tgt_len for cell in cells), default=1))
     rows = []
     for cell in cells:
-        for low, position, high in _windows(cell.work.tgt_len):
+        for low, position, high in windows:
             for timing in cell.timings:
                 assert timing.steps_s is not None
-                rows.append((cell.work.batch, position, float(np.median(timing.steps_s[low : high + 1]))))
+                if high < len(timing.steps_s):
+                    rows.append((cell.work.batch, position, float(np.median(timing.steps_s[low : high + 1]))))
     return rows
+
+
+def _prolonged(rows: Rows) -> tuple[Rows, tuple[str, ...]]:
+    """Rows for the positions that runs of large batches were too short for, and what to say of them.
+
+    Such a step is as much longer than those that were timed as with the largest batch that was timed at all positions.
+    """
+    positions = sorted({position for _, position, _ in rows})
+    usual_s = {
+        key: float(np.median([second for batch, position, second in rows if (batch, position) == key]))
+        for key in {(batch, position) for batch, position, _ in rows}
+    }
+    reached = {batch: max(at for other, at in usual_s if other == batch) for batch, _ in usual_s}
+    whole = [batch for batch, last in reached.items() if last == positions[-1] and batch not in JUDGING]
+    short = sorted(batch for batch, last in reached.items() if last < positions[-1] and batch not in JUDGING)
+    if not whole or not short:
+        return [], ()
+    model, added = max(whole), list[tuple[int, int, float]]()
+    for batch in short:
+        # The first step stands by itself.
+        timed = [at for at in positions if 0 < at <= reached[batch]] or [0]
+        scale = sum(usual_s[batch, at] for at in timed) / sum(usual_s[model, at] for at in timed)
+        added += [(batch, at, scale * usual_s[model, at]) for at in positions if at > reached[batch]]
+    told = ", ".join(f"{batch} (from {reached[batch] + 1} on)" for batch in short)
+    return added, (f"positions not timed, scaled from batch {model}: of batch {told}",)
+
+
+def _run_over_told(cells: Sequence[Cell], block: StepBlock) -> float | None:
+    """Mean over all timings of the seconds of their steps together over what the block says of them."""
+    cost = StepCost.of(block)
+    ratios = [
+        sum(timing.steps_s) / float(cost.steps_s(cell.work.batch, 0, len(timing.steps_s) - 1))
+        for cell in cells
+        for timing in cell.timings
+        if timing.steps_s is not None
+    ]
+    return float(np.mean(ratios)) if ratios else None
 
 
 def _split_steps(cells: Sequence[Cell]) -> Rows:

@@ -7,15 +7,16 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from simnmt.calibrate import fitting, overheads
+from simnmt.calibrate import fitting, overheads, step_gaps
 from simnmt.calibrate.disk import DiskError, measure_disk
 from simnmt.calibrate.energy import find_energy_meter
 from simnmt.calibrate.energy_use import measure_energy
 from simnmt.calibrate.errors import CalibrationError
 from simnmt.calibrate.journal import Journal
 from simnmt.calibrate.measuring import Measured, measure
-from simnmt.calibrate.plan import BenchPlan
+from simnmt.calibrate.plan import BenchPlan, batches
 from simnmt.calibrate.progress import Listener
+from simnmt.calibrate.refilling import refill_overheads
 from simnmt.calibrate.settings import Settings
 from simnmt.costs import fit_disk
 from simnmt.nmt.engine import Engine
@@ -47,8 +48,11 @@ class Parts:
         if plans:
             self.measured = measure(self._engine, plans, self._journal, self._listener)
             found |= self._fitted(self.measured)
+        beside = self._of_batches() if "step" in settings.parts else {}
         if "overheads" in settings.parts:
-            found["overheads"] = self._once("overheads", self._overheads)
+            beside = self._of_singles() | self._once("overheads", self._overheads) | beside
+        if beside:
+            found["overheads"] = beside
         if "energy" in settings.parts:
             found["energy"] = self._once("energy", self._energy)
         if "disk" in settings.parts:
@@ -100,10 +104,22 @@ class Parts:
                 remarks.append(f"no times of the tokeniser: {error}")
         for at, name in enumerate(("tokenisation_s_per_token", "tokenisation_s_fixed")):
             found[name] = overheads.overhead(tokenisation[at]) if tokenisation else overheads.overhead(None, note)
-        cells = self.measured.cells.get("execution", []) if self.measured else []
-        gap = fitting.step_gap_s(cells)
-        found["step_gap_s"] = overheads.overhead(gap, "" if gap is not None else "the backend does not tell its steps")
         return found, remarks
+
+    def _of_batches(self) -> dict[str, Any]:
+        """Overheads that belong to the decode steps: between them, and of refilling."""
+        assert self.measured is not None
+        cells, settings = self.measured.cells, self._settings
+        told = step_gaps.gap_overheads(cells["step"], cells["encoder"])
+        most = max((cell.work.batch for cell in cells["step"]), default=batches(settings)[-1])
+        refilling: dict[str, Any] = self._once("refill", lambda: (refill_overheads(self._engine, settings, most), []))
+        return told | refilling
+
+    def _of_singles(self) -> dict[str, Any]:
+        """What whole translations of single sentences tell of the gap, where those are measured."""
+        if self.measured is None or "execution" not in self.measured.cells:
+            return {}
+        return step_gaps.lone_gap_overheads(self.measured.cells["execution"])
 
     def _energy(self) -> tuple[Any, list[str]]:
         found = find_energy_meter(self._engine.account.device)

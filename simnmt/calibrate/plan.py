@@ -24,13 +24,19 @@ QUICK_WITHIN_S = 60.0
 AGAIN_AT_LEAST_S, AGAIN_SHARE = 60.0, 0.5
 """A full one may spend on measuring again, bench by bench, so long or that share of the bench's own time, whichever is more: on
 a box whose neighbours never rest, measuring again without end makes nothing calmer."""
-QUICK_BATCHES = (1, 2, 3, 4, 8, 16)
-FITTED = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64)
-"""Batch sizes that costs are fitted to. Dense at the low end: from one row to two a library may change its kernel, and a step
-may then take twice as long."""
-QUICK_JUDGING = (7, 10)
-JUDGING = (7, 10, 20, 40)
-"""Batch sizes that are measured to judge by, and never fitted."""
+QUICK_FITTED = (1, 2, 3, 4, 8, 16, 32, 64, 128, 256, 512, 1_024)
+FITTED = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1_024)
+"""Batch sizes that costs are fitted to, up to the largest asked for. Dense at the low end: from one row to two a library may
+change its kernel, and a step may then take twice as long."""
+QUICK_JUDGING = (7, 10, 40, 224, 896)
+JUDGING = (7, 10, 20, 40, 112, 224, 448, 896)
+"""Batch sizes that are measured to judge by, and never fitted; those below the largest that is."""
+QUICK_MOST_BATCH, MOST_BATCH = 16, 64
+"""Unless told otherwise."""
+SHORTENED = ((128, 64), (384, 36), (1_024, 18))
+"""(rows, hypotheses counted; steps timed in a run) and beyond these `LEAST_STEPS`: long runs of large batches take minutes, and
+how a step grows with the position is known from smaller ones. Each run ends where a window of positions does."""
+LEAST_STEPS = 10
 STEP_SRC_LEN = 20
 """Source tokens under the decode steps: near the mean sentence of news."""
 
@@ -112,10 +118,12 @@ def plan_execution(settings: Settings, drawn: Sequence[tuple[int, int]] | None =
 def plan_steps(settings: Settings, *, tells_steps: bool) -> BenchPlan:
     """Decode steps by batch size. An engine that does not tell single steps is timed for several target lengths instead."""
     quick = settings.mode == "quick"
-    longest = min(20 if quick else 64, settings.max_tgt_len)
-    tgt_lens = [longest] if tells_steps else _between(2, longest, 2 if quick else 4)
     src_len = min(STEP_SRC_LEN, settings.max_src_len)
-    cells = [Work(src_len, tgt, batch, settings.beam) for batch in _batches(settings) for tgt in tgt_lens]
+    cells = []
+    for batch in batches(settings):
+        longest = min(20 if quick else _steps(batch * settings.beam), settings.max_tgt_len)
+        tgt_lens = [longest] if tells_steps else _between(2, longest, 2 if quick else 4)
+        cells += [Work(src_len, tgt, batch, settings.beam) for tgt in tgt_lens]
     return _interleaved("step", cells, 3, settings, _reference(settings), again=1)
 
 
@@ -128,7 +136,7 @@ def plan_encoder(settings: Settings, *, tells_steps: bool = True) -> BenchPlan:
     shortest = 4 if tells_steps else min(10, settings.max_src_len // 2)
     quick = settings.mode == "quick"
     src_lens = _between(shortest, settings.max_src_len, 2 if quick else 4)
-    cells = [Work(src, 1, batch, settings.beam) for batch in _batches(settings) for src in src_lens]
+    cells = [Work(src, 1, batch, settings.beam) for batch in batches(settings) for src in src_lens]
     return _interleaved("encoder", cells, 3 if tells_steps or quick else 5, settings, _reference(settings), again=1)
 
 
@@ -140,6 +148,14 @@ def plan_benches(settings: Settings, drawn: Sequence[tuple[int, int]] | None, *,
     if "step" in settings.parts:
         plans += [plan_steps(settings, tells_steps=tells_steps), plan_encoder(settings, tells_steps=tells_steps)]
     return plans
+
+
+def batches(settings: Settings) -> tuple[int, ...]:
+    """Batch sizes at which steps and encoders are measured, rising; the largest is not one that judges."""
+    quick = settings.mode == "quick"
+    most = settings.max_batch or (QUICK_MOST_BATCH if quick else MOST_BATCH)
+    fitted = [size for size in (QUICK_FITTED if quick else FITTED) if size <= most]
+    return tuple(sorted(fitted + [size for size in (QUICK_JUDGING if quick else JUDGING) if size < fitted[-1]]))
 
 
 def out_of_reach(work: Work, too_large: Sequence[Work]) -> bool:
@@ -154,8 +170,8 @@ def _reference(settings: Settings) -> Work:
     return Work(min(16, settings.max_src_len), min(8, settings.max_tgt_len), 1, settings.beam)
 
 
-def _batches(settings: Settings) -> tuple[int, ...]:
-    return tuple(sorted(QUICK_BATCHES + QUICK_JUDGING if settings.mode == "quick" else FITTED + JUDGING))
+def _steps(rows: int) -> int:
+    return next((steps for most, steps in SHORTENED if rows <= most), LEAST_STEPS)
 
 
 def _between(low: int, high: int, count: int) -> list[int]:

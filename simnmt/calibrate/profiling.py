@@ -8,7 +8,6 @@ from typing import Any
 
 from simnmt import __version__
 from simnmt.calibrate.box import BoxDescription
-from simnmt.calibrate.overheads import overhead
 from simnmt.calibrate.settings import Settings
 from simnmt.costs import DeviceProfile, checked_profile
 from simnmt.costs.profile import SCHEMA_VERSION
@@ -54,9 +53,8 @@ def completed(
     earlier = kept["conditions"] or {}
     later = {"parts": list(settings.parts), "date": _now(), "tool": TOOL} | blocks["conditions"]
     if "overheads" in blocks:
-        # Only whole translations tell of the gap between their steps.
-        gap = (kept["overheads"] or {}).get("step_gap_s") or overhead(None, "measured with the part execution alone")
-        blocks = blocks | {"overheads": blocks["overheads"] | {"step_gap_s": gap}}
+        # Those that belong to parts which are not measured now stay.
+        blocks = blocks | {"overheads": (kept["overheads"] or {}) | blocks["overheads"]}
     source = f"{before.provenance.source}; later: {', '.join(settings.parts)}"
     return checked_profile(
         kept

@@ -18,6 +18,8 @@ WORD_MODELS = ("bilstm", "gru")
 PAPER_INFERENCES = 10_000
 """Of CNMT-05 and CNMT-14."""
 MOST_LENGTH = 4_096
+LEAST_BATCH, MOST_BATCH = 8, 1_024
+"""Bounds of the largest batch: below the least no batch size is left to judge by."""
 LEAST_PACE_BYTES_PER_S = 1e6
 """A full measurement reads 574 MB: some ten minutes."""
 
@@ -40,6 +42,8 @@ class Settings:
     mode: Mode = "full"
     """quick: six corner cells; full: the whole grid; paper: many single inferences with the lengths of a corpus."""
     parts: tuple[Part, ...] = PARTS
+    max_batch: int | None = None
+    """Largest batch of steps and encoders: the sizes of a fixed ladder up to it; None: 64, in quick mode 16."""
     max_src_len: int = 100
     max_tgt_len: int = 100
     lengths: str = "@de-en-news"
@@ -63,6 +67,9 @@ class Settings:
             if not 8 <= length <= MOST_LENGTH:
                 remedy = f"give 8 to {MOST_LENGTH} tokens"
                 raise CalibrationError(f"a longest {name} of {length} tokens makes no grid", remedy=remedy)
+        if self.max_batch is not None and not LEAST_BATCH <= self.max_batch <= MOST_BATCH:
+            remedy = f"give {LEAST_BATCH} to {MOST_BATCH} sentences"
+            raise CalibrationError(f"a largest batch of {self.max_batch}", remedy=remedy)
         if self.inferences < 6:
             raise CalibrationError(f"{self.inferences} inferences determine no plane", remedy="give 6 or more")
         if self.disk_bytes_per_s is not None and not LEAST_PACE_BYTES_PER_S <= self.disk_bytes_per_s < math.inf:

@@ -54,6 +54,10 @@ def calibrate(
     ] = False,
     lengths: Annotated[str, typer.Option("--lengths", metavar="@NAME|FILE", help="Length table for --paper.")] = "@de-en-news",
     inferences: Annotated[int, typer.Option("--inferences", metavar="N", help="Inferences of --paper.")] = 10_000,
+    max_batch: Annotated[
+        int | None,
+        typer.Option("--max-batch", metavar="N", help="Largest batch of steps and encoders; default: 64, with --quick 16."),
+    ] = None,
     max_src_len: Annotated[int, typer.Option("--max-src-len", metavar="N", help="Longest source of the grid, tokens.")] = 100,
     max_tgt_len: Annotated[int, typer.Option("--max-tgt-len", metavar="M", help="Longest target of the grid, tokens.")] = 100,
     only: Annotated[
@@ -105,6 +109,7 @@ def calibrate(
         beam=beam,
         mode="quick" if quick else "paper" if paper else "full",
         parts=PARTS if only is None else parts_named(only),
+        max_batch=max_batch,
         max_src_len=max_src_len,
         max_tgt_len=max_tgt_len,
         lengths=lengths,

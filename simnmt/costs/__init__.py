@@ -8,6 +8,7 @@ from simnmt.costs.energy import EnergyCost, fit_energy
 from simnmt.costs.execution_fit import FittedExecution, fit_execution
 from simnmt.costs.fit_warnings import disk_warnings, execution_warnings, fit_warnings
 from simnmt.costs.heldout import heldout_error_of_means, heldout_ordinary_errors, heldout_plane_error
+from simnmt.costs.overhead_fit import OverheadFit, fit_overhead
 from simnmt.costs.plane import ExecutionPlane, PlaneFit, fit_plane
 from simnmt.costs.profile import DeviceProfile
 from simnmt.costs.profile_error import ProfileError
@@ -32,6 +33,7 @@ __all__ = [
     "ExecutionPlane",
     "FittedExecution",
     "LognormalResidual",
+    "OverheadFit",
     "PlaneFit",
     "ProfileError",
     "ReadTable",
@@ -46,6 +48,7 @@ __all__ = [
     "fit_encoder_cost",
     "fit_energy",
     "fit_execution",
+    "fit_overhead",
     "fit_plane",
     "fit_relative_plane",
     "fit_step_cost",

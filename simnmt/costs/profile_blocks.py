@@ -172,6 +172,9 @@ class StepBlock(_Grid):
 
     position: Annotated[tuple[Length, ...], Field(min_length=1)]
     coefficients: StepCoefficients | None = None
+    run_over_told: Positive | None = None
+    """Mean, over the timed runs of steps, of what they took together over what this block says of them: costs are those of
+    the usual step (medians), and above 1 some steps took much longer."""
 
     @model_validator(mode="after")
     def _consistent(self) -> StepBlock:

@@ -6,7 +6,7 @@ from typing import Any
 
 from simnmt.costs.fit_warnings import fit_warnings
 from simnmt.costs.profile import DeviceProfile
-from simnmt.costs.profile_blocks import DiskBlock, EncoderBlock, EnergyBlock, Overheads, StepBlock
+from simnmt.costs.profile_blocks import DiskBlock, EncoderBlock, EnergyBlock, Overhead, Overheads, StepBlock
 
 _COSTS = ("execution", "step", "encoder", "overheads", "disk", "energy")
 
@@ -51,8 +51,7 @@ def facts(profile: DeviceProfile) -> list[tuple[str, str]]:
         found += _grid("decode step", profile.step)
     if profile.encoder is not None:
         found += _grid("encoder", profile.encoder)
-    if profile.overheads is not None:
-        found += _overheads(profile.overheads)
+    found += _overheads(profile)
     if profile.disk is not None:
         found += _disk(profile.disk)
     found += _energy(profile.energy) if profile.schema_version > 1 else []
@@ -149,6 +148,8 @@ def _grid(name: str, block: StepBlock | EncoderBlock) -> list[tuple[str, str]]:
     how = f" ({block.heldout_how})" if block.heldout_how else ""
     other = {"linear": ("table", block.heldout_error_table), "table": ("linear", block.heldout_error_linear)}[block.form]
     rejected = f"; {other[0]}: {percent(other[1])}" if other[1] is not None else ""
+    if isinstance(block, StepBlock) and block.run_over_told is not None:
+        rejected += f"; runs took {block.run_over_told:.4g} times what is told"
     found = [(name, said), (f"{name} error", f"{percent(block.heldout_error)} held out{how}{rejected}")]
     if block.notes:
         found.append((f"{name} note", "; ".join(block.notes)))
@@ -162,24 +163,42 @@ def _grid(name: str, block: StepBlock | EncoderBlock) -> list[tuple[str, str]]:
     return found
 
 
-def _overheads(block: Overheads) -> list[tuple[str, str]]:
-    names = {
+def _overheads(profile: DeviceProfile) -> list[tuple[str, str]]:
+    block = profile.overheads or Overheads()
+    alone = {
         "decision_s": "decision",
         "tokenisation_s_per_token": "tokenisation, per token",
         "tokenisation_s_fixed": "tokenisation, fixed",
-        "step_gap_s": "gap between steps",
     }
-    known = [(name, getattr(block, key)) for key, name in names.items()]
-    return [
-        (
-            name,
-            f"{each.kind}: {1e3 * each.value:.4g} ms"
-            if each.value is not None
-            else "; ".join(filter(None, ["not measured", each.note])),
-        )
-        for name, each in known
-        if each is not None
-    ]
+    told = [(name, _one(own)) for key, name in alone.items() if (own := getattr(block, key)) is not None]
+    of_batches = (
+        ("gap between steps", block.step_gap_s, block.step_gap_s_per_sentence),
+        ("refilling a batch", block.refill_s_fixed, block.refill_s_per_sentence),
+    )
+    for name, fixed, per_sentence in of_batches:
+        # A server that batches reckons with them: what is missing counts 0 s there, and must not pass in silence.
+        if profile.step is not None or fixed is not None or per_sentence is not None:
+            told.append((name, _by_sentences(fixed, per_sentence)))
+    return told
+
+
+def _one(own: Overhead) -> str:
+    if own.value is None:
+        return "; ".join(filter(None, ["not measured", own.note]))
+    return f"{own.kind}: {1e3 * own.value:.4g} ms"
+
+
+def _by_sentences(fixed: Overhead | None, per_sentence: Overhead | None) -> str:
+    """Both parts of a cost that may grow with the batch."""
+    known = [own for own in (fixed, per_sentence) if own is not None]
+    notes = list(dict.fromkeys(own.note for own in known if own.note))
+    values = [(own.value, times) for own, times in ((fixed, ""), (per_sentence, " x sentences")) if own is not None]
+    terms = [f"{1e3 * value:.4g}{times}" for value, times in values if value is not None]
+    if not terms:
+        return "; ".join(["not measured", *notes, "counts as 0 s"])
+    said = f"{known[0].kind}: {' + '.join(terms)} ms"
+    said += "" if len(terms) == 2 else "; how it grows with the batch: not measured, counts as 0 s"
+    return "; ".join([said, *notes])
 
 
 def _disk(block: DiskBlock) -> list[tuple[str, str]]:

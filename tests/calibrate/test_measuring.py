@@ -11,7 +11,7 @@ import pytest
 
 from simnmt.calibrate.journal import Journal
 from simnmt.calibrate.measuring import Measured, measure
-from simnmt.calibrate.plan import FITTED, JUDGING, plan_benches, plan_execution, plan_steps
+from simnmt.calibrate.plan import batches, plan_benches, plan_execution, plan_steps
 from simnmt.calibrate.progress import Silent
 from simnmt.calibrate.settings import Settings
 from tests.calibrate.engines import PLANE, FakeEngine
@@ -97,9 +97,9 @@ def test_batches_beyond_the_memory_are_left_out_and_larger_ones_not_tried(open_j
     heard = Heard()
     engine = FakeEngine(most_batch=most_batch)
     measured = measure(engine, [plan], open_journal(), heard)
-    assert {cell.work.batch for cell in measured.cells["step"]} == {b for b in FITTED + JUDGING if b <= most_batch}
+    assert {cell.work.batch for cell in measured.cells["step"]} == {b for b in batches(Settings("gru")) if b <= most_batch}
     left_out = {work.batch for work in measured.too_large["step"]}
-    assert left_out == {b for b in FITTED + JUDGING if b > most_batch}
+    assert left_out == {b for b in batches(Settings("gru")) if b > most_batch}
     assert sum(work.batch > most_batch for work in engine.calls) <= len(left_out), "each at most once"
     assert sum("out of memory" in line for line in heard.lines) == sum(work.batch > most_batch for work in engine.calls)
 

@@ -13,8 +13,9 @@ from simnmt.calibrate.errors import CalibrationError
 from simnmt.calibrate.plan import (
     FITTED,
     JUDGING,
-    QUICK_BATCHES,
+    QUICK_FITTED,
     QUICK_JUDGING,
+    batches,
     corner_cells,
     grid_cells,
     judging_cells,
@@ -86,15 +87,37 @@ def test_an_engine_that_does_not_tell_its_steps_is_timed_at_several_target_lengt
         assert len({work.tgt_len for work in untold.works if work.batch == batch}) >= 3
 
 
-@pytest.mark.parametrize(("mode", "fitted", "judging"), [("quick", QUICK_BATCHES, QUICK_JUDGING), ("full", FITTED, JUDGING)])
+@pytest.mark.parametrize(
+    ("mode", "most", "fitted", "judging"),
+    [
+        ("quick", None, QUICK_FITTED[:6], QUICK_JUDGING[:2]),
+        ("full", None, FITTED[:13], JUDGING[:4]),
+        ("full", 128, FITTED[:15], (7, 10, 20, 40, 112)),
+        ("full", 127, FITTED[:14], JUDGING[:4]),
+        ("full", 8, (1, 2, 3, 4, 5, 6, 8), (7,)),
+        ("full", 1_024, FITTED, JUDGING),
+        ("quick", 64, QUICK_FITTED[:8], (7, 10, 40)),
+    ],
+)
 def test_batch_sizes_that_judge_lie_inside_and_are_in_no_mode_fitted(
-    mode: str, fitted: tuple[int, ...], judging: tuple[int, ...]
+    mode: str, most: int | None, fitted: tuple[int, ...], judging: tuple[int, ...]
 ) -> None:
-    for plan in (plan_steps(settings(mode=mode), tells_steps=True), plan_encoder(settings(mode=mode))):
-        assert {work.batch for work in plan.works} == {*fitted, *judging}
-    assert not set(JUDGING) & {*FITTED, *QUICK_BATCHES}
+    asked = settings(mode=mode, max_batch=most)
+    for plan in (plan_steps(asked, tells_steps=True), plan_encoder(asked)):
+        assert {work.batch for work in plan.works} == {*batches(asked)} == {*fitted, *judging}
+    assert not set(JUDGING) & {*FITTED, *QUICK_FITTED}
     assert set(QUICK_JUDGING) <= set(JUDGING), "what judges is told by its batch size alone"
     assert all(min(fitted) < batch < max(fitted) for batch in judging)
+
+
+def test_runs_of_large_batches_are_short_and_hypotheses_count_as_rows() -> None:
+    """A GRU that takes 12 ms and 2.2 ms a sentence for a step of five hypotheses, as one thread does: within six minutes."""
+    alone = plan_steps(settings(max_batch=128), tells_steps=True).works
+    assert {work.tgt_len for work in alone} == {64}
+    wide = plan_steps(settings(max_batch=128, beam=5), tells_steps=True).works
+    steps = {work.batch: work.tgt_len for work in wide}
+    assert (steps[1], steps[24], steps[32], steps[64], steps[96], steps[128]) == (64, 64, 36, 36, 18, 18)
+    assert sum(work.tgt_len * (0.012 + 0.0022 * work.batch) for work in wide) < 240.0
 
 
 def test_encoders_that_are_had_by_subtraction_are_of_longer_sources_and_measured_more_often() -> None:
@@ -156,6 +179,8 @@ def test_unknown_parts_are_refused(text: str, said: str) -> None:
         ({"max_src_len": 7}, "a longest source of 7 tokens makes no grid"),
         ({"max_tgt_len": 10_000}, "a longest target of 10000 tokens"),
         ({"inferences": 5}, "5 inferences determine no plane"),
+        ({"max_batch": 7}, "a largest batch of 7"),
+        ({"max_batch": 2_000}, "a largest batch of 2000"),
     ],
 )
 def test_settings_that_make_no_plan_are_refused(keys: dict[str, Any], said: str) -> None:
