@@ -1,0 +1,205 @@
+"""What a decider believes of a target that batches: nothing to add when alone, and close to the truth among others (XP-01)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from simnmt.batching import Batching, half_empty, immediate, mini, top_up
+from simnmt.policies import BatchView
+from simnmt.streams import stream
+from simnmt.workload.lognormal_lengths import EUROPARL
+from tests.batching.one_server import serve
+
+SIZE, RTT_S = 32, 0.04
+HALF_EMPTY, IMMEDIATE = (top_up(SIZE, threshold(SIZE)) for threshold in (half_empty, immediate))
+MINI = mini(SIZE, longest_wait_s=0.0)
+
+
+def step_s(active: int) -> float:
+    return 0.008 + 0.0004 * active
+
+
+def encode_s(sentences: int) -> float:
+    return 0.004 + 0.0005 * sentences
+
+
+def of_ten_ms(size: int, threshold: int) -> BatchView:
+    """A view of steps that take 10 ms and 1 ms more for each further sentence."""
+    return BatchView(lambda active: 0.009 + 0.001 * active, size, threshold)
+
+
+@given(st.integers(1, 40), st.floats(1.0, 200.0), st.integers(1, 64), st.booleans())
+@settings(derandomize=True, deadline=None, max_examples=50)
+def test_alone_with_an_idle_server_the_plane_is_all(requests: int, tgt_len: float, size: int, refills: bool) -> None:
+    """One after the other, none waiting and none left behind: nothing is added, so that batch 1 and no queue is the plane."""
+    view = BatchView(step_s, size, half_empty(size) if refills else 0, joining_s=encode_s)
+    for request in range(requests):
+        sent_s = 10.0 * request
+        assert view.added_s(sent_s, tgt_len) == 0.0
+        view.reported(view.sent(sent_s, tgt_len), 0.0, 0, 0, sent_s + 4.0)
+
+
+def test_while_there_is_room_steps_are_slower_and_nobody_waits() -> None:
+    """Two are there; a third finds a batch of three and leaves one behind: 20 steps of a batch of two, 1 ms slower each."""
+    view = of_ten_ms(8, half_empty(8))
+    assert view.added_s(0.0, 20.0) == 0.0
+    for _ in range(2):
+        view.sent(0.0, 20.0)
+    assert view.added_s(0.0, 20.0) == pytest.approx(0.020)
+
+
+def test_whoever_is_beyond_the_threshold_has_to_end_first() -> None:
+    """Six there, two of them beyond four; they end as fast as six share a mean output's 20 steps of 15 ms: 50 ms each."""
+    view = of_ten_ms(8, 4)
+    for _ in range(6):
+        view.sent(0.0, 20.0)
+    waits_s = view.added_s(0.0, 20.0) - 20.0 * 0.003  # a batch of four on average
+    assert waits_s == pytest.approx(2 * 0.050)
+
+
+def test_a_long_queue_is_waited_for_at_the_rate_of_a_full_batch() -> None:
+    """An answer tells of 32 active and 320 waiting: 336 have to end before there is a place, 32 in the time of 25 steps."""
+    view = BatchView(step_s, SIZE, half_empty(SIZE))
+    view.reported(view.sent(0.0, 25.0), 0.0, 32, 320, 1.0)
+    wait_s = view.added_s(1.0, 25.0) - 25.0 * (step_s(32) - step_s(1))
+    assert wait_s == pytest.approx(336 / 32 * 25.0 * step_s(32), rel=0.05)
+
+
+def test_what_the_target_reports_counts_as_well_as_what_one_sent_oneself() -> None:
+    ours, theirs = of_ten_ms(8, 4), of_ten_ms(8, 4)
+    first = theirs.sent(0.0, 20.0)
+    for _ in range(6):
+        ours.sent(1.0, 20.0)
+    theirs.reported(first, 0.0, 6, 0, 1.0)
+    assert theirs.added_s(1.0, 20.0) >= ours.added_s(1.0, 20.0) > 0.0
+
+
+def test_a_crowd_that_nothing_is_heard_of_any_more_is_forgotten() -> None:
+    """Else a burst of others would keep a decider away for good."""
+    view = of_ten_ms(8, 4)
+    view.reported(view.sent(0.0, 20.0), 0.5, 8, 30, 1.0)
+    beliefs_s = [view.added_s(at_s, 20.0) for at_s in (1.0, 2.0, 10.0, 100.0, 1e3, 1e5, 1e7)]
+    assert beliefs_s == sorted(beliefs_s, reverse=True)
+    assert beliefs_s[-1] < 0.01 * beliefs_s[0]
+
+
+def test_several_servers_share_what_is_sent_to_them() -> None:
+    one, two = (BatchView(step_s, 8, 4, servers) for servers in (1, 2))
+    for _ in range(4):
+        one.sent(0.0, 20.0)
+    for _ in range(8):
+        two.sent(0.0, 20.0)
+    assert one.added_s(0.0, 20.0) == two.added_s(0.0, 20.0) > 0.0
+
+
+def test_waits_that_turn_out_longer_are_believed_longer() -> None:
+    """As those for a whole batch, the last of which lasts longest."""
+    views = [of_ten_ms(8, 0) for _ in range(2)]
+    for view, longer in zip(views, (1.0, 3.0), strict=True):
+        for request in range(100):
+            at_s = 0.1 * request
+            number = view.sent(at_s, 20.0)
+            view.reported(number, longer * 4 * 20.0 * 0.013 / 4, 3, 1, at_s)
+    plain_s, longer_s = (view.added_s(10.0, 20.0) for view in views)
+    assert 1.5 * plain_s < longer_s < 3.0 * plain_s
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Beliefs and truths of the same requests, in seconds beyond the plane."""
+
+    believed_s: NDArray[np.float64]
+    true_s: NDArray[np.float64]
+
+    @property
+    def correlation(self) -> float:
+        return float(np.corrcoef(self.believed_s, self.true_s)[0, 1])
+
+    @property
+    def error(self) -> float:
+        """Mean error, as a share of what the plain plane's is."""
+        return float(np.abs(self.believed_s - self.true_s).mean() / np.abs(self.true_s).mean())
+
+    @property
+    def bias(self) -> float:
+        return float(self.believed_s.mean() / self.true_s.mean() - 1.0)
+
+
+def judged(batching: Batching, load: float, own: float, requests: int = 2_000, seed: int = 1) -> Judged:
+    """A server, served step by step, at a load of what full batches could do; a share of its requests is the decider's own."""
+    generator = stream(seed, 0, "batch view")
+    src_len, tgt_len = EUROPARL.draw(generator, requests)
+    most_rps = SIZE / (tgt_len.mean() * step_s(SIZE) + encode_s(SIZE))
+    arrival_s = np.cumsum(generator.exponential(1.0 / (load * most_rps), requests)).tolist()
+    served = serve(batching, arrival_s, src_len.tolist(), tgt_len.tolist(), step_s, encode_s)
+    left = dict(zip(served.finish_s, served.left, strict=True))
+    mine = np.flatnonzero(generator.random(requests) < own).tolist()
+    answers = sorted((served.finish_s[request] + RTT_S / 2, request) for request in mine)
+    view = BatchView(step_s, SIZE, batching.threshold, joining_s=encode_s)
+    sent_as, believed_s, heard = {}, [], 0
+    for request in mine:
+        now_s = arrival_s[request] - RTT_S / 2
+        while heard < len(answers) and answers[heard][0] <= now_s:
+            received_s, answered = answers[heard]
+            waited_s = served.encoded_s[answered] - arrival_s[answered]
+            view.reported(sent_as[answered], waited_s, *left[answered], received_s)
+            heard += 1
+        predicted = float(src_len[request]) + 1.0
+        believed_s.append(view.added_s(now_s, predicted))
+        sent_as[request] = view.sent(now_s, predicted)
+    alone_s = encode_s(1) + tgt_len * step_s(1)
+    true_s = [served.finish_s[request] - arrival_s[request] - alone_s[request] for request in mine]
+    return Judged(np.array(believed_s), np.array(true_s))
+
+
+@pytest.mark.parametrize(
+    ("batching", "load", "own", "correlation", "error"),
+    [
+        (HALF_EMPTY, 0.5, 1.0, 0.7, 0.4),
+        (HALF_EMPTY, 0.7, 0.25, 0.7, 0.35),
+        (HALF_EMPTY, 0.9, 1.0, 0.8, 0.35),
+        (HALF_EMPTY, 0.9, 0.25, 0.8, 0.35),
+        (IMMEDIATE, 0.5, 0.25, 0.7, 0.4),
+        (IMMEDIATE, 0.9, 1.0, 0.8, 0.3),
+        (MINI, 0.5, 1.0, 0.35, 0.5),
+        (MINI, 0.9, 0.25, 0.9, 0.2),
+    ],
+)
+def test_the_belief_is_far_closer_to_the_truth_than_the_plain_plane(
+    batching: Batching, load: float, own: float, correlation: float, error: float
+) -> None:
+    outcome = judged(batching, load, own)
+    assert outcome.correlation > correlation
+    assert outcome.error < error
+    assert abs(outcome.bias) < 0.2
+
+
+def test_at_batch_one_it_is_a_queue() -> None:
+    """First in, first out: the wait behind three of 20 steps of 10 ms."""
+    view = of_ten_ms(1, 0)
+    for _ in range(3):
+        view.sent(0.0, 20.0)
+    assert view.added_s(0.0, 20.0) == pytest.approx(0.6)
+
+
+def test_outputs_of_no_tokens_are_no_trouble() -> None:
+    view = BatchView(step_s, 4, 2, joining_s=encode_s)
+    for at_s in (0.0, 0.1, 0.2):
+        assert np.isfinite(view.added_s(at_s, 0.0))
+        view.sent(at_s, 0.0)
+
+
+if __name__ == "__main__":
+    print("load  own   batching     correlation  error, % of the plain plane's   mean belief, % off   (five seeds)")
+    for name, batching in (("half-empty", HALF_EMPTY), ("immediate", IMMEDIATE), ("mini", MINI)):
+        for load in (0.2, 0.5, 0.7, 0.9):
+            for own in (1.0, 0.25):
+                outcomes = [judged(batching, load, own, 4_000, seed) for seed in range(5)]
+                figures = np.mean([(each.correlation, 100 * each.error, 100 * each.bias) for each in outcomes], axis=0)
+                print(f"{load:4}  {own:4}  {name:12} {figures[0]:11.2f} {figures[1]:24.0f} {figures[2]:+24.0f}")
