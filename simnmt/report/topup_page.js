@@ -41,6 +41,8 @@ for (let place = 0; place < 2; place += 1) {
   figures[`speeds-${place}`] = ({ sets }, state) => {
     const { beams, bars } = sets[place][chosen(state)];
     const cell = ways(bars.map(({ name }) => name));
+    // Room for the numbers above the bars.
+    const top = (narrow.matches ? 1.25 : 1.12) * Math.max(...bars.flatMap(({ greatest }) => greatest));
     const labels = beams.map((beam) => plain(beam).replaceAll(", ", "<br>"));
     return {
       traces: bars.map(({ name, relative, least, greatest, rate, active }, way) => ({
@@ -54,7 +56,7 @@ for (let place = 0; place < 2; place += 1) {
         customdata: rate.map((value, at) => `${grouped(value, 4)} sentences a second, ${grouped(active[at], 3)} active on average`),
         hovertemplate: "%{y:.3f} times mini-batching<br>%{customdata}<extra>%{fullData.name}</extra>",
       })),
-      layout: { barmode: "group", bargap: 0.18, xaxis: axis("", { tickangle: 0 }), yaxis: axis("speed over mini-batching", { rangemode: "tozero" }) },
+      layout: { barmode: "group", bargap: 0.18, xaxis: axis("", { tickangle: 0 }), yaxis: axis("speed over mini-batching", { range: [0, top] }) },
       reading: `Mini-batching: ${beams.map((beam, at) => `${grouped(bars[0].rate[at], 4)} sentences a second with ${beam}`).join("; ")}.`,
     };
   };

@@ -68,8 +68,9 @@ def reproduce(
 ) -> Reproduction:
     """Form the paper's batches of its lengths, and time them on `profiles`, by default all that are shipped.
 
-    `p95_s`: what is to be held online, by default what suits each device; `requests`: sentences that
-    are timed at most, of a set and of an online run; the occupancies are always of the paper's sets. Profiles that tell nothing of batches are passed over.
+    `p95_s`: what is to be held online, by default what suits each device; `requests`: sentences that are timed at most, of
+    a set and of an online run, while occupancies are always of the paper's sets. Profiles that tell nothing of batches are
+    passed over.
     """
     known = decoders(shipped_profiles() if profiles is None else profiles)
     tasks: list[_Task] = [_Occupy(key) for key in SETS]
