@@ -121,9 +121,9 @@ def _figures(row: Row, device: str) -> list[dict[str, str]]:
 def _figure(value: object, second: object, key: str, below: str, factor: float) -> dict[str, str]:
     text = DASH
     if is_number(value):
-        text = number(factor * value, 1) if key.endswith("_share") else significant(factor * value, 3)
+        text = number(factor * value, 1) if key.endswith("_share") else significant(factor * value, 4)
     beside = ""
     if is_number(second):
-        shown = significant(factor * second, 3)
+        shown = significant(factor * second, 4)
         beside = f"p95 {shown}" if below.startswith("first_token") else f"{shown} at work"
     return {"key": key, "text": text, "beside": beside}

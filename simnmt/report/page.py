@@ -33,7 +33,8 @@ _COLOURS = ("edge", "cloud", "oracle", "naive", "cnmt")
 """Policies with a colour of their own (`page.css`); others take the colours after these, in the order they appear."""
 _ALL_COLOURS = 12
 _SCRIPTS = (
-    "page_tools.js", "page_requests.js", "page_network.js", "page_plane.js", "page_causes.js", "page_fits.js", "page.js",
+    "page_tools.js", "page_requests.js", "page_network.js", "page_plane.js", "page_causes.js", "page_fits.js",
+    "page_batches.js", "page.js",
 )  # fmt: skip
 _MOST_TOGETHER = 3
 """Devices whose execution times are shown in one figure before one must be chosen."""
@@ -97,8 +98,8 @@ def render(result: RunResult, *, published_tables: Sequence[PublishedTable] = ()
 
 def _scripts(result: RunResult) -> list[str]:
     """The page's scripts, the one that draws batches only where there are any."""
-    *others, last = _SCRIPTS
-    return [*others, *(["page_batches.js"] if any(cell.batches for cell in result.cells) else []), last]
+    batched = any(cell.batches for cell in result.cells)
+    return [name for name in _SCRIPTS if batched or name != "page_batches.js"]
 
 
 def _section(index: int, cell: Cell, result: RunResult, colours: dict[str, int]) -> dict[str, Any]:

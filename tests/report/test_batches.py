@@ -1,0 +1,129 @@
+"""What a run's page says and draws of batches, and that a run without them has nothing of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from simnmt.report.batches import batch_lines, batches, most_used
+from simnmt.report.figures import figures
+from simnmt.report.page import render
+from simnmt.results.batches import BatchAccount
+
+SIZE = 4
+SAID = {
+    "mean_batch": 2.5, "full_share": 0.25, "below_8_share": 1.0, "padding_share": 0.104,
+    "busy_share": 0.75, "mean_queue_s": 0.0125, "first_token_mean_s": 0.031, "first_token_p95_s": 0.062, "sentences_per_s": 41.2, "tokens_per_s": 1048.0,
+    "busy_sentences_per_s": 55.0, "busy_tokens_per_s": None,
+}  # fmt: skip
+DRAWN = "id => [...document.querySelectorAll(`#${id} figure`)].every(figure => figure.dataset.drawn)"
+
+
+def account(steps: tuple[int, ...], size: int = SIZE) -> BatchAccount:
+    """So many steps with 1, 2, ... active; each takes 1 ms and one more per active sentence."""
+    counts = np.array([0, *steps], np.int64)
+    step_s = counts * (1 + np.arange(size + 1)) * 1e-3
+    timeline = np.array([[0, size], [3, 2], [5, 1], [int(counts.sum()), 0]], np.int64)
+    return BatchAccount(size, counts, step_s, 0.01, 0.002, 3, 2, 30, 36, 8, 20, 0.5, timeline)
+
+
+@pytest.fixture
+def batched(make_result: Callable[..., Any]) -> Any:
+    """Two policies with batches in the cloud, one that sent nothing there, two without."""
+    result = make_result(requests=500, networks=("cp1",), workloads=("office",), name="batched")
+    found = {
+        "cloud": (None, account((1, 2, 3, 4))),
+        "cnmt": (None, account((10, 0, 0, 10))),
+        "edge": (None, account((0, 0, 0, 0))),
+    }
+    result.cells[0] = replace(result.cells[0], batches=found)
+    for row in result.rows:
+        row |= {f"cloud_{key}": value if row["policy"] in ("cloud", "cnmt") else None for key, value in SAID.items()}
+    return result
+
+
+def test_shares_of_steps_and_of_their_time_are_the_accounts(batched: Any) -> None:
+    (device,) = batches(batched.cells[0])
+    assert device["device"] == 1
+    drawn = dict(zip(batched.cells[0].logs, device["policies"], strict=True))
+    assert drawn["oracle"] is None and drawn["edge"] is None, "nothing was decoded there"
+    cloud = drawn["cloud"]
+    assert (cloud["least"], cloud["most"]) == ([1, 2, 3, 4], [1, 2, 3, 4])
+    assert cloud["steps"] == [10.0, 20.0, 30.0, 40.0]
+    assert cloud["time"] == [5.0, 15.0, 30.0, 50.0], "2, 6, 12 and 20 of 40 ms"
+    assert (cloud["step"], cloud["active"]) == ([0, 3, 5, 10], [4, 2, 1, 0])
+    assert cloud["words"] == "10 steps, 3 of 4 active on average; full in 40.0 % of them, fewer than 8 in 100.0 %."
+
+
+def test_large_batches_are_grouped_and_nothing_is_lost(batched: Any) -> None:
+    size = 130
+    big = account(tuple(range(1, size + 1)), size)
+    (device,) = batches(replace(batched.cells[0], batches={"cloud": (None, big)}))
+    drawn = device["policies"][1]
+    assert len(drawn["least"]) <= 64
+    assert drawn["least"][0] == 1 and drawn["most"][-1] == size
+    assert [low - 1 for low in drawn["least"][1:]] == drawn["most"][:-1]
+    assert sum(drawn["steps"]) == pytest.approx(100.0, abs=0.1)
+
+
+def test_many_cells_share_the_room_of_the_timelines(batched: Any) -> None:
+    long = replace(account((1, 2, 3, 4)), timeline=np.stack([np.arange(2_000), np.ones(2_000, int)], axis=1))
+    cell = replace(batched.cells[0], batches=dict.fromkeys(batched.cells[0].logs, (None, long)))
+    (alone,), (crowded,) = batches(cell), batches(cell, cells=20)
+    assert len(alone["policies"][0]["step"]) == 2_000
+    assert len(crowded["policies"][0]["step"]) == 200
+
+
+def test_a_line_of_numbers_for_each_policy_that_used_the_device(batched: Any) -> None:
+    (device,) = batch_lines(batched.cells[0], batched.rows)
+    assert device["name"] == "cloud"
+    lines = {line["policy"]: {figure["key"]: (figure["text"], figure["beside"]) for figure in line["figures"]}
+             for line in device["lines"]}  # fmt: skip
+    assert list(lines) == ["edge", "cloud", "cnmt"], "an account with sentences counts, even one without a step"
+    assert lines["cnmt"] == {
+        "mean_batch": ("2.5", ""), "full_share": ("25.0", ""), "below_8_share": ("100.0", ""), "padding_share": ("10.4", ""),
+        "busy_share": ("75.0", ""), "mean_queue_s": ("12.5", ""), "first_token_mean_s": ("31", "p95 62"),
+        "sentences_per_s": ("41.2", "55 at work"), "tokens_per_s": ("1\u202f048", ""),
+    }  # fmt: skip
+    assert most_used(batched.cells[0]) == list(batched.cells[0].logs).index("cnmt")
+
+
+def test_a_run_without_batches_has_nothing_of_them(make_result: Callable[..., Any]) -> None:
+    result = make_result(requests=300, networks=("cp1",), workloads=("office",), name="plain")
+    assert "batches" not in figures(result.cells[0], result.rows, [])
+    text = render(result)
+    for word in ("figures.active", 'data-figure="active"', 'data-figure="sizes"', '<table class="batches"'):
+        assert word not in text
+
+
+def test_batches_are_drawn_and_fit_a_phone(batched: Any, open_page: Any, tmp_path: Path) -> None:
+    file = tmp_path / "batched.html"
+    file.write_text(render(batched), encoding="utf-8")
+    with open_page(file, viewport={"width": 390, "height": 844}) as opened:
+        page = opened.page
+        page.wait_for_function(DRAWN, arg="cell-0")
+        assert page.evaluate("document.documentElement.scrollWidth") == 390
+        active = page.locator("#cell-0-active")
+        assert active.locator("button[aria-pressed=true]").all_text_contents() == ["cnmt"]
+        traces = "figure => figure.querySelector('.chart').data.map(({ name, x, y }) => ({ name, x, y }))"
+        steps, most = active.evaluate(traces)
+        assert (steps["x"], steps["y"]) == ([0, 3, 5, 20], [4, 2, 1, 0]) and most["y"] == [SIZE, SIZE]
+        active.get_by_role("button", name="oracle").click()
+        active.locator("[data-reading]", has_text="Nothing is decoded there under oracle").wait_for()
+        sizes = page.locator("#cell-0-sizes")
+        shown = sizes.evaluate(traces)
+        assert [trace["name"] for trace in shown] == ["cloud", "cnmt"]
+        assert shown[0]["y"] == [10, 20, 30, 40]
+        lines = "figure => figure.querySelector('.chart').data.map(({ line, marker }) => [line.dash, marker.symbol].join())"
+        assert len(set(sizes.evaluate(lines))) == 2, "told apart without colour"
+        sizes.get_by_role("button", name="of the time").click()
+        page.wait_for_function("() => document.querySelector('#cell-0-sizes .chart').data[0].y[3] === 50")
+        assert page.locator('table.batches tr[data-policy="cnmt"] [data-column="tokens_per_s"]').text_content() == "1\u202f048"
+        page.set_viewport_size({"width": 1280, "height": 900})
+        page.wait_for_function("() => document.documentElement.scrollWidth === 1280")
+        assert opened.problems == []
