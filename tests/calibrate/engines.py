@@ -18,7 +18,9 @@ class FakeEngine:
     """Runs nothing and says how long it took: seeded, so that the same calls give the same times.
 
     `disturbance(call)`: factor on the time of the call of that number. `most_batch`: larger ones raise `OutOfMemory`.
-    `gap_s`: a step adds to the whole beside itself. `stop_at`: the call that is interrupted, by `stop`.
+    `gap_s`: a step adds to the whole beside itself, and `gap_s_per_sentence` for each of its batch. `refill_s`: fixed, and
+    for each sentence that joins and leaves; None for a backend that refills no batch.
+    `stop_at`: the call that is interrupted, by `stop`.
     """
 
     def __init__(
@@ -30,6 +32,8 @@ class FakeEngine:
         disturbance: Callable[[int], float] = lambda call: 1.0,
         most_batch: int = 1_000_000,
         gap_s: float = 0.0,
+        gap_s_per_sentence: float = 0.0,
+        refill_s: tuple[float, float] | None = None,
         growth: float = 0.001,
         tells_steps: bool = True,
         stop_at: int | None = None,
@@ -44,6 +48,11 @@ class FakeEngine:
         self._disturbance = disturbance
         self._most_batch = most_batch
         self._gap_s = gap_s
+        self._gap_s_per_sentence = gap_s_per_sentence
+        if refill_s is not None:
+            self.joining_s = self._joining_s
+            self._refill_s = refill_s
+        self.joinings: list[tuple[int, int]] = []
         self._growth = growth
         self._tells_steps = tells_steps
         self._stop_at = stop_at
@@ -81,8 +90,16 @@ class FakeEngine:
         factor = (1.0 + abs(self._random.normal(0.0, self._noise))) * self._disturbance(call)
         steps_s = tuple(factor * self.step_s(work.batch, position) for position in range(work.tgt_len))
         encode_s = factor * self.encode_s(work.batch, work.src_len)
-        total_s = encode_s + sum(steps_s) + factor * (self.plane[2] + self._gap_s * work.tgt_len)
+        gap_s = self._gap_s + self._gap_s_per_sentence * work.batch
+        total_s = encode_s + sum(steps_s) + factor * (self.plane[2] + gap_s * work.tgt_len)
         return Timing(total_s, encode_s, steps_s) if self._tells_steps else Timing(total_s, None, None)
+
+    def _joining_s(self, joining: int, others: int, *, src_len: int, beam: int, rounds: int) -> float:
+        if joining + others > self._most_batch:
+            raise OutOfMemory("no room")
+        self.joinings.append((joining, others))
+        fixed, per_sentence = self._refill_s
+        return fixed + per_sentence * joining
 
     def close(self) -> None:
         self.closed = True

@@ -168,3 +168,38 @@ def test_the_gap_is_what_a_step_adds_to_the_whole_beside_itself(measured: Any, g
 def test_without_told_steps_no_gap_is_known(measured: Any) -> None:
     settings = Settings("gru", mode="quick", parts=("execution",))
     assert step_gaps.gap_of_singles_s(measured(settings, tells_steps=False).cells["execution"]) is None
+
+
+def test_steps_that_short_runs_did_not_reach_grow_as_those_of_a_smaller_batch(measured: Any) -> None:
+    """Five hypotheses a sentence: from 26 sentences on runs end early, and the table is whole all the same."""
+    settings = Settings("gru", parts=("step",), beam=5, max_batch=96)
+    found = measured(settings, noise=0.0, growth=0.01)
+    block = fitting.step_block(found.cells["step"], [], 5)
+    assert block is not None and block.seconds is not None
+    assert (block.batch[-1], block.position[-1]) == (96, 63)
+    truth = FakeEngine(growth=0.01)
+    for batch, row in zip(block.batch, block.seconds, strict=True):
+        # The last position stands for the last seven.
+        assert row == pytest.approx([truth.step_s(batch, min(position, 60)) for position in block.position], rel=0.001)
+    assert any("scaled from batch 24: of batch 32 (from 33 on)" in note for note in block.notes)
+    assert {position for batch, position, _ in block.judged_cells if batch == 40} == {0, 1, 2, 4, 8, 16, 32}
+
+
+def test_how_much_longer_whole_runs_take_than_usual_steps_is_told(measured: Any) -> None:
+    """One step in sixteen takes nine times as long: medians do not see it, runs take one and a half times as long."""
+    found = measured(Settings("gru", parts=("step",), max_batch=8), noise=0.0, growth=0.0)
+    spoilt = [
+        Cell(
+            cell.work,
+            tuple(
+                replace(t, steps_s=tuple(s * (9 if at % 16 == 8 else 1) for at, s in enumerate(t.steps_s)))
+                for t in cell.timings
+            ),
+            False,
+        )
+        for cell in found.cells["step"]
+    ]
+    calm, block = (fitting.step_block(cells, [], 1) for cells in (found.cells["step"], spoilt))
+    assert calm is not None and block is not None
+    assert calm.run_over_told == pytest.approx(1.0, rel=1e-3)
+    assert block.run_over_told == pytest.approx(1.5, rel=0.15)

@@ -1,0 +1,91 @@
+"""The gap between steps by batch size, and what refilling costs: known truths are found again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from simnmt.calibrate.measuring import Measured, measure
+from simnmt.calibrate.plan import plan_benches
+from simnmt.calibrate.progress import Silent
+from simnmt.calibrate.refilling import refill_overheads
+from simnmt.calibrate.settings import Settings
+from simnmt.calibrate.step_gaps import gap_overheads, lone_gap_overheads
+from tests.calibrate.engines import FakeEngine
+
+STEPS = Settings("gru", parts=("step",), max_batch=32)
+
+
+@pytest.fixture
+def measured(open_journal: Callable[..., Any]) -> Callable[..., Measured]:
+    def run(settings: Settings = STEPS, **engine: Any) -> Measured:
+        plans = plan_benches(settings, None, tells_steps=engine.get("tells_steps", True))
+        return measure(FakeEngine(**engine), plans, open_journal(), Silent)
+
+    return run
+
+
+def gaps(found: Measured) -> dict[str, Any]:
+    return gap_overheads(found.cells["step"], found.cells["encoder"])
+
+
+def test_the_gap_grows_with_the_batch_and_holds_nothing_that_happens_once(measured: Any) -> None:
+    """A call takes 3 ms once: over 64 steps a fifth of the gap, had it stayed in."""
+    found = gaps(measured(noise=0.0, gap_s=0.0002, gap_s_per_sentence=3e-5))
+    assert found["step_gap_s"]["value"] == pytest.approx(0.0002, rel=1e-6)
+    assert found["step_gap_s_per_sentence"]["value"] == pytest.approx(3e-5, rel=1e-6)
+    assert "error 0.0 % on batch sizes 7, 10, 20, never fitted" in found["step_gap_s"]["note"]
+
+
+def test_a_gap_that_grows_otherwise_is_told_by_its_error(measured: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = FakeEngine.run
+
+    def twice_at_ten(self: FakeEngine, work: Any) -> Any:
+        self._gap_s_per_sentence = 6e-5 if work.batch == 10 else 3e-5
+        return run(self, work)
+
+    monkeypatch.setattr(FakeEngine, "run", twice_at_ten)
+    assert "error 16.7 %" in gaps(measured(noise=0.0, gap_s_per_sentence=3e-5))["step_gap_s"]["note"]
+
+
+def test_runs_that_were_shortened_tell_the_same_gap(measured: Any) -> None:
+    wide = Settings("gru", parts=("step",), max_batch=128, beam=5)
+    found = gaps(measured(wide, noise=0.0, gap_s=0.0002, gap_s_per_sentence=3e-5))
+    assert found["step_gap_s_per_sentence"]["value"] == pytest.approx(3e-5, rel=1e-6)
+
+
+def test_where_steps_are_not_told_no_gap_is_known(measured: Any) -> None:
+    found = gaps(measured(tells_steps=False))
+    assert [each["value"] for each in found.values()] == [None, None]
+    assert "does not tell its steps" in found["step_gap_s"]["note"]
+
+
+def test_single_sentences_tell_nothing_of_the_growth(measured: Any) -> None:
+    alone = Settings("gru", mode="quick", parts=("execution",))
+    found = lone_gap_overheads(measured(alone, noise=0.0, gap_s=0.0005).cells["execution"])
+    assert found["step_gap_s"]["value"] == pytest.approx(0.0005, abs=1e-12)
+    assert found["step_gap_s_per_sentence"]["value"] is None
+    assert "single sentences" in found["step_gap_s_per_sentence"]["note"]
+
+
+def test_refilling_is_measured_up_to_the_largest_batch() -> None:
+    engine = FakeEngine(refill_s=(0.0007, 2e-5))
+    found = refill_overheads(engine, STEPS, 32)
+    assert found["refill_s_fixed"]["value"] == pytest.approx(0.0007)
+    assert found["refill_s_per_sentence"]["value"] == pytest.approx(2e-5)
+    assert set(engine.joinings) == {(1, 1), (2, 2), (4, 4), (8, 8), (16, 16), (32, 0)}, "never more than the batch"
+    assert "1 to 32 sentences" in found["refill_s_fixed"]["note"]
+
+
+def test_refilling_without_the_memory_for_all_tells_of_what_fits() -> None:
+    found = refill_overheads(FakeEngine(refill_s=(0.0007, 2e-5), most_batch=9), STEPS, 32)
+    assert "1 to 4 sentences" in found["refill_s_fixed"]["note"]
+    nothing = refill_overheads(FakeEngine(refill_s=(0.0007, 2e-5), most_batch=1), STEPS, 32)
+    assert (nothing["refill_s_fixed"]["value"], nothing["refill_s_fixed"]["note"]) == (None, "out of memory")
+
+
+def test_a_backend_that_never_refills_says_so() -> None:
+    found = refill_overheads(FakeEngine(), STEPS, 32)
+    assert {(each["value"], each["note"]) for each in found.values()} == {(None, "never refills a batch")}

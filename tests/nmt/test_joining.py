@@ -1,0 +1,66 @@
+"""What joining and leaving a real decoder takes, and that none stays."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from simnmt.nmt.engine import Work, load_engine
+from simnmt.nmt.errors import NmtError
+from simnmt.nmt.joining import timed_joining
+from simnmt.nmt.models import load_model
+
+pytest.importorskip("torch")
+TINY = {"kind": "gru", "layers": 1, "hidden": 8, "embedding": 8, "src_vocab": 20, "tgt_vocab": 20}
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> str:
+    path = tmp_path / "tiny.json"
+    path.write_text(json.dumps(TINY), encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize(("joining", "others", "beam"), [(1, 0, 1), (4, 0, 1), (3, 5, 1), (4, 4, 3)])
+def test_joining_is_counted_once_and_leaving_beside_what_each_step_takes(
+    tiny: str, joining: int, others: int, beam: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a clock that advances by 1 s a join of guests and 0.25 s for each sentence that leaves, whatever steps take."""
+    now = [0.0]
+    from simnmt.nmt.slot_decoder import SlotDecoder
+
+    join, step = SlotDecoder.join, SlotDecoder.step
+
+    def slow_join(self: SlotDecoder, *given: object) -> object:
+        now[0] += 1.0
+        return join(self, *given)  # type: ignore[arg-type]
+
+    def slow_step(self: SlotDecoder) -> object:
+        done = step(self)
+        now[0] += 7.0 + 0.25 * len(done)
+        return done
+
+    monkeypatch.setattr(SlotDecoder, "join", slow_join)
+    monkeypatch.setattr(SlotDecoder, "step", slow_step)
+    sources = [[5, 6, 3]] * (joining + others)
+    took_s = timed_joining(load_model(tiny).model, sources, joining, beam=beam, rounds=2, clock=lambda: now[0])
+    assert took_s == pytest.approx(1.0 + 0.25 * joining)
+
+
+def test_an_engine_times_it_and_still_runs(tiny: str) -> None:
+    engine = load_engine(tiny, threads=1)
+    assert abs(engine.joining_s(4, 2, src_len=5, beam=2, rounds=2)) < 1.0  # type: ignore[attr-defined]
+    assert engine.run(Work(5, 3)).total_s > 0.0
+    engine.close()
+    with pytest.raises(NmtError, match="closed"):
+        engine.joining_s(1, 0, src_len=5, beam=1, rounds=1)  # type: ignore[attr-defined]
+
+
+def test_torch_refills_its_batches_and_ctranslate2_does_not(tiny: str) -> None:
+    from simnmt.calibrate.refilling import Joins
+    from simnmt.nmt.ctranslate2_engine import CTranslate2Engine
+
+    assert isinstance(load_engine(tiny, threads=1), Joins)
+    assert not isinstance(object.__new__(CTranslate2Engine), Joins)
