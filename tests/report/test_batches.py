@@ -18,7 +18,8 @@ from simnmt.results.batches import BatchAccount
 SIZE = 4
 SAID = {
     "mean_batch": 2.5, "full_share": 0.25, "below_8_share": 1.0, "padding_share": 0.104,
-    "busy_share": 0.75, "mean_queue_s": 0.0125, "first_token_mean_s": 0.031, "first_token_p95_s": 0.062, "sentences_per_s": 41.2, "tokens_per_s": 1048.0,
+    "busy_share": 0.75, "mean_queue_s": 0.0125, "first_token_mean_s": 0.031,
+    "first_token_p95_s": 0.062, "sentences_per_s": 41.2, "tokens_per_s": 1048.0,
     "busy_sentences_per_s": 55.0, "busy_tokens_per_s": None,
 }  # fmt: skip
 DRAWN = "id => [...document.querySelectorAll(`#${id} figure`)].every(figure => figure.dataset.drawn)"
