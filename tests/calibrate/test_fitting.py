@@ -179,8 +179,8 @@ def test_steps_that_short_runs_did_not_reach_grow_as_those_of_a_smaller_batch(me
     assert (block.batch[-1], block.position[-1]) == (96, 63)
     truth = FakeEngine(growth=0.01)
     for batch, row in zip(block.batch, block.seconds, strict=True):
-        # The last position stands for the last seven.
-        assert row == pytest.approx([truth.step_s(batch, min(position, 60)) for position in block.position], rel=0.001)
+        # A position stands for its neighbours too, the last for the six before it.
+        assert row == pytest.approx([truth.step_s(batch, min(position, 60)) for position in block.position], rel=0.006)
     assert any("scaled from batch 24: of batch 32 (from 33 on)" in note for note in block.notes)
     assert {position for batch, position, _ in block.judged_cells if batch == 40} == {0, 1, 2, 4, 8, 16, 32}
 
