@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from simnmt.batching import Batching
 from simnmt.results.batches import BatchAccount
-from simnmt.world.batch_server import BatchServer, ServerCost, StepsTake
+from simnmt.world.batch_server import BatchServer, ServerCost, StepTimes
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +134,8 @@ class BatchPool:
 
     def __init__(self, batched: Batched, servers: int = 1, balancer: Balancer | None = None) -> None:
         """`balancer`: None: as the nodes are attached."""
-        steps_take: dict[int, StepsTake] = {}
-        self.servers: Sequence[BatchServer] = [BatchServer(batched.batching, batched.cost, steps_take) for _ in range(servers)]
+        times = StepTimes(batched.cost)
+        self.servers: Sequence[BatchServer] = [BatchServer(batched.batching, batched.cost, times) for _ in range(servers)]
         self._balancer = ByNode() if balancer is None else balancer
 
     def enter(self, entry: BatchEntry) -> int:
@@ -160,9 +160,8 @@ class BatchPool:
             if server.next_s == inf:
                 server.close(now_s)
             now_s = server.next_s
-            for sentence in server.act():
-                if sentence.request == entry.request:
-                    return now_s
+            if any(sentence.request == entry.request for sentence in server.act()):
+                return now_s
 
     def account(self) -> BatchAccount:
         """Of all servers together."""

@@ -6,22 +6,23 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Sequence
 from copy import copy
+from functools import cache
 from heapq import heappop, heappush
-from math import inf, nan
+from math import ceil, inf, nan
 from typing import Protocol
 
 from simnmt.batching import Batcher, Batching, Encode
 from simnmt.world.running_account import RunningAccount
 
-StepsTake = Callable[[int, int], float]
-"""Seconds of the decode steps at positions first..last, both included, of one batch size."""
-
 
 class ServerCost(Protocol):
     """How long a server's work takes; `simnmt.costs.DecodingCost` is one."""
 
-    def steps_at(self, batch: int) -> StepsTake:
-        """The steps of so many sentences; the position of a step is that of the sentence that has been active longest."""
+    def steps_at(self, batch: int) -> Callable[[int, int], float]:
+        """Seconds of the steps at positions first..last, both included, of so many sentences; 0 where last < first.
+
+        The position of a step is that of the sentence that has been active longest.
+        """
         ...
 
     def encode_s(self, src_lens: Sequence[int]) -> float:
@@ -33,27 +34,44 @@ class ServerCost(Protocol):
         ...
 
 
+FirstSteps = Callable[[int], float]
+"""Seconds of the first so many steps of one batch size, from position 0."""
+
+
+class StepTimes:
+    """Per batch size the closed form, remembered: a second call with the same number costs a tenth of the first."""
+
+    __slots__ = ("_cost", "_of")
+
+    def __init__(self, cost: ServerCost) -> None:
+        self._cost = cost
+        self._of: dict[int, FirstSteps] = {}
+
+    def of(self, batch: int) -> FirstSteps:
+        """Of a batch of so many sentences."""
+        found = self._of.get(batch)
+        if found is None:
+            take_s = self._cost.steps_at(batch)
+            found = self._of[batch] = cache(lambda steps: take_s(0, steps - 1))
+        return found
+
+
 class Held:
     """A sentence at a server, from its arrival to its end."""
 
-    __slots__ = ("begin_s", "entry_s", "first_s", "request", "src_len", "tgt_len")
+    __slots__ = ("begin_s", "entry_s", "finish_s", "first_s", "request", "src_len", "tgt_len")
 
-    def __init__(self, request: int, src_len: int, tgt_len: int, entry_s: float) -> None:
-        self.request = request
-        self.src_len = src_len
-        self.tgt_len = tgt_len
-        """Steps that it takes; 0: it is done when it joins."""
-        self.entry_s = entry_s
-        self.begin_s = nan
-        """When its encoding began."""
-        self.first_s = nan
-        """When its first step ended; NaN without one."""
-
-    def copy(self) -> Held:
-        """The same, for a guess."""
-        other = Held(self.request, self.src_len, self.tgt_len, self.entry_s)
-        other.begin_s, other.first_s = self.begin_s, self.first_s
-        return other
+    request: int
+    src_len: int
+    tgt_len: int
+    """Steps that it takes; 0: it is done when it joins."""
+    entry_s: float
+    begin_s: float
+    """When its encoding began."""
+    first_s: float
+    """When its first step ended; NaN without one."""
+    finish_s: float
+    """When it was done."""
 
 
 class BatchServer:
@@ -71,47 +89,53 @@ class BatchServer:
         "_active",
         "_base_s",
         "_batcher",
+        "_before_s",
+        "_capped",
         "_cost",
         "_finish_sum",
+        "_first_steps_s",
         "_held",
         "_joined",
         "_joining",
         "_position",
         "_step",
-        "_steps_take",
-        "_take_s",
         "_threshold",
+        "_times",
         "_to_come",
         "_until",
+        "_waiting",
         "_waiting_tokens",
         "next_s",
         "seen",
     )
 
-    def __init__(self, batching: Batching, cost: ServerCost, steps_take: dict[int, StepsTake] | None = None) -> None:
-        """`steps_take`: what is known of `cost.steps_at` already, shared by servers of one cost."""
+    def __init__(self, batching: Batching, cost: ServerCost, times: StepTimes | None = None) -> None:
+        """`times`: of the same cost, shared by servers."""
         self.next_s = inf
         """When something is to be done next; infinity while nothing is."""
         self.seen = (0, 0)
         """Sentences active and waiting when sentences were last done, these not counted."""
         self._batcher = Batcher(batching)
         self._threshold = batching.threshold
+        self._capped = batching.padded_tokens is not None
         self._cost = cost
-        self._steps_take = {} if steps_take is None else steps_take
+        self._times = StepTimes(cost) if times is None else times
         self._held: dict[int, Held] = {}
+        self._waiting = 0
+        """Of those, the ones that are neither active nor joining."""
         self._active: list[tuple[int, int]] = []
         """A heap of (step after which it is done, request)."""
         self._joined: deque[tuple[int, int]] = deque()
         """(Step before which some joined, last step of any of them), oldest first; those at the front may be done."""
         self._joining: tuple[int, ...] | None = None
-        """Who is joining now."""
+        """Who is joining now; empty while some are encoded."""
         self._step = 0
         """Steps taken up to the last change."""
         self._base_s = 0.0
         """When that was."""
-        self._position = 0
-        """Of the first step after it."""
-        self._take_s: StepsTake = _nothing
+        self._position, self._before_s = 0, 0.0
+        """Of the first step after it; what the steps before that position take."""
+        self._first_steps_s: FirstSteps = float
         """Of the present batch."""
         self._until = 0
         """Steps from the last change to `next_s`; 0: no step is under way."""
@@ -136,18 +160,23 @@ class BatchServer:
         """Steps that those here still take, one by one, at a moment not after `next_s`."""
         taken = self._step
         if self._until:
-            # The steps that have ended.
-            ended = bisect_left(range(1, self._until + 1), True, key=lambda steps: self._end_s(steps) > now_s)
-            taken += ended
+            # Of the steps under way, those that have ended.
+            running = self._running_at(now_s)
+            taken += running if self._end_s(running) <= now_s else running - 1
         return self._waiting_tokens + self._finish_sum - len(self._active) * taken
 
     def arrive(self, request: int, src_len: int, tgt_len: int, now_s: float) -> None:
         """A sentence arrives; arrivals come in order of time and none after `next_s`."""
-        self._held[request] = Held(request, src_len, tgt_len, now_s)
+        sentence = Held()
+        sentence.request, sentence.src_len, sentence.tgt_len = request, src_len, tgt_len
+        sentence.entry_s = now_s
+        sentence.first_s = nan
+        self._held[request] = sentence
+        self._waiting += 1
         self._waiting_tokens += tgt_len
         self._batcher.arrive(request, src_len, now_s)
         if self._until:
-            if len(self._active) <= self._threshold:
+            if self._until > 1 and len(self._active) <= self._threshold:
                 self._look_at(now_s)
         elif self._joining is None:
             self.next_s = now_s
@@ -169,54 +198,65 @@ class BatchServer:
             finish_step = self._step + self._until
             if active[0][0] == finish_step:
                 self._settle(now_s)
+                held = self._held
                 while active and active[0][0] == finish_step:
-                    done.append(self._held.pop(heappop(active)[1]))
+                    sentence = held.pop(heappop(active)[1])
+                    sentence.finish_s = now_s
+                    done.append(sentence)
                 self._finish_sum -= finish_step * len(done)
-                self.seen = len(active), self._batcher.waiting
-                if len(active) > self._threshold:
-                    self._set_out(now_s)
-                    return done
+                self.seen = len(active), self._waiting
         elif self._joining is not None:
-            self._join(done)
-        self._ask(now_s, done)
-        return done
-
-    def _ask(self, now_s: float, done: list[Held]) -> None:
-        """Do what the batcher says until that takes time."""
-        batcher, held, capped = self._batcher, self._held, self._batcher.batching.padded_tokens is not None
+            self._join(now_s, done)
         while True:
-            active = self._active
-            longest = max((held[request].src_len for _, request in active), default=0) if capped else 0
-            move = batcher.next(len(active), now_s, longest)
-            if move is None:
+            if not self._waiting or len(active) > self._threshold:
+                # What the batcher would say as well, at ten times the cost.
                 if active:
                     self._go_on(now_s)
                 else:
-                    self.next_s = batcher.due_s
-                return
+                    self.next_s = inf
+                return done
+            longest = max((self._held[request].src_len for _, request in active), default=0) if self._capped else 0
+            move = self._batcher.next(len(active), now_s, longest)
+            if move is None:
+                due_s = self._batcher.due_s
+                if not active:
+                    self.next_s = due_s
+                    return done
+                self._go_on(now_s)
+                if now_s < due_s < self.next_s:
+                    self._look_at(due_s)
+                return done
             if self._until:
                 self._settle(now_s)
             if isinstance(move, Encode):
-                src_lens = []
-                for request in move.requests:
-                    sentence = held[request]
-                    sentence.begin_s = now_s
-                    src_lens.append(sentence.src_len)
-                taken_s = self._cost.encode_s(src_lens)
-                if self._account is not None:
-                    self._account.encoded(src_lens, taken_s)
-                self._joining = ()
+                self._encode(move.requests, now_s)
             else:
-                taken_s = self._cost.refill_s(len(move.requests))
-                if self._account is not None:
-                    self._account.refilled(len(move.requests), taken_s)
-                self._joining = move.requests
-            self.next_s = now_s + taken_s
+                self._begin_joining(move.requests, now_s)
             if self.next_s > now_s:
-                return
-            self._join(done)
+                return done
+            self._join(now_s, done)
 
-    def _join(self, done: list[Held]) -> None:
+    def _encode(self, requests: tuple[int, ...], now_s: float) -> None:
+        src_lens, held = [], self._held
+        for request in requests:
+            sentence = held[request]
+            sentence.begin_s = now_s
+            src_lens.append(sentence.src_len)
+        taken_s = self._cost.encode_s(src_lens)
+        if self._account is not None:
+            self._account.encoded(src_lens, taken_s)
+        self._joining = ()
+        self.next_s = now_s + taken_s
+
+    def _begin_joining(self, requests: tuple[int, ...], now_s: float) -> None:
+        taken_s = self._cost.refill_s(len(requests))
+        if self._account is not None:
+            self._account.refilled(len(requests), taken_s)
+        self._waiting -= len(requests)
+        self._joining = requests
+        self.next_s = now_s + taken_s
+
+    def _join(self, now_s: float, done: list[Held]) -> None:
         """Those who were joining have joined; whoever has no output is done."""
         joining, step, last = self._joining, self._step, 0
         self._joining = None
@@ -224,19 +264,22 @@ class BatchServer:
             return
         for request in joining:
             sentence = self._held[request]
-            if not sentence.tgt_len:
+            tgt_len = sentence.tgt_len
+            if not tgt_len:
+                sentence.finish_s = now_s
                 done.append(self._held.pop(request))
                 continue
-            finish_step = step + sentence.tgt_len
+            finish_step = step + tgt_len
             heappush(self._active, (finish_step, request))
-            last = max(last, finish_step)
-            self._waiting_tokens -= sentence.tgt_len
+            if finish_step > last:
+                last = finish_step
+            self._waiting_tokens -= tgt_len
             self._finish_sum += finish_step
             self._to_come.append(sentence)
         if last:
             self._joined.append((step, last))
         if done:
-            self.seen = len(self._active), self._batcher.waiting
+            self.seen = len(self._active), self._waiting
 
     def _settle(self, now_s: float) -> None:
         """The steps up to now have been taken by the present batch, which changes now."""
@@ -247,43 +290,45 @@ class BatchServer:
         self._until = 0
 
     def _go_on(self, now_s: float) -> None:
-        """Step until the next completion, or until whoever waits has waited long enough; the batch may have changed."""
-        if not self._until:
-            self._set_out(now_s)
-        else:
-            self._until = self._active[0][0] - self._step
+        """Step until the next completion; where the batch has changed, from now on as it is."""
+        active = self._active
+        if self._until:
+            self._until = active[0][0] - self._step
             self.next_s = self._end_s(self._until)
-        due_s = self._batcher.due_s
-        if now_s < due_s < self.next_s and len(self._active) <= self._threshold:
-            self._look_at(due_s)
-
-    def _set_out(self, now_s: float) -> None:
-        """From now on the present batch steps."""
-        active, joined, step = self._active, self._joined, self._step
+            return
+        joined, step = self._joined, self._step
         while joined[0][1] <= step:
             joined.popleft()
-        batch = len(active)
-        take_s = self._steps_take.get(batch)
-        if take_s is None:
-            take_s = self._steps_take[batch] = self._cost.steps_at(batch)
-        self._take_s = take_s
-        self._base_s = now_s
         position = self._position = step - joined[0][0]
-        self._until = until = active[0][0] - step
-        self.next_s = now_s + take_s(position, position + until - 1)
+        until = self._until = active[0][0] - step
+        first_steps_s = self._first_steps_s = self._times.of(len(active))
+        self._base_s = now_s
+        before_s = self._before_s = first_steps_s(position)
+        self.next_s = now_s + (first_steps_s(position + until) - before_s)
         if self._to_come:
-            first_s = now_s + take_s(position, position)
+            first_s = now_s + (first_steps_s(position + 1) - before_s)
             for sentence in self._to_come:
                 sentence.first_s = first_s
             self._to_come = []
 
     def _end_s(self, steps: int) -> float:
         """When so many steps since the last change have ended."""
-        return self._base_s + self._take_s(self._position, self._position + steps - 1)
+        return self._base_s + (self._first_steps_s(self._position + steps) - self._before_s)
+
+    def _running_at(self, moment_s: float) -> int:
+        """The step since the last change that runs at a moment: the first that ends then or later, up to `_until`."""
+        most, base_s, next_s = self._until, self._base_s, self.next_s
+        if most == 1 or moment_s >= next_s:
+            return most
+        # Steps are about equally long, so that which runs is seldom another than this.
+        steps = max(ceil((moment_s - base_s) / (next_s - base_s) * most), 1)
+        if self._end_s(steps) >= moment_s and (steps == 1 or self._end_s(steps - 1) < moment_s):
+            return steps
+        return 1 + bisect_left(range(1, most), moment_s, key=self._end_s)
 
     def _look_at(self, moment_s: float) -> None:
         """Act at the end of the step that runs at a moment, unless sooner."""
-        steps = 1 + bisect_left(range(1, self._until), moment_s, key=self._end_s)
+        steps = self._running_at(moment_s)
         if steps < self._until:
             self._until = steps
             self.next_s = self._end_s(steps)
@@ -294,9 +339,10 @@ class BatchServer:
         for name in self.__slots__:
             setattr(other, name, getattr(self, name))
         other._batcher = _copied(self._batcher)
-        other._held = {request: sentence.copy() for request, sentence in self._held.items()}
+        # Of a sentence that is held only times are set that nobody asks a guess for.
+        other._held = self._held.copy()
         other._active, other._joined = self._active.copy(), self._joined.copy()
-        other._to_come = [other._held[sentence.request] for sentence in self._to_come]
+        other._to_come = []
         other._account = None
         return other
 
@@ -305,7 +351,3 @@ def _copied(batcher: Batcher) -> Batcher:
     other = copy(batcher)
     other._waiting, other._sorted, other._ready = batcher._waiting.copy(), batcher._sorted.copy(), batcher._ready.copy()
     return other
-
-
-def _nothing(first: int, last: int) -> float:
-    raise AssertionError("no batch has set out")

@@ -11,8 +11,8 @@ from simnmt.world.batch_pools import BatchEntry, BatchPool
 from simnmt.world.batch_server import Held
 from simnmt.world.clock import SERVER_ACTS, Clock, Event
 
-Done = Callable[[Any, Held, float, int, int], None]
-"""`done(carried, sentence, now_s, active, waiting)`: a request is done; so many are then left in its batch, and wait there."""
+Done = Callable[[Any, Held, int, int], None]
+"""`done(carried, sentence, active, waiting)`: a request is done; so many are then left in its batch, and wait there."""
 
 
 class _Acts(Event):
@@ -80,7 +80,7 @@ class BatchTier:
         carried, done, passes = self._carried, self._done, self._clock.passes
         while True:
             for sentence in server.act():
-                done(carried.pop(sentence.request), sentence, now_s, *server.seen)
+                done(carried.pop(sentence.request), sentence, *server.seen)
             now_s = server.next_s
             if not (now_s < _NEVER_S and passes(now_s)):
                 break

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from simnmt.batching import Batching
 from simnmt.results.batches import BatchAccount
-from simnmt.world.batch_server import BatchServer, ServerCost
+from simnmt.world.batch_server import BatchServer, Held, ServerCost
 
 Column = NDArray[np.float64]
 
@@ -43,27 +43,22 @@ def decode_all(
         raise ValueError(f"{len(sources)} sources, {len(targets)} targets, {len(arrivals)} arrivals")
     if (np.diff(arrivals) < 0.0).any():
         raise ValueError("arrivals out of order")
-    server = BatchServer(batching, cost)
-    begin_s, finish_s, first_s = ([float("nan")] * len(sources) for _ in range(3))
-
-    def act() -> None:
-        now_s = server.next_s
-        for sentence in server.act():
-            request = sentence.request
-            begin_s[request], finish_s[request], first_s[request] = sentence.begin_s, now_s, sentence.first_s
-
+    server, done = BatchServer(batching, cost), list[Held]()
+    arrive, act = server.arrive, server.act
     for request, now_s in enumerate(arrivals.tolist()):
         while server.next_s < now_s:
-            act()
-        server.arrive(request, sources[request], targets[request], now_s)
+            done += act()
+        arrive(request, sources[request], targets[request], now_s)
     if sources:
         server.close(float(arrivals[-1]))
     while server.holds:
-        act()
+        done += act()
+    done.sort(key=lambda sentence: sentence.request)
+    finish_s = np.array([sentence.finish_s for sentence in done])
     return Decoded(
-        np.asarray(finish_s),
-        np.asarray(first_s) - arrivals,
-        np.asarray(begin_s),
+        finish_s,
+        np.array([sentence.first_s for sentence in done]) - arrivals,
+        np.array([sentence.begin_s for sentence in done]),
         server.account.finished(),
-        max(finish_s, default=0.0),
+        float(finish_s.max(initial=0.0)),
     )

@@ -17,7 +17,7 @@ from simnmt.policies.decision import Decide
 from simnmt.results.batches import BatchAccount
 from simnmt.world.batch_pools import BatchEntry, BatchPool
 from simnmt.world.batch_server import Held
-from simnmt.world.batch_tier import BatchTier
+from simnmt.world.batch_tier import BatchTier, Done
 from simnmt.world.clock import REACHES_SERVER, Clock, Event
 from simnmt.world.deciders import Beliefs, Decider
 from simnmt.world.foresight import Foresight
@@ -234,14 +234,14 @@ class Traffic:
 
         return reaches
 
-    def _done(self, target: int) -> Callable[[Any, Held, float, int, int], None]:
+    def _done(self, target: int) -> Done:
         """What happens when a request is done at a tier that batches: its answer sets out, and tells how it stood there."""
         trail, answered = self.trail, self._answered
         queue_s, execution_s, first_token_s = trail.queue_s, trail.execution_s, trail.first_token_s
         downlink = self._places.downlink(target)
 
-        def done(event: Any, sentence: Held, finish_s: float, active: int, waiting: int) -> None:
-            request, decider, entry_s = event.request, event.decider, event.entry_s
+        def done(event: Any, sentence: Held, active: int, waiting: int) -> None:
+            request, decider, entry_s, finish_s = event.request, event.decider, event.entry_s, sentence.finish_s
             queue_s[request] = sentence.begin_s - entry_s
             execution_s[request] = finish_s - sentence.begin_s
             first_token_s[request] = sentence.first_s - entry_s
