@@ -129,16 +129,20 @@ def _parallel(scenario: Scenario, workload: str, device: str) -> int:
 
 
 def _batch_views(scenario: Scenario, case: Case, learnt: Learnt) -> tuple[Callable[[], BatchView] | None, ...]:
-    """Per target that batches, how a view of its batch begins; a step is taken to cost what it does on average over the mean
-    of the target lengths in the fit pairs."""
-    steps = max(round(learnt.fit_pairs.mean_tgt_len), 1)
+    """Per target that batches, how a view of its batch begins: with the costs of sentences of the fit pairs' mean lengths."""
+    fit_pairs = learnt.fit_pairs
+    steps = max(round(fit_pairs.mean_tgt_len), 1)
+    src_len = max(round(fit_pairs.mean_src_len), 1)
 
     def views_of(device: str, decoding: Decoding) -> Callable[[], BatchView]:
         def step_s(active: int) -> float:
             return decoding.cost.steps_at(active)(0, steps - 1) / steps
 
+        def joining_s(sentences: int) -> float:
+            return decoding.cost.encode_s([src_len] * sentences) + decoding.cost.refill_s(sentences)
+
         batching, servers = decoding.batching, _servers(scenario, case.name, device)
-        return lambda: BatchView(step_s, batching.size, batching.threshold, servers)
+        return lambda: BatchView(step_s, batching.size, batching.threshold, servers, joining_s)
 
     return tuple(
         None if decoding is None else views_of(device, decoding)

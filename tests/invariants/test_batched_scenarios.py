@@ -1,0 +1,276 @@
+"""What must be true of any scenario in which a device batches."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+import simnmt
+from simnmt import shipped
+from simnmt.costs import DeviceProfile, read_profile, write_profile
+from simnmt.results.batch_columns import COLUMNS
+from simnmt.results.batches import BatchAccount
+from simnmt.results.request_log import RequestLog
+from simnmt.results.run_directory import sha256
+from simnmt.scenario.saturation import saturated_s
+from tests.units import plan_of
+
+MakeScenario = Callable[..., dict[str, Any]]
+CLOUD_ONLY: dict[str, Any] = {"cloud": {}}
+KINDS: dict[str, dict[str, Any]] = {
+    "mini": {"kind": "mini", "size": 8},
+    "maxi": {"kind": "maxi", "size": 8, "collect": 32},
+    "top-up": {"kind": "top_up", "size": 8},
+    "immediate": {"kind": "top_up", "size": 8, "threshold": "immediate"},
+}
+
+
+def log_of(scenario: dict[str, Any], policy: str = "cloud") -> RequestLog:
+    return simnmt.run(scenario).cells[0].logs[policy]
+
+
+def account_of(result: simnmt.RunResult, policy: str = "cloud") -> BatchAccount:
+    account = result.cells[0].batches[policy][1]
+    assert account is not None
+    return account
+
+
+def capacity_rps(scenario: dict[str, Any]) -> float:
+    """Requests a second that the cloud of a scenario can take, its batches always full."""
+    case = plan_of(scenario).cases["de-en"]
+    src_len, tgt_len = case.table.sample(3, 0, "capacity", 4_000)
+    decoding = case.decoding[1]
+    assert decoding is not None
+    return 4_000 / saturated_s(decoding, src_len, tgt_len)
+
+
+class TestOneAtATime:
+    """XP-01: a batch of one without a queue is the plane."""
+
+    ALONE: ClassVar = {"kind": "top_up", "size": 1, "threshold": 0}
+
+    def test_the_batched_server_is_the_plane_where_the_step_costs_are(self, make_batched: MakeScenario) -> None:
+        scenario = make_batched(self.ALONE, rate_rps=0.05, policies=CLOUD_ONLY, requests=500)
+        log = log_of(scenario)
+        assert not log["t_queue_s"].any()
+        np.testing.assert_allclose(log["t_exe_s"], 0.0002 * log["src_len"] + 0.002 * log["tgt_len"] + 0.005, rtol=1e-9)
+
+    @pytest.mark.parametrize("profile", ["cpu1-gru", "cpu2-gru"])
+    def test_of_a_measured_device_it_is_within_what_both_fits_were_off(self, make_batched: MakeScenario, profile: str) -> None:
+        scenario = make_batched(rate_rps=0.02, policies=CLOUD_ONLY, requests=400, replications=1)
+        scenario["devices"] = {
+            "gateway": {"profile": f"@{profile}"},
+            "cloud": {"profile": f"@{profile}", "batching": self.ALONE},
+        }
+        log, measured = log_of(scenario), read_profile(shipped.find("calibration", profile))
+        assert measured.step is not None
+        fit_error = (measured.execution.quality.heldout_error or 0.0) + measured.execution.residual_relative_sd
+        off = np.abs(log["t_exe_s"] / measured.plane.seconds(log["src_len"], log["tgt_len"]) - 1.0)
+        assert off.mean() < fit_error + (measured.step.heldout_error or 0.0)
+        assert (log["t_queue_s"] > 0.0).mean() < 0.01
+
+    def test_with_a_queue_it_is_a_first_in_first_out_server(
+        self, make_batched: MakeScenario, make_profile: Callable[..., DeviceProfile], tmp_path: Path
+    ) -> None:
+        """The same cloud without batches and without residual: the same waits, request by request."""
+        scenario = make_batched(self.ALONE, rate_rps=18.0, policies=CLOUD_ONLY, requests=800, relative_sd=0.0)
+        batched = log_of(scenario)
+        del scenario["devices"]["cloud"]["batching"]
+        alone = log_of(scenario)
+        assert (alone["t_queue_s"] > 0.0).mean() > 0.5
+        for name in ("t_queue_s", "t_exe_s", "latency_s"):
+            np.testing.assert_allclose(batched[name], alone[name], rtol=0, atol=1e-9)
+
+
+def test_back_to_back_nothing_meets_so_each_takes_what_it_takes_alone(make_batched: MakeScenario) -> None:
+    result = simnmt.run(make_batched(arrivals={"kind": "back_to_back"}, requests=300))
+    log = result.cells[0].logs["cloud"]
+    np.testing.assert_allclose(log["t_exe_s"], 0.0002 * log["src_len"] + 0.002 * log["tgt_len"] + 0.005, rtol=1e-9)
+    assert not log["t_queue_s"].any()
+    assert np.isnan(log["first_token_s"]).all()
+    assert result.document()["batches"] == []
+    assert all(row[f"cloud_{name}"] is None for row in result.rows for name in COLUMNS)
+
+
+@pytest.mark.parametrize("arrivals", [None, {"kind": "clients", "clients": 12, "think_time": {"mean_s": 0.05}}])
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_is_lost_and_every_part_adds_up(make_batched: MakeScenario, kind: str, arrivals: dict[str, Any] | None) -> None:
+    result = simnmt.run(make_batched(KINDS[kind], arrivals=arrivals, requests=400, replications=1))
+    for policy, log in result.cells[0].logs.items():
+        there = log["target"] == 1
+        account = account_of(result, policy)
+        assert account.sentences == there.sum()
+        assert account.tokens == log["tgt_len"][there].sum()
+        assert account.src_tokens == log["src_len"][there].sum() <= account.padded_tokens
+        assert (account.steps * np.arange(9)).sum() == account.tokens
+        assert account.busy_s == pytest.approx(account.step_s.sum() + account.encode_s + account.refill_s)
+        # Between two changes of the batch all those in it are executed.
+        assert log["t_exe_s"][there].sum() >= (account.step_s * np.arange(9)).sum() - 1e-9
+        np.testing.assert_array_equal(log["latency_s"], log["t_queue_s"] + log["t_exe_s"] + log["t_tx_s"])
+        assert (log["t_queue_s"] >= 0.0).all()
+        first_s, done_s = log["first_token_s"][there], (log["t_queue_s"] + log["t_exe_s"])[there]
+        assert (first_s > log["t_queue_s"][there]).all()
+        assert (first_s <= done_s + 1e-9).all()
+        assert np.isnan(log["first_token_s"][~there]).all()
+        alone_s = 0.0002 * log["src_len"][there] + 0.002 * log["tgt_len"][there] + 0.005
+        assert (log["t_exe_s"][there] >= alone_s - 1e-9).all()
+    (row,) = [row for row in result.rows if row["policy"] == "cloud"]
+    assert 0.0 < row["cloud_busy_share"] <= 1.0
+    assert row["cloud_sentences_per_s"] <= row["cloud_busy_sentences_per_s"]
+    assert row["cloud_mean_queue_s"] == pytest.approx(row["mean_queue_s"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_who_waits_for_company_for_ever_is_served_all_the_same(make_batched: MakeScenario, kind: str) -> None:
+    """Full batches throughout, but for what is left in the end; without a wait the first finds none to join."""
+    forever = {**KINDS[kind], "longest_wait_ms": None}
+    patient = simnmt.run(make_batched(forever, rate_rps=2.0, policies=CLOUD_ONLY, requests=203, replications=1))
+    hasty = simnmt.run(make_batched(KINDS[kind], rate_rps=2.0, policies=CLOUD_ONLY, requests=203, replications=1))
+    assert account_of(patient).sentences == account_of(hasty).sentences == 203
+    assert patient.rows[0]["mean_queue_s"] > 20 * hasty.rows[0]["mean_queue_s"]
+    assert account_of(patient).mean_active > 2.0 > account_of(hasty).mean_active
+
+
+def test_other_batchings_meet_the_same_requests(make_batched: MakeScenario) -> None:
+    scenario = make_batched(requests=300)
+    override = "devices.cloud.batching={kind: mini, size: 16, longest_wait_ms: 50}"
+    one, other = (simnmt.run(scenario, overrides=given).cells[0].logs for given in ([], [override]))
+    for policy in one:
+        for name in ("arrival_s", "node", "src_len", "tgt_len", "rtt_time_s"):
+            np.testing.assert_array_equal(one[policy][name], other[policy][name])
+    assert (one["cloud"]["latency_s"] != other["cloud"]["latency_s"]).any()
+    np.testing.assert_array_equal(one["edge"]["latency_s"], other["edge"]["latency_s"])
+
+
+class TestLoad:
+    """What came over what could be done with full batches."""
+
+    @pytest.mark.parametrize("kind", ["mini", "top-up"])
+    def test_above_one_it_is_unstable_and_below_it_is_not(self, make_batched: MakeScenario, kind: str) -> None:
+        scenario = make_batched(KINDS[kind], policies=CLOUD_ONLY, requests=1_500)
+        capacity = capacity_rps(scenario)
+        for load in (0.8, 1.3):
+            scenario["workloads"]["de-en"]["arrivals"]["rate_rps"] = load * capacity
+            (row,) = simnmt.run(scenario).rows
+            assert row["cloud_load"] == pytest.approx(load, rel=0.06)
+            assert row["cloud_busiest_load"] == pytest.approx(row["cloud_load"])
+            if load < 1.0:
+                assert row["unstable"] is None
+                assert row["mean_queue_s"] < 0.5
+            else:
+                assert row["unstable"] == f"cloud: load {row['cloud_load']:.2f}"
+                assert row["cloud_full_share"] > 0.15
+                # The wait grows by what the load is above 1, so that on average half of that is waited.
+                grown_s = row["backlog_growth"] * 1_500 / row["offered_rps"]
+                assert row["mean_queue_s"] == pytest.approx(grown_s / 2, rel=0.3)
+
+    def test_boxes_share_it(self, make_batched: MakeScenario) -> None:
+        scenario = make_batched(policies=CLOUD_ONLY, requests=1_000, replications=1)
+        (one,) = simnmt.run(scenario).rows
+        scenario["devices"]["cloud"]["count"] = 2
+        (two,) = simnmt.run(scenario).rows
+        assert two["cloud_load"] == pytest.approx(one["cloud_load"] / 2, rel=1e-9)
+        assert two["cloud_busiest_load"] > two["cloud_load"]
+
+    def test_a_part_of_the_sentences_tells_what_all_take(self, make_batched: MakeScenario) -> None:
+        """Of 40,000 one in twenty is decoded: what that says of them is off by less than what overload is told from."""
+        case = plan_of(make_batched()).cases["de-en"]
+        src_len, tgt_len = case.table.sample(3, 0, "capacity", 40_000)
+        decoding = case.decoding[1]
+        assert decoding is not None
+        parts = [saturated_s(decoding, src_len[part::20], tgt_len[part::20]) for part in range(4)]
+        assert saturated_s(decoding, src_len, tgt_len) == pytest.approx(20 * np.mean(parts), rel=0.01)
+        assert saturated_s(decoding, src_len[:0], tgt_len[:0]) == 0.0
+
+
+@pytest.fixture
+def contested(make_batched: MakeScenario) -> dict[str, Any]:
+    """A cloud whose batches are so full that many a sentence were better off at its gateway."""
+    policies = {"edge": {}, "cloud": {}, "oracle": {}, "cnmt": {}, "reported": {"kind": "cnmt", "batch": "reported"}}
+    scenario = make_batched(rate_rps=90.0, requests=400, policies=policies, foresee_misroutes=True)
+    scenario["workloads"]["de-en"]["end_nodes"] = scenario["devices"]["gateway"]["count"] = 40
+    return scenario
+
+
+def test_the_same_bytes_on_repeat_on_two_processes_and_of_the_run_directory(tmp_path: Path, contested: dict[str, Any]) -> None:
+    del contested["policies"]["edge"], contested["policies"]["cloud"]
+    contested |= {"requests": 60}
+    simnmt.run(contested, out=tmp_path / "one", jobs=1)
+    simnmt.run(contested, out=tmp_path / "two", jobs=2)
+    simnmt.run(tmp_path / "one", out=tmp_path / "again")
+    names = sorted({path.name for path in (tmp_path / "one").iterdir()} - {"manifest.json", "scenario.input.yaml"})
+    for other in ("two", "again"):
+        assert [sha256(tmp_path / other / name) for name in names] == [sha256(tmp_path / "one" / name) for name in names]
+
+
+def test_what_an_oracle_foresaw_is_what_misroutes_are_told_from(contested: dict[str, Any]) -> None:
+    result = simnmt.run(contested)
+    by_policy = {row["policy"]: row for row in result.rows}
+    assert by_policy["oracle"]["misrouted_share"] == by_policy["oracle"]["mean_lost_s"] == 0.0
+    assert by_policy["cnmt"]["misrouted_share"] > 0.1
+    assert by_policy["reported"]["mean_lost_s"] < by_policy["cnmt"]["mean_lost_s"]
+    assert by_policy["reported"]["mean_latency_s"] < by_policy["cnmt"]["mean_latency_s"]
+    found = result.cells[0].misroutes["cnmt"]
+    assert found.count > 40
+    assert (found.best_target != found.target).all()
+    assert found.lost_s == pytest.approx(found.request_lost_s.sum(), rel=1e-5)
+    del contested["foresee_misroutes"]
+    alone = {row["policy"]: row for row in simnmt.run(contested).rows}
+    assert alone["cnmt"]["misrouted_share"] < by_policy["cnmt"]["misrouted_share"] / 2
+    assert alone["cnmt"]["mean_latency_s"] == by_policy["cnmt"]["mean_latency_s"]
+
+
+def test_who_hears_of_batches_is_held_against_who_does_not(contested: dict[str, Any]) -> None:
+    contested["policies"]["sees"] = {"kind": "cnmt", "batch": "reported", "sees_backlog": True}
+    pairs = {(row["policy"], row["baseline"]) for row in simnmt.run(contested, requests=100).comparisons}
+    assert {("reported", "cnmt"), ("sees", "reported")} <= pairs
+
+
+def test_a_gap_analysis_tells_of_batches_as_of_queues(contested: dict[str, Any]) -> None:
+    contested |= {"gap_analysis": True, "requests": 150, "foresee_misroutes": False, "replications": 1}
+    contested["policies"] = {"reported": contested["policies"]["reported"], "oracle": {}}
+    result = simnmt.run(contested)
+    by_source = {row["removed"]: row["total_latency_s"] for row in result.gaps}
+    assert by_source["nothing"] == result.rows[0]["total_latency_s"]
+    assert by_source["everything"] == result.rows[1]["total_latency_s"]
+    assert len({round(total_s, 6) for total_s in by_source.values()}) > 3
+
+
+def test_gateways_may_batch_too(make_batched: MakeScenario) -> None:
+    scenario = make_batched(rate_rps=40.0, requests=600, replications=1)
+    scenario["devices"]["gateway"] = {"profile": scenario["devices"]["cloud"]["profile"], "count": 4, "batching": KINDS["mini"]}
+    result = simnmt.run(scenario)
+    gateway, cloud = result.cells[0].batches["edge"]
+    assert gateway is not None
+    assert gateway.sentences == 600
+    assert gateway.mean_active > 1.05
+    assert cloud is not None
+    assert cloud.sentences == 0
+    row = result.rows[0]
+    assert row["gateway_mean_batch"] == gateway.mean_active
+    assert row["gateway_load"] < row["gateway_busiest_load"] < 1.0
+
+
+def test_the_energy_of_a_sentence_in_a_batch_is_not_known(
+    make_batched: MakeScenario, make_profile: Callable[..., DeviceProfile], tmp_path: Path
+) -> None:
+    scenario = make_batched(requests=100, policies={"edge": {}, "cloud": {}}, replications=1)
+    energy = {"kind": "synthetic", "source": "rapl", "active_w": 20.0}
+    whole = read_profile(tmp_path / "batched.json").model_dump(mode="json") | {"energy": energy}
+    write_profile(tmp_path / "batched.json", DeviceProfile.model_validate_json(json.dumps(whole)))
+    scenario["devices"]["gateway"]["profile"] = scenario["devices"]["cloud"]["profile"]
+    edge, cloud = simnmt.run(scenario).rows
+    assert edge["mean_energy_j"] > 0.0
+    assert cloud["mean_energy_j"] is None
+
+
+def test_the_summary_holds_the_batches_of_every_policy(contested: dict[str, Any]) -> None:
+    document = simnmt.run(contested, requests=100).document()
+    found = [(entry["policy"], entry["device"]) for entry in document["batches"]]
+    assert found == [(policy, "cloud") for policy in contested["policies"]]
+    assert all(len(entry["steps"]) == 9 for entry in document["batches"])
