@@ -77,13 +77,13 @@ def solo_s(decoder: Decoder, test_set: str) -> float:
 def holding(
     decoder: Decoder,
     test_set: str,
-    asked_s: Sequence[float] | None = None,
-    seeds: Sequence[int] = SEEDS,
-    sentences: int = SENTENCES,
+    asked_s: Sequence[float] | None,
+    seeds: Sequence[int],
+    sentences: int,
 ) -> tuple[list[Curve], list[Holding]]:
     """Every online strategy on one device and set. All meet the same sentences and, at one rate, the same arrivals.
 
-    `asked_s`: the p95s to be held; by default `TIGHT` and `RELAXED` times the mean sentence alone.
+    `asked_s`: the p95s to be held; None: `TIGHT` and `RELAXED` times the mean sentence alone.
     """
     alone_s = solo_s(decoder, test_set)
     asked_s = [TIGHT * alone_s, RELAXED * alone_s] if asked_s is None else asked_s

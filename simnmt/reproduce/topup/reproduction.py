@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from simnmt.costs import DeviceProfile
-from simnmt.reproduce.topup import claims, published, tables, text
+from simnmt.reproduce.topup import claims, online, published, tables, text
 from simnmt.reproduce.topup.devices import Decoder, decoders, shipped_profiles
 from simnmt.reproduce.topup.occupancies import SEEDS, Occupied, lengths_of, occupied
-from simnmt.reproduce.topup.online import SENTENCES, Curve, Holding, holding
+from simnmt.reproduce.topup.online import Curve, Holding, holding
 from simnmt.reproduce.topup.published import SETS
 from simnmt.reproduce.topup.speed_claims import online_claims, speed_claims
 from simnmt.reproduce.topup.speeds import RefillLimit, Speed, refill_limits, speed
@@ -116,7 +116,8 @@ class _Arrive:
     sentences: int | None
 
     def run(self) -> tuple[list[Curve], list[Holding]]:
-        return holding(self.decoder, self.test_set, self.asked_s, sentences=min(self.sentences or SENTENCES, SENTENCES))
+        sentences = min(self.sentences or online.SENTENCES, online.SENTENCES)
+        return holding(self.decoder, self.test_set, self.asked_s, online.SEEDS, sentences)
 
 
 _Task = _Occupy | _Time | _Arrive

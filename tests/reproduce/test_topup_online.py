@@ -1,0 +1,56 @@
+"""The load up to which a p95 holds."""
+
+from __future__ import annotations
+
+import pytest
+
+from simnmt.reproduce.topup.online import HALVINGS, STEP, holding, last_that_holds, rising_until, solo_s
+from tests.reproduce.topup_stand_ins import cost, decoder
+
+NEAR = STEP ** (0.5**HALVINGS)
+"""Factor within which a load is known."""
+
+
+def hyperbola(rate: float) -> float:
+    """As a queue's: 1 s alone, without end at 10 a second."""
+    return 10.0 / (10.0 - rate) if rate < 10.0 else float("inf")
+
+
+def test_the_load_is_where_the_p95_crosses_what_is_asked_for() -> None:
+    rates, p95s = rising_until([hyperbola], 0.5, 50.0)
+    assert rates[1] == pytest.approx(STEP * rates[0]) and p95s[-1] > 50.0 >= p95s[-2]
+    found = last_that_holds(hyperbola, rates, 4.0)
+    assert found <= 7.5 < found * NEAR, "10 / (10 - 7.5) = 4"
+
+
+def test_a_p95_that_dips_holds_up_to_its_last_crossing() -> None:
+    def dips(rate: float) -> float:
+        return 5.0 if rate < 2.0 else hyperbola(rate)
+
+    rates, _ = rising_until([dips], 0.5, 50.0)
+    assert last_that_holds(dips, rates, 4.0) * NEAR > 7.5
+
+
+def test_what_never_holds_is_zero_and_what_always_does_the_last_rate_looked_at() -> None:
+    rates, _ = rising_until([hyperbola], 0.5, 50.0)
+    assert last_that_holds(hyperbola, rates, 0.9) == 0.0
+    assert last_that_holds(lambda rate: 0.1, rates, 0.9) == rates[-1]
+
+
+def test_where_company_is_free_topping_up_carries_far_more_than_one_at_a_time() -> None:
+    """Steps that cost the same at any batch: a server of 16 slots against one of a single slot."""
+    own = decoder(cost(10.0, 0.0))
+    curves, found = holding(own, "opensubtitles", None, (1, 2), 400)
+    held = {(each.strategy, round(each.over_solo)): each.estimate.mean for each in found}
+    assert solo_s(own, "opensubtitles") == pytest.approx(0.1), "a mean sentence takes ten steps"
+    assert held["half-empty", 8] > 4 * held["single", 8] > 0.0
+    assert held["single", 3] < held["single", 8] < 1 / 0.1 * 1.2, "not much beyond what one slot can do in a short run"
+    assert {curve.strategy for curve in curves} == {"single", "mini", "maxi", "half-empty", "immediate"}
+    for curve in curves:
+        assert curve.p95_s[-1] > 1.5 * 0.8 >= curve.p95_s[-2]
+
+
+def test_a_p95_of_ones_own_is_the_only_one_asked_for() -> None:
+    _, found = holding(decoder(cost(10.0, 0.0)), "opensubtitles", [0.5], (1,), 200)
+    assert {each.p95_s for each in found} == {0.5} and len(found) == 5
+    assert all(each.estimate.low is None for each in found), "one seed tells nothing of their spread"

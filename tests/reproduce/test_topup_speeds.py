@@ -1,0 +1,93 @@
+"""Speeds, what a refill may cost, and which profiles tell of batches, against what costs of a simple form imply."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from simnmt.costs.surfaces import TableSurface
+from simnmt.errors import InputError
+from simnmt.reproduce.topup.devices import decoders, named_profiles, with_beam
+from simnmt.reproduce.topup.occupancies import lengths_of, occupied
+from simnmt.reproduce.topup.speeds import Speed, gain, refill_limit, speed
+from tests.reproduce.topup_stand_ins import BATCH, cost, decoder, profile
+
+SENTENCES, SEEDS = 1_500, (1, 2)
+
+
+def of(own: object, strategy: str) -> Speed:
+    return speed(own, "opensubtitles", strategy, SEEDS, SENTENCES)  # type: ignore[arg-type]
+
+
+def test_where_a_step_costs_the_same_whatever_its_batch_speed_is_a_matter_of_steps_alone() -> None:
+    flat = decoder(cost(fixed_ms=10.0, row_ms=0.0))
+    for strategy in ("half-empty", "immediate", "maxi"):
+        steps = [occupied("opensubtitles", each, SEEDS, SENTENCES, BATCH).steps[0] for each in ("mini", strategy)]
+        assert gain(of(flat, strategy), of(flat, "mini")).mean == pytest.approx(steps[0] / steps[1] - 1.0, rel=1e-9)
+
+
+def test_where_small_batches_waste_nothing_no_strategy_gains() -> None:
+    linear = decoder(cost(fixed_ms=0.0, row_ms=1.0))
+    assert of(linear, "immediate").total_s == pytest.approx(of(linear, "mini").total_s, rel=1e-9)
+
+
+def test_a_speed_is_accounted_for_to_the_last_second() -> None:
+    own = of(decoder(cost(10.0, 1.0, encode_ms=5.0, refill_ms=2.0)), "half-empty")
+    assert own.encode_s + own.refill_s + own.decode_s == pytest.approx(sum(own.total_s), rel=1e-9)
+    assert own.refill_s == pytest.approx(2e-3 * sum(own.refills), rel=1e-9)
+    assert own.sentences_per_s == pytest.approx(2 * SENTENCES / sum(own.total_s))
+
+
+def test_at_its_limit_of_a_refill_topping_up_is_exactly_as_fast() -> None:
+    """The limit is a closed form; the server, asked again with that much dearer refills, must agree."""
+    plain = cost(10.0, 1.0, encode_ms=5.0)
+    cheap = decoder(plain)
+    limit = refill_limit(of(cheap, "half-empty"), of(cheap, "mini"), cheap)
+    assert limit.limit_s is not None and limit.limit_s > 0.0
+    assert limit.limit_steps == pytest.approx(limit.limit_s / 0.026), "a step of 16 sentences"
+    dear = decoder(replace(plain, refill_s_fixed=limit.limit_s))
+    assert sum(of(dear, "half-empty").total_s) == pytest.approx(sum(of(dear, "mini").total_s), rel=1e-9)
+    never = refill_limit(of(cheap, "mini"), of(cheap, "mini"), cheap)
+    assert never.limit_s is None and never.limit_steps is None
+
+
+def test_the_same_seed_gives_the_same_sentences() -> None:
+    first, again, other = (lengths_of("europarl", seed, 50) for seed in (1, 1, 2))
+    assert np.array_equal(first, again) and not np.array_equal(first, other)
+    assert len(lengths_of("opensubtitles", 1)[0]) == 50_000
+
+
+def test_a_beam_made_of_rows_costs_what_so_many_sentences_cost() -> None:
+    plain = cost(10.0, 1.0)
+    assert with_beam(plain, 5).steps_at(4)(0, 9) == pytest.approx(plain.steps_at(20)(0, 9))
+    table = TableSurface(np.array([1.0, 10.0, 40.0]), np.array([0.0, 50.0]), np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 9.0]]))
+    tabled = replace(plain, step=replace(plain.step, surface=table), gap_s_per_sentence=0.1)
+    assert with_beam(tabled, 5).steps_at(4)(3, 7) == pytest.approx(tabled.steps_at(20)(3, 7))
+    assert with_beam(plain, 5).step.batch_range == (1, 25) and with_beam(plain, 5).beam == 5
+
+
+def test_profiles_are_found_by_what_they_hold() -> None:
+    profiles = [
+        profile("plain", step=False),
+        profile("alpha"),
+        profile("named-by-nobody", beam=5, most=64),
+        profile("beta", box="another box", most=64),
+    ]
+    found = {(each.device, each.beam): each for each in decoders(profiles)}
+    assert list(found) == [("alpha", 1), ("alpha", 5), ("beta", 1), ("beta", 5)]
+    assert not found["alpha", 1].extrapolated and found["alpha", 1].batch == 128
+    own = found["alpha", 5]
+    assert (own.profile, own.extrapolated, own.batch) == ("named-by-nobody", False, 64)
+    assert "batches of 64 sentences, no more were measured" in own.remarks
+    guessed = found["beta", 5]
+    assert guessed.extrapolated and guessed.batch == 12
+    assert guessed.remarks[0] == "beam 5 from the steps of 5 times as many sentences with beam 1"
+
+
+def test_a_profile_that_tells_nothing_of_batches_is_refused_when_it_is_asked_for() -> None:
+    with pytest.raises(InputError, match="no costs of decode steps"):
+        named_profiles(["@tx2-gru"])
+    with pytest.raises(InputError, match="did you mean @cpu1-gru"):
+        named_profiles(["@cpu1-grue"])
