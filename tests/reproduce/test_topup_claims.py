@@ -14,6 +14,8 @@ from simnmt.reproduce.topup.speed_claims import online_claims, speed_claims
 from simnmt.reproduce.topup.speeds import refill_limits
 from tests.reproduce.topup_stand_ins import as_published, cost, decoder, speeds, tampered
 
+Changed = dict[tuple[str, int, str], float]
+
 KEYS = {"id", "bare", "device", "claim", "published", "ours", "verdict", "why", "hardware_dependent", "basis"}
 
 
@@ -21,9 +23,7 @@ def verdicts(records: list[dict[str, Any]]) -> dict[str, str]:
     return {record["bare"]: record["verdict"] for record in records}
 
 
-def of_speeds(
-    changed: dict[tuple[str, int, str], float] | None = None, beams: tuple[Decoder, ...] = ()
-) -> list[dict[str, Any]]:
+def of_speeds(changed: Changed | None = None, beams: tuple[Decoder, ...] = ()) -> list[dict[str, Any]]:
     found = speeds(changed)
     devices = beams or (decoder(cost(10.0, 1.0)), decoder(cost(10.0, 5.0, beam=5)))
     limits = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from simnmt.costs import DeviceProfile
@@ -48,7 +48,7 @@ class Reproduction:
             "paper": published.REFERENCE,
             "claims": self.claims,
             "tables": tables.tables(self),
-            "devices": [{key: value for key, value in asdict(each).items() if key != "cost"} for each in self.decoders],
+            "devices": tables.devices(self),
             "slips": list(published.SLIPS),
             "notes": tables.notes(self),
         }

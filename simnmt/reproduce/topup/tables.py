@@ -9,7 +9,7 @@ from simnmt.reproduce.topup import online, published
 from simnmt.reproduce.topup.devices import Decoder
 from simnmt.reproduce.topup.occupancies import SEEDS, Occupied
 from simnmt.reproduce.topup.online import Curve, Holding
-from simnmt.reproduce.topup.published import SETS, TABLE_ONE
+from simnmt.reproduce.topup.published import TABLE_ONE
 from simnmt.reproduce.topup.speeds import RefillLimit, Speed, gain
 from simnmt.reproduce.topup.strategies import BY_KEY
 
@@ -53,6 +53,12 @@ def tables(found: Found) -> list[dict[str, Any]]:
         {"id": "p95-load", "title": "Load up to which a p95 of latency holds", "rows": loads(found)},
         {"id": "p95-curves", "title": "p95 of latency over the load", "rows": curves(found)},
     ]
+
+
+def devices(found: Found) -> list[dict[str, Any]]:
+    """Which device with which beam, whose profile, and what is to be said of it."""
+    keys = ("device", "box", "model", "beam", "profile", "kind", "batch", "extrapolated")
+    return [{key: getattr(each, key) for key in keys} | {"remarks": list(each.remarks)} for each in found.decoders]
 
 
 def notes(found: Found) -> list[str]:
@@ -200,8 +206,3 @@ def curves(found: Found) -> list[dict[str, Any]]:
         }
         for each in found.curves
     ]
-
-
-def set_name(key: str) -> str:
-    """As the paper calls it."""
-    return SETS[key].name
