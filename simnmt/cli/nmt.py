@@ -130,7 +130,22 @@ def translate(
         int | None,
         typer.Option("--max-len", metavar="N", help="Most tokens of a translation; default: twice the source's and 10."),
     ] = None,
-    batch: Annotated[int, typer.Option("--batch", metavar="N", help="Sentences translated together.")] = 64,
+    batching: Annotated[
+        str, typer.Option("--batching", metavar="mini|maxi|top-up", help="How batches are formed and refilled.")
+    ] = "maxi",
+    batch: Annotated[int, typer.Option("--batch", metavar="N", help="Most sentences translated together.")] = 64,
+    threshold: Annotated[
+        str | None,
+        typer.Option(
+            "--threshold",
+            metavar="half-empty|immediate|N",
+            help="top-up: refill a batch with at most so many left [half-empty].",
+        ),
+    ] = None,
+    collect: Annotated[
+        int | None,
+        typer.Option("--collect", metavar="N", help="maxi, top-up: lines sorted by length [maxi: 8 batches; top-up: none]."),
+    ] = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="File to write instead of standard output.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="An object a line: text, tokens, score.")] = False,
     device: Device = "cpu",
@@ -141,11 +156,13 @@ def translate(
     from simnmt.nmt.training.errors import need_all
 
     need_all()
+    from simnmt.nmt.batching_named import batching_named
     from simnmt.nmt.lines import lines_of
     from simnmt.nmt.translation import Translator, noting
 
     refuse_replacing(out, file)
-    translator = Translator.load(model, device=device, threads=threads, beam=beam, batch=batch, max_len=max_len)
+    formed = batching_named(batching, batch, threshold=threshold, collect=collect)
+    translator = Translator.load(model, device=device, threads=threads, beam=beam, batching=formed, max_len=max_len)
     with written_whole(out) if out else nullcontext() as partial:
         target: Any = partial.open("w", encoding="utf-8") if partial else nullcontext(sys.stdout)
         with target as sink:

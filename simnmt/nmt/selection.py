@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 _BLOCK = 64
-_FEW = 2_048
-"""Columns below which looking at each is as fast."""
+_FEW, _FEW_COLUMNS = 65_536, 16 * _BLOCK
+"""Values in all, or in a row, below which looking at each is as fast."""
 _NEVER = float("-inf")
 
 
@@ -24,7 +24,7 @@ def log_softmax_(logits: Tensor) -> Tensor:
 
 def largest(logits: Tensor) -> Tensor:
     """The column of each row's largest value, the first where several are: int64 [rows]."""
-    if logits.shape[1] < _FEW:
+    if _few(logits):
         return logits.argmax(dim=1)
     columns = _columns(_block_maxima(logits).argmax(dim=1, keepdim=True), logits.shape[1])
     return columns.gather(1, _values(logits, columns).argmax(dim=1, keepdim=True))[:, 0]
@@ -38,7 +38,7 @@ def largest_sums(log_probs: Tensor, scores: Tensor, count: int) -> tuple[Tensor,
     """
     sentences, beam = scores.shape
     columns = log_probs.shape[1]
-    if columns < _FEW:
+    if _few(log_probs):
         sums, places = (log_probs + scores.view(-1, 1)).view(sentences, -1).topk(count, dim=1)
         return sums, places.div(columns, rounding_mode="floor"), places.remainder(columns)
     maxima = _block_maxima(log_probs)
@@ -54,6 +54,10 @@ def largest_sums(log_probs: Tensor, scores: Tensor, count: int) -> tuple[Tensor,
         found.masked_fill_(within >= columns, _NEVER)
     sums, best = found.view(sentences, -1).topk(count, dim=1)
     return sums, rows.gather(1, best.div(_BLOCK, rounding_mode="floor")), within.view(sentences, -1).gather(1, best)
+
+
+def _few(values: Tensor) -> bool:
+    return values.numel() < _FEW or values.shape[1] < _FEW_COLUMNS
 
 
 def _block_maxima(values: Tensor) -> Tensor:

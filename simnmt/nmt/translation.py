@@ -10,20 +10,21 @@ from pathlib import Path
 
 import torch
 
+from simnmt.batching import Batching
+from simnmt.nmt.batched import Asked, BatchedDecoder
+from simnmt.nmt.batching_named import batching_named
+from simnmt.nmt.beam_search import BeamSearch
 from simnmt.nmt.checkpoint import SOURCE_TOKENIZER, TARGET_TOKENIZER
 from simnmt.nmt.devices import torch_device
 from simnmt.nmt.errors import NmtError
+from simnmt.nmt.greedy_search import GreedySearch
 from simnmt.nmt.hypothesis import Hypothesis
-from simnmt.nmt.memory import within_memory
 from simnmt.nmt.models import load_model
-from simnmt.nmt.search import beam as beam_search
-from simnmt.nmt.search import greedy
-from simnmt.nmt.source_batch import pad
+from simnmt.nmt.slot_decoder import SlotDecoder
+from simnmt.nmt.slot_search import SlotSearch
 from simnmt.nmt.step_model import StepModel
 from simnmt.nmt.subwords import Subwords
 
-BLOCK_BATCHES = 8
-"""Batches that are read ahead, so that sentences of like length meet in one."""
 LONGEST_SOURCE = 512
 """Tokens of a source, where the model itself takes any length; what comes after is not translated."""
 NOTES = 5
@@ -61,17 +62,17 @@ class Translator:
         target: Subwords,
         *,
         beam: int = 1,
-        batch: int = 64,
+        batching: Batching | None = None,
         max_len: int | None = None,
     ) -> None:
-        """`batch`: sentences translated together; `max_len`: most tokens written, by default twice the source's and 10."""
-        for name, value in (("beam", beam), ("batch", batch), ("max_len", 1 if max_len is None else max_len)):
+        """`batching`: by default `batching_named()`; `max_len`: most tokens written, by default twice the source's and 10."""
+        for name, value in (("beam", beam), ("max_len", 1 if max_len is None else max_len)):
             if value < 1:
                 raise NmtError(f"{name} is {value}", remedy="give 1 or more")
         if beam > model.vocab - 1:
             raise NmtError(f"a beam of {beam:,} with a vocabulary of {model.vocab:,}", remedy="give a smaller one")
         self.model, self.source, self.target = model, source, target
-        self.beam, self.batch, self.max_len = beam, batch, max_len
+        self.beam, self.batching, self.max_len = beam, batching or batching_named(), max_len
 
     @classmethod
     def load(
@@ -81,7 +82,7 @@ class Translator:
         device: str = "cpu",
         threads: int | None = None,
         beam: int = 1,
-        batch: int = 64,
+        batching: Batching | None = None,
         max_len: int | None = None,
     ) -> Translator:
         """From a folder that `simnmt nmt train` wrote; raises `NmtError` for another. `threads`: torch's, from here on."""
@@ -99,47 +100,88 @@ class Translator:
             what = f"subwords for {source.size:,} and {target.size:,} tokens, but a model of {sizes[0]:,} and {sizes[1]:,}"
             raise NmtError(what, path=folder, remedy="copy the folder again, all its files together")
         model = loaded.model
-        return cls(model.to(where), source, target, beam=beam, batch=batch, max_len=max_len)
+        return cls(model.to(where), source, target, beam=beam, batching=batching, max_len=max_len)
 
     def stream(self, lines: Iterable[str]) -> Iterator[Translation]:
-        """One translation per line, in order, a block after the other; never holds more than a block."""
-        waiting = iter(lines)
-        while block := list(islice(waiting, self.batch * BLOCK_BATCHES)):
-            yield from self.translate(block)
+        """One translation per line, in order, as they come: reads a batch, or a collection, when the batcher is out of lines.
+
+        Raises `OutOfMemory` where a batch does not fit.
+        """
+        return _Stream(self, iter(lines)).translations()
 
     def translate(self, lines: Sequence[str]) -> list[Translation]:
         """One translation per line, in order."""
-        limit = self.model.max_positions or LONGEST_SOURCE
-        sources = self.source.encode(lines)
-        done = [Translation("", 0, 0, None, False, True)] * len(lines)
-        # Longest first: memory that will not do is told at once.
-        order = sorted((row for row, ids in enumerate(sources) if len(ids) > 1), key=lambda row: -len(sources[row]))
-        for start in range(0, len(order), self.batch):
-            rows = order[start : start + self.batch]
-            cut = [len(sources[row]) > limit for row in rows]
-            kept = [self._shortened(sources[row], limit) for row in rows]
-            for row, was_cut, ids, (tokens, score, ended) in zip(rows, cut, kept, self._search(kept), strict=True):
-                text = self.target.decode([tokens])[0]
-                done[row] = Translation(text, len(ids), len(tokens), score, was_cut, ended)
-        return done
+        return list(self.stream(lines))
 
-    def _shortened(self, ids: list[int], limit: int) -> list[int]:
-        return ids if len(ids) <= limit else [*ids[: limit - 1], self.source.eos]
 
-    def _search(self, sources: list[list[int]]) -> list[tuple[tuple[int, ...], float | None, bool]]:
-        most = self.max_len or 2 * max(map(len, sources)) + 10
-        if self.model.max_positions is not None:
-            most = min(most, self.model.max_positions)
-        src, lengths = (tensor.to(self.model.device) for tensor in pad(sources, self.model.pad_token))
+@dataclass(frozen=True, slots=True)
+class _Line:
+    ids: list[int]
+    cut: bool
+    most: int
+    """Tokens that may be written."""
 
-        @torch.inference_mode()
-        def search() -> list[Hypothesis]:
-            if self.beam == 1:
-                return greedy(self.model, src, lengths, max_len=most)
-            return beam_search(self.model, src, lengths, beam=self.beam, max_len=most)
 
-        found = within_memory(str(self.model.device), search)
-        return [(hypothesis.tokens, hypothesis.score, len(hypothesis.tokens) < most) for hypothesis in found]
+class _Stream:
+    """Lines on their way through one decoder; they leave in the order in which they came."""
+
+    def __init__(self, translator: Translator, lines: Iterator[str]) -> None:
+        model, self._translator, self._lines = translator.model, translator, lines
+        beam, self._batching = translator.beam, translator.batching
+
+        def search() -> SlotSearch:
+            return GreedySearch(model, scored=True) if beam == 1 else BeamSearch(model, beam)
+
+        self._batched = BatchedDecoder(SlotDecoder(model, capacity=self._batching.size, search=search), self._batching)
+        self._under_way: dict[int, _Line] = {}
+        self._done: dict[int, Translation] = {}
+        self._read = self._written = 0
+        self._waits = self._ended = False
+
+    def translations(self) -> Iterator[Translation]:
+        """All of them."""
+        while self._batched.busy or not self._ended:
+            if self._wants_lines():
+                self._read_on()
+            before = self._batched.decoder.active
+            move, found = self._batched.act()
+            self._waits = move is None and not before
+            for line, hypothesis in found:
+                self._done[line] = self._translation(self._under_way.pop(line), hypothesis)
+            while self._written in self._done:
+                yield self._done.pop(self._written)
+                self._written += 1
+
+    def _wants_lines(self) -> bool:
+        """Whether the batcher waits for more, or may soon want more than it has."""
+        batched, batching = self._batched, self._batching
+        few = batched.decoder.active <= batching.threshold and batched.batcher.waiting < batching.size
+        return not self._ended and (few or self._waits)
+
+    def _read_on(self) -> None:
+        wanted = self._batching.collected or self._batching.size
+        block = list(islice(self._lines, wanted))
+        for line, ids in enumerate(self._translator.source.encode(block), self._read):
+            self._arrive(line, ids)
+        self._read += len(block)
+        if len(block) < wanted:
+            self._ended = True
+            self._batched.batcher.close()
+
+    def _arrive(self, line: int, ids: list[int]) -> None:
+        if len(ids) <= 1:
+            self._done[line] = Translation("", 0, 0, None, False, True)
+            return
+        positions = self._translator.model.max_positions
+        limit = positions or LONGEST_SOURCE
+        kept = ids if len(ids) <= limit else [*ids[: limit - 1], self._translator.source.eos]
+        most = self._translator.max_len or 2 * len(kept) + 10
+        self._under_way[line] = _Line(kept, len(ids) > limit, most if positions is None else min(most, positions))
+        self._batched.arrive(line, Asked(kept, max_len=self._under_way[line].most))
+
+    def _translation(self, line: _Line, found: Hypothesis) -> Translation:
+        text, length = self._translator.target.decode([found.tokens])[0], len(found.tokens)
+        return Translation(text, len(line.ids), length, found.score, line.cut, length < line.most)
 
 
 def noting(translations: Iterable[Translation], note: Callable[[str], None]) -> Iterator[Translation]:

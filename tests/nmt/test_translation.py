@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
 pytest.importorskip("sentencepiece", reason="the extra packages of simnmt[models] are not installed")
 
+from simnmt.batching import Batching, maxi, mini, top_up  # noqa: E402
 from simnmt.nmt.architecture import Architecture  # noqa: E402
+from simnmt.nmt.batching_named import batching_named  # noqa: E402
 from simnmt.nmt.errors import NmtError  # noqa: E402
 from simnmt.nmt.models import build_model  # noqa: E402
 from simnmt.nmt.subwords import Subwords  # noqa: E402
@@ -38,28 +42,31 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def translator(vocabulary: Subwords, architecture: Architecture = GRU, **options: int) -> Translator:
+def translator(
+    vocabulary: Subwords, architecture: Architecture = GRU, batching: Batching | None = None, **options: int
+) -> Translator:
     """Of a model that has learnt nothing; what it says differs from source to source all the same."""
-    return Translator(build_model(architecture, seed=4).eval(), vocabulary, vocabulary, **options)
+    return Translator(build_model(architecture, seed=4).eval(), vocabulary, vocabulary, batching=batching, **options)
 
 
-@pytest.mark.parametrize("options", [{"batch": 3}, {"batch": 64}, {"batch": 3, "beam": 3}], ids=str)
-def test_each_line_has_its_own_translation_in_its_place(vocabulary: Subwords, options: dict[str, int]) -> None:
+@pytest.mark.parametrize("beam", [1, 3])
+def test_each_line_has_its_own_translation_in_its_place(vocabulary: Subwords, beam: int) -> None:
     """Whatever the batches are: each line translated alone is the same."""
-    ours = translator(vocabulary, max_len=12, **options)
-    lines = [*SOURCES[:9], "", SOURCES[0], "   ", *SOURCES[9:], ""]
-    found = list(ours.stream(iter(lines)))
-    assert len(found) == len(lines)
-    assert len({translation.text for translation in found}) > 5
-    for line, translation in zip(lines, found, strict=True):
-        alone = ours.translate([line])[0]
-        assert (translation.text, translation.tgt_len) == (alone.text, alone.tgt_len)
-        if not line.strip():
-            assert (translation.text, translation.src_len, translation.tgt_len) == ("", 0, 0)
+    lines = [*SOURCES[:9], "", SOURCES[0], "   ", *SOURCES[9:20], ""]
+    alone = translator(vocabulary, max_len=12, beam=beam)
+    singly = [alone.translate([line])[0] for line in lines]
+    assert len({translation.text for translation in singly}) > 5
+    assert (singly[9].text, singly[9].src_len, singly[9].tgt_len) == ("", 0, 0)
+    for named in (("mini", 3), ("maxi", 3), ("maxi", 64), ("top-up", 3), ("top-up", 1)):
+        found = translator(vocabulary, batching=batching_named(*named), max_len=12, beam=beam).stream(iter(lines))
+        assert [(each.text, each.tgt_len) for each in found] == [(each.text, each.tgt_len) for each in singly], named
 
 
-def test_lines_are_translated_as_they_come(vocabulary: Subwords) -> None:
-    """A block is out before the next is read, so that any length of text fits."""
+@pytest.mark.parametrize(
+    "batching", [mini(4), maxi(4, 32), top_up(4, 2), top_up(4, 2, 32)], ids=["mini", "maxi", "top-up", "both"]
+)
+def test_lines_are_translated_as_they_come(vocabulary: Subwords, batching: Batching) -> None:
+    """What is read is soon out, so that any length of text fits."""
     asked = []
 
     def lines() -> Iterator[str]:
@@ -67,10 +74,10 @@ def test_lines_are_translated_as_they_come(vocabulary: Subwords) -> None:
             asked.append(number)
             yield SOURCES[number % 40]
 
-    stream = translator(vocabulary, batch=4, max_len=2).stream(lines())
+    stream = translator(vocabulary, batching=batching, max_len=2).stream(lines())
     for _ in range(3):
         next(stream)
-    assert len(asked) <= 4 * 8
+    assert len(asked) <= (batching.collected or 8)
 
 
 def test_a_source_that_is_too_long_is_cut_and_says_so(vocabulary: Subwords) -> None:
@@ -93,8 +100,8 @@ def test_a_translation_that_does_not_end_is_stopped_and_says_so(vocabulary: Subw
 
 
 def test_options_and_folders_that_mean_nothing_are_refused(vocabulary: Subwords, tmp_path: Path) -> None:
-    for options in ({"beam": 0}, {"batch": 0}, {"max_len": 0}, {"beam": 10_000}):
-        with pytest.raises(NmtError, match=r"(beam|batch|max_len)"):
+    for options in ({"beam": 0}, {"max_len": 0}, {"beam": 10_000}):
+        with pytest.raises(NmtError, match=r"(beam|max_len)"):
             translator(vocabulary, **options)
     with pytest.raises(NmtError, match="no such folder"):
         Translator.load(tmp_path / "none")
@@ -104,3 +111,45 @@ def test_options_and_folders_that_mean_nothing_are_refused(vocabulary: Subwords,
         (tmp_path / name).write_bytes(b"junk")
     with pytest.raises(NmtError, match="no sentencepiece model"):
         Translator.load(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["mini", "maxi", "top-up"])
+def test_empty_lines_without_end_come_back_as_they_are_read(vocabulary: Subwords, kind: str) -> None:
+    stream = translator(vocabulary, batching=batching_named(kind, 4)).stream(itertools.repeat(""))
+    assert [next(stream).text for _ in range(100)] == [""] * 100
+
+
+def test_a_long_line_holds_no_other_back_and_all_leave_in_order(vocabulary: Subwords) -> None:
+    """Its neighbours are done while it goes on, and wait for it alone to be written."""
+    lines = [*SOURCES[:3], "neuf " * 60, *SOURCES[3:]]
+    for named in (("mini", 4), ("top-up", 4), ("top-up", 4, "immediate")):
+        kind, size, *threshold = named
+        ours = translator(vocabulary, batching=batching_named(kind, size, threshold=threshold[0] if threshold else None))
+        found = list(ours.stream(lines))
+        assert [translation.src_len for translation in found] == [len(ids) for ids in vocabulary.encode(lines)]
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ({"size": 0}, "a batch of 0"),
+        ({"kind": "maxy"}, "no batching maxy"),
+        ({"kind": "top-up", "size": 4, "threshold": "4"}, "threshold 4: a batch of 4 is never above it"),
+        ({"kind": "top-up", "size": 4, "threshold": "half"}, "threshold half"),
+        ({"kind": "maxi", "size": 4, "collect": 3}, "3 collected: fewer than a batch of 4"),
+        ({"kind": "maxi", "threshold": "2"}, "maxi batching has no threshold"),
+        ({"kind": "mini", "collect": 99}, "mini batching collects nothing"),
+    ],
+)
+def test_a_batching_that_is_none_is_refused(given: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(NmtError, match=complaint):
+        batching_named(**given)
+
+
+def test_a_batching_is_named_as_it_is_meant() -> None:
+    assert batching_named() == maxi(64, 512)
+    assert batching_named("mini", 8) == mini(8)
+    assert batching_named("maxi", 8, collect=1_280) == maxi(8, 1_280)
+    assert batching_named("top-up", 9) == top_up(9, 4)
+    assert batching_named("top-up", 9, threshold="immediate") == top_up(9, 8)
+    assert batching_named("top-up", 9, threshold="2", collect=18) == top_up(9, 2, 18)
