@@ -15,6 +15,7 @@ from simnmt.results.summary import Row
 from simnmt.results.wording import duration
 from simnmt.scenario.build import Case, Decoding, Plan, outside_share
 from simnmt.scenario.learning import Learnt
+from simnmt.scenario.model import Scenario
 
 ILL_CONDITIONED = 30.0
 """Condition number from which single coefficients mean little, though their sum predicts (Belsley's rule of thumb)."""
@@ -68,6 +69,7 @@ def notes(plan: Plan, learnt: dict[str, Learnt], rows: Sequence[Row]) -> list[st
         said += _of_devices(case, list(plan.scenario.devices), learnt[case.name])
     for network in plan.networks.values():
         said += [_of_link(link) for link in dict.fromkeys((network.link, *itertools.chain(*network.hops.values())))]
+    said += _of_nothing_batched(plan.scenario)
     said += _of_overload(rows)
     if plan.scenario.replications == 1:
         said.append("One replication: no intervals, no word on whether a difference is chance.")
@@ -148,6 +150,17 @@ def _batches(decoding: Decoding) -> str:
         f"decodes up to {batching.size} sentences together, {order}; {refilled}{wait}. What that takes follows from lengths "
         f"({beams}{beyond}), without the residual of single executions; what policies learn of the device is its time alone"
     )
+
+
+def _of_nothing_batched(scenario: Scenario) -> Iterator[str]:
+    """What is said of batches where there are none: taking `batching` away must not make a scenario wrong."""
+    if any(device.batching is not None for device in scenario.devices.values()):
+        return
+    hearing = [name for name, policy in scenario.policies.items() if getattr(policy, "batch", "plain") != "plain"]
+    if hearing:
+        yield f"No device batches, so nothing is reported of a batch to {', '.join(hearing)}."
+    if scenario.foresee_misroutes:
+        yield "No device batches, so misroutes are told from what devices take for a sentence alone."
 
 
 def _of_overload(rows: Sequence[Row]) -> Iterator[str]:

@@ -23,8 +23,8 @@ def schema() -> Any:
     return json.loads(schema_text())
 
 
-def test_eight_are_shipped() -> None:
-    shipped = "load-sweep locked-local open-loop own-data quickstart table1 table1-measured tiers"
+def test_nine_are_shipped() -> None:
+    shipped = "batched-cloud load-sweep locked-local open-loop own-data quickstart table1 table1-measured tiers"
     assert " ".join(TEMPLATES) == shipped
 
 

@@ -160,3 +160,13 @@ def test_the_reader_is_told_of_sorting_waiting_and_extrapolation(tmp_path: Path)
     assert "whoever waits first waits until it can be filled" in notes_of(
         plan_of(tmp_path, GOOD, "devices.cloud.batching={kind: mini, longest_wait_ms: null}")
     )
+
+
+def test_without_batches_what_was_said_of_them_means_nothing_and_that_is_told(tmp_path: Path) -> None:
+    text = GOOD.replace(
+        "policies: {cnmt: {}}", "policies: {cnmt: {}, r: {kind: cnmt, batch: reported}}\nforesee_misroutes: true"
+    )
+    with_batches, without = (notes_of(plan_of(tmp_path, text, *given)) for given in ((), ("devices.cloud.batching=null",)))
+    assert "No device batches" not in with_batches
+    assert "No device batches, so nothing is reported of a batch to r." in without
+    assert "No device batches, so misroutes are told from what devices take for a sentence alone." in without
