@@ -52,12 +52,14 @@ class CountdownServer:
         steps_take, steps_with = self._steps_take, self.steps
         now_s, base_s, before_s, step, since, position = 0.0, 0.0, 0.0, 0, 0, 0
         take_s, arrived_next_s = None, arrivals[0] if count else 0.0
-        closed = False
+        closed, asked, asked_s, due_s = False, False, 0.0, 0.0
         while True:
             if not closed and arrived_next_s <= now_s:
                 arrived_next_s = self._arrive(now_s)
                 closed = self._arrived == count
-            if self._waiting and len(active) <= threshold:
+                asked = False
+            # Who was told to go on asks again when somebody has come or is done, or has waited long enough.
+            if self._waiting and len(active) <= threshold and (not asked or asked_s < due_s <= now_s):
                 longest = max((each.src_len for each in active), default=0) if capped else 0
                 move = next_move(len(active), now_s, longest)
                 if isinstance(move, Encode):
@@ -71,10 +73,12 @@ class CountdownServer:
                     take_s = None
                     self._join(active, move.requests, step, now_s)
                     continue
+                asked, asked_s, due_s = True, now_s, self._batcher.due_s
             if not active:
                 if closed and not self._waiting:
                     return
                 now_s = self._batcher.due_s if closed else min(arrived_next_s, self._batcher.due_s)
+                asked = False
                 continue
             if take_s is None:
                 take_s, base_s, since = steps_take[len(active)], now_s, 0
@@ -94,7 +98,7 @@ class CountdownServer:
                 for each in done:
                     self.finish_s[each.request] = now_s
                 active = [each for each in active if each.left > 0]
-                take_s = None
+                take_s, asked = None, False
 
     def _arrive(self, now_s: float) -> float:
         """Tell the batcher of those who have come by now; returns when the next comes."""

@@ -258,7 +258,7 @@ class BatchServer:
 
     def _join(self, now_s: float, done: list[Held]) -> None:
         """Those who were joining have joined; whoever has no output is done."""
-        joining, step, last = self._joining, self._step, 0
+        joining, step, last, first = self._joining, self._step, 0, not done
         self._joining = None
         if not joining:
             return
@@ -278,7 +278,7 @@ class BatchServer:
             self._to_come.append(sentence)
         if last:
             self._joined.append((step, last))
-        if done:
+        if done and first:
             self.seen = len(self._active), self._waiting
 
     def _settle(self, now_s: float) -> None:

@@ -1,0 +1,250 @@
+"""One batched server against worked examples, theory, and a server that takes every step."""
+
+from __future__ import annotations
+
+from itertools import accumulate, pairwise
+from math import inf
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.countdown_server import CountdownServer
+from simnmt.batching import Batching, maxi, mini, top_up
+from simnmt.costs import read_profile
+from simnmt.costs.batch_decoding import DecodingCost
+from simnmt.world.batch_server import BatchServer
+from simnmt.world.decode_all import Decoded, decode_all
+from simnmt.world.fifo import FifoServer
+from tests.world.decoding import EIGHTHS, SECONDS, batchings, cost, rows
+from tests.world.theory import m_g_1_wait
+
+LENGTHS = [2, 5, 3, 9, 4, 4, 1, 6]
+"""The eight sentences of FNI-08, 09 and 10."""
+KINDS = {
+    "mini": mini(8),
+    "maxi": maxi(8, 40),
+    "half-empty": top_up(8, 4),
+    "immediate": top_up(8, 7),
+    "top-up of sorted": top_up(8, 4, collected=40),
+}
+
+
+def sizes(decoded: Decoded) -> list[int]:
+    """Sentences active in each step."""
+    timeline = [*decoded.account.timeline.tolist(), [int(decoded.account.steps.sum()), 0]]
+    return [active for (step, active), (end, _) in pairwise(timeline) for _ in range(end - step)]
+
+
+@pytest.mark.parametrize(
+    ("batching", "active"),
+    [
+        (mini(4), [4, 4, 3, 2, 2, 1, 1, 1, 1, 4, 3, 3, 3, 1, 1]),
+        (maxi(4, 8), [4, 3, 2, 1, 4, 4, 4, 4, 3, 2, 1, 1, 1]),
+        (top_up(4, 3), [4, 4, 4, 4, 4, 4, 3, 2, 2, 1, 1, 1]),
+        (top_up(4, 2), [4, 4, 3, 4, 4, 3, 3, 3, 2, 1, 1, 1, 1]),
+    ],
+)
+def test_worked_examples_of_fni_08_09_and_10(batching: Batching, active: list[int]) -> None:
+    decoded = decode_all(batching, SECONDS, LENGTHS, LENGTHS)
+    assert sizes(decoded) == active
+    assert decoded.total_s == len(active)
+
+
+@settings(derandomize=True, deadline=None, max_examples=200)
+@given(batchings(), rows(), st.booleans(), st.booleans())
+def test_a_server_that_takes_each_step_ends_at_the_same_times_to_the_bit(
+    batching: Batching, drawn: list[tuple[int, int, float]], coincident: bool, present: bool
+) -> None:
+    src_len, tgt_len = [row[0] for row in drawn], [row[1] for row in drawn]
+    gaps_s = [round(8 * row[2]) / 8 if coincident else row[2] for row in drawn]
+    arrival_s = [0.0] * len(drawn) if present else list(accumulate(gaps_s))
+    times = EIGHTHS if coincident else cost()
+    decoded = decode_all(batching, times, src_len, tgt_len, arrival_s)
+    slow = CountdownServer(batching, times, src_len, tgt_len, arrival_s)
+    np.testing.assert_array_equal(decoded.finish_s, slow.finish_s)
+    np.testing.assert_array_equal(decoded.begin_s, slow.begin_s)
+    np.testing.assert_array_equal(decoded.first_token_s, np.subtract(slow.first_s, arrival_s))
+    assert decoded.account.steps.tolist() == slow.steps
+
+
+@settings(derandomize=True, deadline=None, max_examples=60)
+@given(batchings(), rows())
+def test_everyone_is_translated_once_and_the_account_adds_up(batching: Batching, drawn: list[tuple[int, int, float]]) -> None:
+    src_len, tgt_len = [row[0] for row in drawn], [row[1] for row in drawn]
+    arrival_s = np.cumsum([row[2] for row in drawn])
+    decoded = decode_all(batching, cost(), src_len, tgt_len, arrival_s)
+    account = decoded.account
+    assert (arrival_s <= decoded.begin_s).all()
+    assert (decoded.begin_s < decoded.finish_s).all()
+    assert account.sentences == len(drawn)
+    assert account.tokens == sum(tgt_len) == np.dot(account.steps, np.arange(batching.size + 1))
+    assert account.src_tokens == sum(src_len) <= account.padded_tokens
+    assert account.busy_s == pytest.approx(account.encode_s + account.refill_s + account.step_s.sum())
+    if not arrival_s.any():
+        assert account.busy_s == pytest.approx(decoded.total_s)
+    if drawn:
+        assert account.busy_s <= decoded.total_s * (1 + 1e-12)
+        assert sum(sizes(decoded)) == sum(tgt_len)
+
+
+def test_who_waits_in_a_batch_of_one_with_poisson_arrivals_waits_as_before_a_first_in_first_out_server() -> None:
+    """M/D/1: all sentences alike; the waits are Pollaczek's and Khinchine's as well."""
+    n, load = 8_000, 0.5
+    lengths = np.full(n, 10)
+    service_s = float(cost().solo_s(10, 10))
+    waits = []
+    for seed in range(4):
+        arrival_s = np.cumsum(np.random.default_rng(seed).exponential(service_s / load, n))
+        decoded = decode_all(top_up(1, 0), cost(), lengths, lengths, arrival_s)
+        server = FifoServer(1)
+        expected_s = [server.serve(at_s, service_s) for at_s in arrival_s.tolist()]
+        np.testing.assert_allclose(decoded.begin_s, expected_s, rtol=1e-11)
+        waits.append(float((decoded.begin_s - arrival_s)[n // 10 :].mean()) / service_s)
+    assert np.mean(waits) == pytest.approx(m_g_1_wait(load, 0.0), rel=0.06)
+
+
+@pytest.mark.parametrize("name", ["cpu1-gru", "cpu1-marian"])
+@pytest.mark.parametrize("batching", [mini(1), top_up(32, 16), top_up(32, 31), mini(8, longest_wait_s=0.0)])
+def test_alone_a_sentence_takes_what_its_costs_say(name: str, batching: Batching) -> None:
+    times = read_profile(f"calibration/{name}.json").decoding_cost
+    src_len, tgt_len = np.meshgrid([1, 7, 40, 90], [0, 1, 2, 25, 80])
+    far_apart_s = 100.0 * np.arange(src_len.size)
+    decoded = decode_all(batching, times, src_len.ravel(), tgt_len.ravel(), far_apart_s)
+    np.testing.assert_array_equal(decoded.begin_s, far_apart_s)
+    np.testing.assert_allclose(decoded.finish_s - far_apart_s, times.solo_s(src_len, tgt_len).ravel(), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["cpu1-gru", "cpu2-gru", "cpu2-marian-int8"])
+def test_a_batch_of_one_without_a_queue_is_the_plane_within_its_fit_error(name: str) -> None:
+    """XP-01, on the lengths at which the plane was measured: the mean error of both is of the size of the plane's own."""
+    profile = read_profile(f"calibration/{name}.json")
+    grid = np.array([(n, m) for n in (10, 20, 30, 40) for m in (10, 20, 30, 40)])
+    src_len, tgt_len = grid.T
+    decoded = decode_all(top_up(1, 0), profile.decoding_cost, src_len, tgt_len, 100.0 * np.arange(len(grid)))
+    plane_s = profile.plane.seconds(src_len, tgt_len)
+    error = (decoded.finish_s - decoded.begin_s) / plane_s - 1.0
+    assert np.abs(error).mean() < 0.1, error
+
+
+@pytest.mark.parametrize("arrangement", KINDS)
+def test_steps_that_cost_as_much_as_they_hold_make_all_batchers_equal(arrangement: str) -> None:
+    """Then a token costs the same in whatever company, so that no batcher can win anything."""
+    tgt_len = np.random.default_rng(1).integers(0, 60, 300)
+    linear = cost((0.0, 0.001, 0.0, 0.0), (0.0, 0.0, 0.0, 0.0), (0.0, 0.0), (0.0, 0.0))
+    decoded = decode_all(KINDS[arrangement], linear, tgt_len + 1, tgt_len)
+    assert decoded.total_s == pytest.approx(0.001 * tgt_len.sum())
+
+
+def test_flat_steps_reward_who_fills_the_batch() -> None:
+    tgt_len = np.random.default_rng(1).integers(1, 60, 300)
+    total_s = {name: decode_all(batching, SECONDS, tgt_len, tgt_len).total_s for name, batching in KINDS.items()}
+    assert tgt_len.sum() / 8 <= total_s["immediate"] < total_s["half-empty"] < total_s["mini"]
+    assert total_s["maxi"] < total_s["mini"]
+
+
+def test_no_output_takes_no_step() -> None:
+    decoded = decode_all(top_up(4, 3), cost(), [3, 5, 2], [0, 2, 0])
+    joined_s = cost().encode_s([3, 5, 2]) + cost().refill_s(3)
+    assert decoded.finish_s[[0, 2]].tolist() == [joined_s, joined_s]
+    assert decoded.finish_s[1] == joined_s + cost().steps_at(1)(0, 1)
+    assert np.isnan(decoded.first_token_s).tolist() == [True, False, True]
+    assert decoded.account.steps.tolist() == [0, 2, 0, 0, 0]
+
+
+def test_a_step_is_as_dear_as_the_position_of_who_is_active_longest() -> None:
+    """Position p costs p seconds: a sentence of 4 alone takes 0+1+2+3; another joins before position 2, and goes on alone."""
+    positions = cost((0.0, 0.0, 1.0, 0.0), (0.0, 0.0, 0.0, 0.0), (0.0, 0.0), (0.0, 0.0))
+    decoded = decode_all(top_up(2, 1), positions, [1, 1], [4, 4], [0.0, 0.5])
+    assert decoded.finish_s.tolist() == [6.0, 6.0 + 2.0 + 3.0]
+
+
+def test_an_arrival_at_the_end_of_a_step_is_there_when_the_next_begins_and_a_later_one_waits_for_its_end() -> None:
+    decoded = decode_all(top_up(3, 2), SECONDS, [1, 1, 1], [5, 1, 1], [0.0, 2.0, 2.25])
+    assert decoded.begin_s.tolist() == [0.0, 2.0, 3.0]
+    assert decoded.finish_s.tolist() == [5.0, 3.0, 4.0]
+
+
+def test_who_has_waited_long_enough_joins_at_the_end_of_a_step() -> None:
+    """Three are collected before any joins, or the first of them has waited 2.5 s."""
+    batching = top_up(3, 1, collected=3, longest_wait_s=2.5)
+    decoded = decode_all(batching, SECONDS, [1, 1, 1], [9, 1, 1], [0.0, 3.25, 100.0])
+    assert decoded.begin_s.tolist() == [2.5, 6.5, 100.0]
+
+
+def test_nothing_is_done_per_step_nor_per_arrival_while_the_batch_may_not_be_refilled() -> None:
+    server = BatchServer(mini(2, longest_wait_s=0.0), SECONDS)
+    server.arrive(0, 1, 1_000_000, 0.0)
+    assert server.act() == []
+    for request in range(1, 100):
+        server.arrive(request, 1, 1, request / 8)
+        assert server.next_s == 1_000_000.0
+    assert [sentence.request for sentence in server.act()] == [0]
+    assert server.seen == (0, 99)
+
+
+def test_nobody_knows_when_a_batch_that_may_wait_for_ever_begins_until_it_is_said_that_nobody_comes() -> None:
+    server = BatchServer(mini(3), SECONDS)
+    server.arrive(0, 1, 2, 0.0)
+    assert server.act() == []
+    assert server.next_s == inf
+    server.close(7.0)
+    assert server.act() == []
+    assert server.next_s == 9.0
+    assert [sentence.finish_s for sentence in server.act()] == [9.0]
+    assert not server.holds
+
+
+@settings(derandomize=True, deadline=None, max_examples=60)
+@given(batchings(), rows(most=15), st.integers(0, 160))
+def test_what_is_left_to_do_is_what_came_less_the_steps_that_were_taken(
+    batching: Batching, drawn: list[tuple[int, int, float]], eighths: int
+) -> None:
+    """Where steps take a second and nothing else any time, a sentence has taken a step for each second since it joined."""
+    arrival_s = [round(8 * at_s) / 8 for at_s in accumulate(row[2] for row in drawn)]
+    src_len, tgt_len = [row[0] for row in drawn], [row[1] for row in drawn]
+    moment_s = max(arrival_s, default=0.0) + eighths / 8
+    joined_s = np.add(arrival_s, decode_all(batching, SECONDS, src_len, tgt_len, arrival_s).first_token_s) - 1.0
+    server = BatchServer(batching, SECONDS)
+    for row in zip(range(len(drawn)), src_len, tgt_len, arrival_s, strict=True):
+        while server.next_s < row[3]:
+            server.act()
+        server.arrive(*row)
+    server.close(max(arrival_s, default=0.0))
+    while server.next_s <= moment_s:
+        server.act()
+    taken = [min(length, max(int(moment_s - at_s), 0)) if length else 0 for length, at_s in zip(tgt_len, joined_s, strict=True)]
+    assert server.tokens_left(moment_s) == sum(tgt_len) - sum(taken)
+
+
+def test_a_copy_goes_its_own_way() -> None:
+    server = BatchServer(top_up(3, 2), cost())
+    for request in range(5):
+        server.arrive(request, 4, 6, 0.0)
+    server.act()
+    copies = [server.copy(), server.copy()]
+    for copy in copies:
+        done = []
+        while copy.holds:
+            done += [(sentence.request, sentence.finish_s) for sentence in copy.act()]
+    assert copies[0].next_s == copies[1].next_s == inf
+    assert server.holds
+    own = []
+    while server.holds:
+        own += [(sentence.request, sentence.finish_s) for sentence in server.act()]
+    assert own == done
+    assert server.account.finished().sentences == 5
+
+
+@pytest.mark.parametrize("wrong", [([1], [1, 2], None), ([1, 1], [1, 1], [0.0]), ([1, 1], [1, 1], [1.0, 0.5])])
+def test_columns_that_do_not_fit_are_refused(wrong: tuple[list[int], list[int], list[float] | None]) -> None:
+    with pytest.raises(ValueError, match="arrivals"):
+        decode_all(mini(2), SECONDS, *wrong)
+
+
+def test_nobody_to_decode() -> None:
+    decoded = decode_all(mini(2), SECONDS, [], [])
+    assert decoded.total_s == 0.0
+    assert decoded.account.tokens == 0
+    assert isinstance(cost(), DecodingCost)
