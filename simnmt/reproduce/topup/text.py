@@ -9,6 +9,7 @@ from simnmt.reproduce.topup import published, tables
 from simnmt.reproduce.topup.claims import counted
 from simnmt.reproduce.topup.published import SETS
 from simnmt.reproduce.topup.strategies import OFFLINE, ONLINE
+from simnmt.results.statistics import Estimate
 
 
 class Told(tables.Found, Protocol):
@@ -80,13 +81,18 @@ def _loads(found: Told, test_set: str) -> str:
     rows = []
     for device, p95_s in dict.fromkeys(key[:2] for key in held):
         estimates = [held[device, p95_s, each.key].estimate for each in ONLINE]
-        shown = (
-            f"{e.mean:.2f}" if e.low is None or e.high is None else f"{e.mean:.2f} ±{(e.high - e.low) / 2:.2f}"
-            for e in estimates
-        )
+        shown = map(_load, estimates)
         rows.append((f"{device}, {1e3 * p95_s:,.0f} ms", *shown))
     return f"{SETS[test_set].name}: sentences a second up to which the p95 holds\n" + columns(
         ("device, p95", *(each.key for each in ONLINE)), rows
+    )
+
+
+def _load(found: Estimate) -> str:
+    if not found.mean:
+        return "never"
+    return (
+        f"{found.mean:.2f}" if found.low is None or found.high is None else f"{found.mean:.2f} ±{found.high - found.mean:.2f}"
     )
 
 
