@@ -274,3 +274,40 @@ def test_the_summary_holds_the_batches_of_every_policy(contested: dict[str, Any]
     found = [(entry["policy"], entry["device"]) for entry in document["batches"]]
     assert found == [(policy, "cloud") for policy in contested["policies"]]
     assert all(len(entry["steps"]) == 9 for entry in document["batches"])
+
+
+@pytest.mark.parametrize("balancer", ["attached", "round_robin", "least_work", "two_choices", "random"])
+def test_batching_boxes_stand_behind_every_balancer(make_batched: MakeScenario, balancer: str) -> None:
+    scenario = make_batched(rate_rps=90.0, requests=200, replications=1, policies={**CLOUD_ONLY, "oracle": {}})
+    scenario["devices"]["cloud"] |= {"count": 3, "balancer": balancer}
+    result = simnmt.run(scenario)
+    log = result.cells[0].logs["cloud"]
+    assert set(log["server"]) == {0, 1, 2}
+    assert account_of(result).sentences == 200
+    if balancer == "attached":
+        np.testing.assert_array_equal(log["server"], log["node"] % 3)
+
+
+def test_workloads_of_every_discipline_have_the_same_columns(tmp_path: Path, make_batched: MakeScenario) -> None:
+    scenario = make_batched(requests=60, replications=1, policies={**CLOUD_ONLY, "cnmt": {"batch": "reported"}})
+    lengths = {"lengths": "@de-en-news", "end_nodes": 4}
+    scenario["workloads"] = {
+        "in-turn": lengths,
+        "open": {**lengths, "arrivals": {"kind": "poisson", "rate_rps": 60.0}},
+        "closed": {**lengths, "arrivals": {"kind": "clients", "clients": 5, "think_time": {"constant_s": 0.1}}},
+    }
+    result = simnmt.run(scenario, out=tmp_path / "run")
+    assert len({tuple(row) for row in result.rows}) == 1
+    batched = {row["workload"]: row["cloud_mean_batch"] for row in result.rows if row["policy"] == "cloud"}
+    assert batched["in-turn"] is None
+    assert batched["open"] > 1.0
+    assert batched["closed"] > 1.0
+
+
+def test_end_nodes_with_a_device_may_batch_on_it(make_batched: MakeScenario) -> None:
+    scenario = make_batched(rate_rps=40.0, requests=200, replications=1, policies={"edge": {}, "oracle": {}})
+    devices = scenario["devices"]
+    scenario["devices"] = {"end_node": {**devices["cloud"], "batching": KINDS["mini"]}, "cloud": devices["cloud"]}
+    edge, oracle = simnmt.run(scenario).rows
+    assert edge["end_node_sentences_per_s"] == pytest.approx(edge["throughput_rps"])
+    assert oracle["mean_latency_s"] <= edge["mean_latency_s"]
