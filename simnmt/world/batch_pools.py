@@ -156,12 +156,14 @@ class BatchPool:
             chosen = balancer.chosen(servers, each)
             servers[chosen].arrive(each.request, each.src_len, each.tgt_len, each.entry_s)
         server, now_s = servers[chosen], entry.entry_s
+        server.foretells = True
         while True:
             if server.next_s == inf:
                 server.close(now_s)
             now_s = server.next_s
-            if any(sentence.request == entry.request for sentence in server.act()):
-                return now_s
+            for sentence in server.act():
+                if sentence.request == entry.request:
+                    return sentence.finish_s
 
     def account(self) -> BatchAccount:
         """Of all servers together."""

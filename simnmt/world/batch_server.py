@@ -105,12 +105,16 @@ class BatchServer:
         "_until",
         "_waiting",
         "_waiting_tokens",
+        "foretells",
         "next_s",
         "seen",
     )
 
-    def __init__(self, batching: Batching, cost: ServerCost, times: StepTimes | None = None) -> None:
-        """`times`: of the same cost, shared by servers."""
+    def __init__(self, batching: Batching, cost: ServerCost, times: StepTimes | None = None, foretells: bool = False) -> None:
+        """`times`: of the same cost, shared by servers. `foretells`: see there."""
+        self.foretells = foretells
+        """Whether `act` may return sentences before they are done, as soon as it is certain when that will be: while more than
+        the threshold are active nobody can join, so these completions need no moment of their own."""
         self.next_s = inf
         """When something is to be done next; infinity while nothing is."""
         self.seen = (0, 0)
@@ -128,7 +132,7 @@ class BatchServer:
         self._joined: deque[tuple[int, int]] = deque()
         """(Step before which some joined, last step of any of them), oldest first; those at the front may be done."""
         self._joining: tuple[int, ...] | None = None
-        """Who is joining now; empty while some are encoded."""
+        """Who is joining now; empty while some are encoded, or run down."""
         self._step = 0
         """Steps taken up to the last change."""
         self._base_s = 0.0
@@ -191,7 +195,10 @@ class BatchServer:
             self.next_s = now_s
 
     def act(self) -> list[Held]:
-        """Do what is to be done at `next_s`, which becomes later; returns the sentences that are done then."""
+        """Do what is to be done at `next_s`, which becomes later; returns the sentences that are done then.
+
+        One who foretells returns some before.
+        """
         now_s, active = self.next_s, self._active
         done: list[Held] = []
         if self._until:
@@ -210,10 +217,12 @@ class BatchServer:
         while True:
             if not self._waiting or len(active) > self._threshold:
                 # What the batcher would say as well, at ten times the cost.
-                if active:
-                    self._go_on(now_s)
-                else:
+                if not active:
                     self.next_s = inf
+                elif self.foretells and len(active) > self._threshold:
+                    self._run_down(now_s, done)
+                else:
+                    self._go_on(now_s)
                 return done
             longest = max((self._held[request].src_len for _, request in active), default=0) if self._capped else 0
             move = self._batcher.next(len(active), now_s, longest)
@@ -310,6 +319,35 @@ class BatchServer:
             for sentence in self._to_come:
                 sentence.first_s = first_s
             self._to_come = []
+
+    def _run_down(self, now_s: float, done: list[Held]) -> None:
+        """Step until no more than the threshold are active, all at once; then the batcher is asked."""
+        active, held, joined, step, threshold = self._active, self._held, self._joined, self._step, self._threshold
+        times_of, account = self._times.of, self._account
+        while len(active) > threshold:
+            while joined[0][1] <= step:
+                joined.popleft()
+            batch, finish_step = len(active), active[0][0]
+            position = step - joined[0][0]
+            first_steps_s = times_of(batch)
+            before_s = first_steps_s(position)
+            if self._to_come:
+                first_s = now_s + (first_steps_s(position + 1) - before_s)
+                for sentence in self._to_come:
+                    sentence.first_s = first_s
+                self._to_come = []
+            end_s = now_s + (first_steps_s(position + finish_step - step) - before_s)
+            if account is not None:
+                account.stepped(step, batch, finish_step - step, end_s - now_s)
+            now_s, step = end_s, finish_step
+            while active and active[0][0] == finish_step:
+                sentence = held.pop(heappop(active)[1])
+                sentence.finish_s = now_s
+                done.append(sentence)
+                self._finish_sum -= finish_step
+        self._step = step
+        self._joining = ()
+        self.next_s = now_s
 
     def _end_s(self, steps: int) -> float:
         """When so many steps since the last change have ended."""

@@ -43,7 +43,7 @@ def decode_all(
         raise ValueError(f"{len(sources)} sources, {len(targets)} targets, {len(arrivals)} arrivals")
     if (np.diff(arrivals) < 0.0).any():
         raise ValueError("arrivals out of order")
-    server, done = BatchServer(batching, cost), list[Held]()
+    server, done = BatchServer(batching, cost, foretells=True), list[Held]()
     arrive, act = server.arrive, server.act
     for request, now_s in enumerate(arrivals.tolist()):
         while server.next_s < now_s:
