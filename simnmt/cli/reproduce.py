@@ -77,7 +77,7 @@ def topup(
         float | None, typer.Option("--p95-ms", metavar="MS", help="What is to be held online; default: by the device.")
     ] = None,
     requests: Annotated[
-        int | None, typer.Option("--requests", metavar="N", help="Sentences at most, of each test set and online run.")
+        int | None, typer.Option("--requests", metavar="N", help="Sentences timed at most, of each set and online run.")
     ] = None,
     jobs: Annotated[int, typer.Option("--jobs", metavar="J", min=0, help="Processes; 0: one per processor.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,

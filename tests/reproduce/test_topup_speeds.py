@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from simnmt.costs import write_profile
 from simnmt.costs.surfaces import TableSurface
 from simnmt.errors import InputError
 from simnmt.reproduce.topup.devices import decoders, named_profiles, with_beam
@@ -84,6 +86,17 @@ def test_profiles_are_found_by_what_they_hold() -> None:
     guessed = found["beta", 5]
     assert guessed.extrapolated and guessed.batch == 12
     assert guessed.remarks[0] == "beam 5 from the steps of 5 times as many sentences with beam 1"
+
+
+def test_two_profiles_of_one_box_and_beam_are_two_devices_and_names_are_not_shared(tmp_path: Path) -> None:
+    found = decoders([profile("before"), profile("after"), profile("five", beam=5)], beams=(1, 5))
+    assert [(each.device, each.beam, each.extrapolated) for each in found] == [
+        ("before", 1, False), ("before", 5, False), ("after", 1, False), ("after", 5, True),
+    ]  # fmt: skip
+    for file in ("one.json", "two.json"):
+        write_profile(tmp_path / file, profile("twice"))
+    with pytest.raises(InputError, match="a second profile named twice"):
+        named_profiles([str(tmp_path / "one.json"), str(tmp_path / "two.json")])
 
 
 def test_a_profile_that_tells_nothing_of_batches_is_refused_when_it_is_asked_for() -> None:

@@ -67,17 +67,19 @@ def shipped_profiles() -> list[DeviceProfile]:
 
 
 def named_profiles(names: Sequence[str]) -> list[DeviceProfile]:
-    """Profiles by file or `@name`. Raises `InputError` where one cannot be read or tells nothing of batches."""
-    found = []
+    """Profiles by file or `@name`. Raises `InputError` for one that cannot be read, tells of no batches, or shares its name."""
+    found: dict[str, DeviceProfile] = {}
     for name in names:
         path = shipped.find("calibration", name) if name.startswith("@") else Path(name)
         profile = read_profile(path)
         try:
             profile.decoding_cost  # noqa: B018
         except ProfileError as error:
-            raise InputError(error.what, path=path, remedy="calibrate decode steps: simnmt calibrate --full") from None
-        found.append(profile)
-    return found
+            raise InputError(error.what, path=path, remedy=error.remedy) from None
+        if profile.name in found:
+            raise InputError(f"a second profile named {profile.name}", path=path, remedy="change its name")
+        found[profile.name] = profile
+    return list(found.values())
 
 
 def decoders(profiles: Sequence[DeviceProfile], batch: int = BATCH, beams: Sequence[int] = BEAMS) -> list[Decoder]:
@@ -86,17 +88,20 @@ def decoders(profiles: Sequence[DeviceProfile], batch: int = BATCH, beams: Seque
     Batches are of `batch` sentences, or of the most that were measured. A beam without a profile of its own is made of
     the rows of beam 1, and says so.
     """
-    groups: dict[tuple[str, ...], dict[int, tuple[DeviceProfile, DecodingCost]]] = {}
+    groups: list[tuple[tuple[str, ...], dict[int, tuple[DeviceProfile, DecodingCost]]]] = []
     for profile in profiles:
         try:
             cost = profile.decoding_cost
         except ProfileError:
             continue
-        engine = profile.engine
-        how = (engine.backend, engine.compute_type, str(sorted(engine.architecture.items()))) if engine else ()
-        groups.setdefault((profile.device.name, profile.model.name, *how), {}).setdefault(cost.beam, (profile, cost))
+        key = _same_box(profile)
+        # A second profile of the same beam is a device of its own, whatever box it names.
+        group = next((own for other, own in groups if other == key and cost.beam not in own), None)
+        if group is None:
+            groups.append((key, group := {}))
+        group[cost.beam] = profile, cost
     found = []
-    for group in groups.values():
+    for _, group in groups:
         first, plain = group[min(group)]
         for beam in beams:
             if beam in group:
@@ -104,6 +109,13 @@ def decoders(profiles: Sequence[DeviceProfile], batch: int = BATCH, beams: Seque
             elif plain.beam == 1:
                 found.append(_decoder(first.name, first, with_beam(plain, beam), batch))
     return found
+
+
+def _same_box(profile: DeviceProfile) -> tuple[str, ...]:
+    """What profiles of several beams of one device and model have in common."""
+    engine = profile.engine
+    how = (engine.backend, engine.compute_type, str(engine.threads), str(sorted(engine.architecture.items()))) if engine else ()
+    return (profile.device.name, profile.model.name, *how)
 
 
 def _decoder(device: str, profile: DeviceProfile, cost: DecodingCost, batch: int) -> Decoder:
