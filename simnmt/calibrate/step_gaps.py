@@ -54,7 +54,7 @@ def gap_of_singles_s(cells: Sequence[Cell]) -> float | None:
 
 
 def _gap_s(steps: Sequence[Cell], encoders: Sequence[Cell]) -> float | None:
-    longest = max(steps, key=lambda cell: cell.work.tgt_len)
+    longest = max(steps, key=lambda cell: (cell.work.tgt_len, -cell.work.src_len))
     beside_s = _beside_s(longest)
     if not beside_s:
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 import numpy as np
@@ -35,6 +35,10 @@ class DecodingCost:
     """The encoder computes nothing for padding (recurrent, packed sequences); else all are as long as the longest."""
     beam: int = 1
     """Hypotheses of each sentence with which the steps were measured."""
+    src_len: int | None = None
+    """Source tokens of the longest sentence of a batch, on which attention's part of a step rests; None: not known."""
+    s_per_row_src_token: float = 0.0
+    """What one more of them adds to a step for each sentence."""
     _encoders: dict[int, Sum] = field(default_factory=dict, init=False, repr=False, compare=False)
     """Seconds by source length, one entry a batch size that was asked for."""
 
@@ -42,6 +46,17 @@ class DecodingCost:
     def most_batch(self) -> int:
         """The largest batch with which both steps and encoder were measured."""
         return min(self.step.batch_range[1], self.encoder.batch_range[1])
+
+    def for_sources(self, longest: int) -> DecodingCost:
+        """The same with steps of batches whose longest source has so many tokens, as that of a batch of mixed lengths has.
+
+        Steps were measured with sentences that are all alike; the decoder attends to padding too. Where it was not measured
+        what sources cost a step, nothing changes.
+        """
+        if self.src_len is None:
+            return self
+        more_s = self.s_per_row_src_token * (longest - self.src_len)
+        return replace(self, src_len=longest, gap_s_per_sentence=max(self.gap_s_per_sentence + more_s, 0.0))
 
     def gap_s(self, batch: int) -> float:
         """What each step of so many sentences takes beside the model."""

@@ -210,6 +210,8 @@ class DeviceProfile(Configuration):
             refill_s_per_sentence=_or_nothing(own.refill_s_per_sentence),
             packs=self.engine is not None and self.engine.architecture.get("kind") in PACKING,
             beam=self.step.beam,
+            src_len=self.step.src_len,
+            s_per_row_src_token=self.step.s_per_row_src_token or 0.0,
         )
 
     @property

@@ -172,6 +172,10 @@ class StepBlock(_Grid):
 
     position: Annotated[tuple[Length, ...], Field(min_length=1)]
     coefficients: StepCoefficients | None = None
+    src_len: Length | None = None
+    """Source tokens under the steps."""
+    s_per_row_src_token: Seconds | None = None
+    """What one more source token, of the longest sentence of the batch, adds to a step for each row; null: not measured."""
     run_over_told: Positive | None = None
     """Mean, over the timed runs of steps, of what they took together over what this block says of them: costs are those of
     the usual step (medians), and above 1 some steps took much longer."""

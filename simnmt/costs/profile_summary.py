@@ -145,6 +145,9 @@ def _grid(name: str, block: StepBlock | EncoderBlock) -> list[tuple[str, str]]:
         said += f": {' + '.join(terms) or '0'} ms"
     said += f"; batch {block.batch[0]} to {block.batch[-1]}, {along} {lengths[0]} to {lengths[-1]}"
     said += f", beam {block.beam}" if block.beam > 1 else ""
+    if isinstance(block, StepBlock) and block.src_len is not None and block.s_per_row_src_token is not None:
+        each = f"{1e3 * block.s_per_row_src_token:.4g} ms each more of the longest"
+        said += f"; under sources of {block.src_len} tokens, {each}, by sentence"
     how = f" ({block.heldout_how})" if block.heldout_how else ""
     other = {"linear": ("table", block.heldout_error_table), "table": ("linear", block.heldout_error_linear)}[block.form]
     rejected = f"; {other[0]}: {percent(other[1])}" if other[1] is not None else ""

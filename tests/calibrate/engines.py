@@ -19,7 +19,8 @@ class FakeEngine:
 
     `disturbance(call)`: factor on the time of the call of that number. `most_batch`: larger ones raise `OutOfMemory`.
     `gap_s`: a step adds to the whole beside itself, and `gap_s_per_sentence` for each of its batch. `refill_s`: fixed, and
-    for each sentence that joins and leaves; None for a backend that refills no batch.
+    for each sentence that joins and leaves; None for a backend that refills no batch. `attention_s`: a source token beyond
+    20 adds to a step for each sentence.
     `stop_at`: the call that is interrupted, by `stop`.
     """
 
@@ -35,6 +36,7 @@ class FakeEngine:
         gap_s_per_sentence: float = 0.0,
         refill_s: tuple[float, float] | None = None,
         growth: float = 0.001,
+        attention_s: float = 0.0,
         tells_steps: bool = True,
         stop_at: int | None = None,
         stop: BaseException | None = None,
@@ -54,6 +56,7 @@ class FakeEngine:
             self._refill_s = refill_s
         self.joinings: list[tuple[int, int]] = []
         self._growth = growth
+        self._attention_s = attention_s
         self._tells_steps = tells_steps
         self._stop_at = stop_at
         self._stop = stop
@@ -88,7 +91,8 @@ class FakeEngine:
             raise OutOfMemory("no room")
         # Noise only ever makes slower, as on a real box.
         factor = (1.0 + abs(self._random.normal(0.0, self._noise))) * self._disturbance(call)
-        steps_s = tuple(factor * self.step_s(work.batch, position) for position in range(work.tgt_len))
+        attended_s = self._attention_s * work.batch * (work.src_len - 20)
+        steps_s = tuple(factor * (self.step_s(work.batch, position) + attended_s) for position in range(work.tgt_len))
         encode_s = factor * self.encode_s(work.batch, work.src_len)
         gap_s = self._gap_s + self._gap_s_per_sentence * work.batch
         total_s = encode_s + sum(steps_s) + factor * (self.plane[2] + gap_s * work.tgt_len)

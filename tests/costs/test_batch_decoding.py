@@ -70,6 +70,15 @@ def test_noise_between_neighbouring_cells_makes_no_longer_sentence_cheaper() -> 
     assert own.encode_s([4, 12]) >= own.encode_s([4, 4])
 
 
+def test_steps_under_longer_sources_take_longer() -> None:
+    """Sixty tokens more than measured, of the longest of eight: 8 x 60 x 0.5 us a step; where nothing is known, nothing."""
+    own = cost(src_len=20, s_per_row_src_token=5e-7)
+    assert own.for_sources(80).steps_at(8)(3, 4) == pytest.approx(own.steps_at(8)(3, 4) + 2 * 8 * 60 * 5e-7)
+    assert own.for_sources(80).for_sources(20).gap_s(8) == pytest.approx(own.gap_s(8))
+    assert own.for_sources(1).gap_s(8) >= own.gap_s_fixed
+    assert cost().for_sources(80) == cost()
+
+
 def test_nobody_who_joins_costs_nothing() -> None:
     own = cost()
     assert (own.refill_s(0), own.encode_s([])) == (0.0, 0.0)
