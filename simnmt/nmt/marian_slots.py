@@ -46,9 +46,10 @@ class MarianSlots:
         if not sentences:
             return
         rows = [sentence for sentence in sentences for _ in range(beam)]
-        lengths = memory.lengths()
+        every = memory.lengths()
+        lengths = [every[row] for row in rows]
         chosen = torch.tensor(rows, device=memory.cross.device)
-        self._source.append(memory.cross.index_select(_ROWS, chosen), [lengths[row] for row in rows])
+        self._source.append(memory.cross[..., : max(lengths), :].index_select(_ROWS, chosen), lengths)
         self._make_room(self.rows + len(rows), self._past.shape[_COLUMNS])
         # What is hidden must be a number all the same: not-a-number times a weight of 0 is none.
         self._past[:, :, self.rows : self.rows + len(rows), :, self._oldest : self._clock] = 0

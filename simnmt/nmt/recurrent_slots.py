@@ -39,9 +39,10 @@ class RecurrentSlots:
         rows = [sentence for sentence in sentences for _ in range(beam)]
         chosen = torch.tensor(rows, device=memory.hidden[0].device)
         if self._source is not None and memory.keys is not None and memory.values is not None:
-            lengths = memory.lengths()
-            joining = (memory.keys.transpose(1, 2).index_select(0, chosen), memory.values.index_select(0, chosen))
-            self._source.append(torch.stack(joining), [lengths[row] for row in rows])
+            every = memory.lengths()
+            lengths = [every[row] for row in rows]
+            keys, values = memory.keys.transpose(1, 2)[:, : max(lengths)], memory.values[:, : max(lengths)]
+            self._source.append(torch.stack((keys.index_select(0, chosen), values.index_select(0, chosen))), lengths)
         before = self._state.hidden
         self._see(
             tuple(torch.cat((old, new.index_select(1, chosen)), 1) for old, new in zip(before, memory.hidden, strict=True))

@@ -39,11 +39,11 @@ class SourceRows:
         return len(self._lengths)
 
     def append(self, joining: Tensor, lengths: Sequence[int]) -> None:
-        """Add rows of `joining`, which may be wider than they are long; numbers behind a source's end change nothing."""
+        """Add rows of `joining`, as wide as the longest of them is long; numbers behind a source's end change nothing."""
         rows, longest = len(self) + len(lengths), max(lengths)
         self._kept = with_room(self._kept, {self._row_dim: rows, self._length_dim: longest}, self._used())
         new = self._kept.narrow(self._row_dim, len(self), len(lengths))
-        new[..., :longest, :] = joining[..., :longest, :]
+        new[..., :longest, :] = joining
         # What no row looks at must be a number all the same: not-a-number times a weight of 0 is none.
         new[..., longest:, :] = 0
         self._lengths += lengths
