@@ -54,6 +54,22 @@ def test_while_there_is_room_steps_are_slower_and_nobody_waits() -> None:
     assert view.added_s(0.0, 20.0) == pytest.approx(0.020)
 
 
+def test_others_that_join_hold_a_running_batch_up() -> None:
+    """In 20 steps of a batch of two as many others join as end, one; 5 ms alone. Where nothing is refilled, nobody does."""
+
+    def joining_s(sentences: int) -> float:
+        return 0.004 + 0.001 * sentences
+
+    added_s = []
+    for threshold in (4, 0):
+        view = BatchView(lambda active: 0.010, 8, threshold, joining_s=joining_s)
+        for _ in range(2):
+            view.sent(0.0, 20.0)
+        added_s.append(view.added_s(0.0, 20.0))
+    assert added_s[0] == pytest.approx(0.005)
+    assert added_s[1] == pytest.approx(2 * 20 * 0.010 / 2)  # the wait for both to end, and no more
+
+
 def test_whoever_is_beyond_the_threshold_has_to_end_first() -> None:
     """Six there, two of them beyond four; they end as fast as six share a mean output's 20 steps of 15 ms: 50 ms each."""
     view = of_ten_ms(8, 4)

@@ -16,7 +16,7 @@ def run(rate_rps: float, batching: dict[str, Any] | None, **gateway: Any) -> sim
         {
             "version": 1,
             "name": "batched",
-            "requests": 2_500,
+            "requests": 2_000,
             "replications": 1,
             "workloads": {"de-en": {"lengths": "@de-en-news", "arrivals": {"kind": "poisson", "rate_rps": rate_rps}}},
             "networks": {"lan": {"rtt": {"constant_ms": 40}}},
@@ -32,12 +32,11 @@ def mean_s(result: simnmt.RunResult, policy: str) -> float:
 
 def test_the_plain_plane_sends_too_much_to_a_batch_in_flight() -> None:
     """It believes each request alone there; told of the batch, C-NMT gains a fifth or more, and comes near the oracle."""
-    for rate_rps, batching in ((10.0, {"kind": "top_up", "size": 32}), (40.0, {"kind": "top_up", "size": 32})):
-        result = run(rate_rps, batching)
-        plain, reported = (result.cells[0].logs[policy]["target"].mean() for policy in ("plain", "reported"))
-        assert reported < 0.7 * plain
-        assert mean_s(result, "reported") < 0.85 * mean_s(result, "plain")
-        assert mean_s(result, "reported") < 1.05 * mean_s(result, "oracle")
+    result = run(40.0, {"kind": "top_up", "size": 32})
+    plain, reported = (result.cells[0].logs[policy]["target"].mean() for policy in ("plain", "reported"))
+    assert reported < 0.7 * plain
+    assert mean_s(result, "reported") < 0.85 * mean_s(result, "plain")
+    assert mean_s(result, "reported") < 1.05 * mean_s(result, "oracle")
 
 
 def test_a_batch_that_is_not_refilled_is_waited_for_and_that_is_seen_too() -> None:
