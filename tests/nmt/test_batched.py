@@ -1,0 +1,149 @@
+"""Real models in batches that a batcher forms: the same steps as foretold, the same sentences whoever shares a batch."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+
+from simnmt.batching import Batching, half_empty, immediate, maxi, mini, top_up
+from simnmt.batching.schedule import schedule
+from simnmt.nmt.agreement import Agreement, Difference, agreement, closest_call, decode_alone
+from simnmt.nmt.batched import decode_batched
+from simnmt.nmt.errors import NmtError, OutOfMemory
+from simnmt.nmt.hypothesis import Hypothesis
+from simnmt.nmt.slot_decoder import SlotDecoder
+from tests.nmt.tiny import Table, lively, sources
+
+SIZE, MOST = 6, 20
+BATCHERS = {
+    "mini": mini(SIZE),
+    "maxi": maxi(SIZE, 2 * SIZE),
+    "half-empty": top_up(SIZE, half_empty(SIZE)),
+    "immediate": top_up(SIZE, immediate(SIZE)),
+    "both": top_up(SIZE, half_empty(SIZE), 2 * SIZE),
+    "padded": Batching(SIZE, half_empty(SIZE), padded_tokens=30, encoded_together=2),
+}
+
+
+@cache
+def text(name: str) -> list[list[int]]:
+    lengths = torch.randint(3, 12, (20,), generator=torch.Generator().manual_seed(5)).tolist()
+    return sources(lively(name).architecture, lengths)[0]
+
+
+@pytest.mark.parametrize("beam", [1, 5])
+@pytest.mark.parametrize("name", ["gru", "marian"])
+def test_sentences_are_the_same_under_all_batchers_and_one_by_one(name: str, beam: int) -> None:
+    """FNI-11, in float32: identical, save where two candidates nearly tie."""
+    model = lively(name)
+    single = decode_batched(model, text(name), mini(1), beam=beam, max_len=MOST)
+    assert set(single.active) == {1}
+    assert len({hypothesis.tokens for hypothesis in single.hypotheses}) > 2
+    assert len({len(hypothesis.tokens) for hypothesis in single.hypotheses}) > 1
+    for batching in BATCHERS.values():
+        run = decode_batched(model, text(name), batching, beam=beam, max_len=MOST)
+        compared = agreement(model, text(name), single.hypotheses, run.hypotheses, beam=beam, max_len=MOST)
+        assert compared.disagreements == ()
+        assert compared.equal >= len(text(name)) - 1
+        assert run.active.max() == SIZE or batching.padded_tokens
+
+
+@pytest.mark.parametrize("beam", [1, 2])
+@pytest.mark.parametrize("kind", BATCHERS)
+def test_forced_lengths_take_the_steps_that_the_schedule_foretells(kind: str, beam: int) -> None:
+    """Also those of no token, and lengths that the model never would have chosen (FNI-14 on random weights)."""
+    lengths = np.random.default_rng(1).integers(0, 15, 20).tolist()
+    model, batching = lively("gru"), BATCHERS[kind]
+    run = decode_batched(model, text("gru"), batching, beam=beam, forced_lens=lengths)
+    foretold = schedule(batching, [len(source) for source in text("gru")], lengths)
+    assert run.active.tolist() == foretold.active.tolist()
+    assert [len(hypothesis.tokens) for hypothesis in run.hypotheses] == lengths
+
+
+@pytest.mark.parametrize(
+    ("batching", "steps"),
+    [
+        (mini(4), [4, 4, 3, 2, 2, 1, 1, 1, 1, 4, 3, 3, 3, 1, 1]),
+        (top_up(4, 3), [4, 4, 4, 4, 4, 4, 3, 2, 2, 1, 1, 1]),
+        (top_up(4, 2), [4, 4, 3, 4, 4, 3, 3, 3, 2, 1, 1, 1, 1]),
+    ],
+    ids=["mini", "immediate", "half-empty"],
+)
+def test_the_papers_worked_examples_in_a_real_decoder(batching: Batching, steps: list[int]) -> None:
+    """FNI-08 and FNI-10."""
+    run = decode_batched(lively("marian"), text("marian")[:8], batching, forced_lens=[2, 5, 3, 9, 4, 4, 1, 6])
+    assert run.active.tolist() == steps
+
+
+def test_every_second_is_counted_once() -> None:
+    """By a clock that ticks a second at each look."""
+    ticks: Iterator[int] = itertools.count()
+    run = decode_batched(lively("gru"), text("gru")[:4], mini(2), forced_lens=[2, 1, 3, 3], clock=lambda: float(next(ticks)))
+    assert run.active.tolist() == [2, 1, 2, 2, 2]
+    assert (run.step_s.tolist(), run.encode_s, run.refill_s, run.total_s) == ([1.0] * 5, 2.0, 2.0, 9.0)
+    assert (run.encodings, run.refills) == (2, 2)
+
+
+def test_limits_may_differ_and_nothing_is_translated_to_nothing() -> None:
+    most = [1, 2, 3, 20]
+    run = decode_batched(lively("gru"), text("gru")[:4], mini(4), max_len=most)
+    for source, limit, found in zip(text("gru"), most, run.hypotheses, strict=False):
+        assert found.tokens == decode_alone(lively("gru"), source, 1, limit).found.tokens
+    assert decode_batched(lively("gru"), [], mini(4)).hypotheses == ()
+
+
+def test_faults_come_out_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(NmtError, match="a source of 70 tokens where the model has 64 positions"):
+        decode_batched(lively("marian"), [[5] * 70], mini(4))
+
+    def short(*_: object) -> None:
+        raise RuntimeError("CUDA out of memory.")
+
+    monkeypatch.setattr(lively("gru"), "encode", short)
+    with pytest.raises(OutOfMemory):
+        decode_batched(lively("gru"), text("gru"), mini(4))
+
+
+def test_a_near_tie_is_told_from_a_fault() -> None:
+    """The second word leads the third by as much as `lead`; the third step has no choice."""
+    for lead, ties in ((1e-5, 1), (0.3, 0)):
+        logits = torch.full((6, 6), -50.0)
+        logits[2, 3], logits[2, 4], logits[3, 1], logits[4, 1] = lead, 0.0, 9.0, 9.0
+        model = Table(logits.log_softmax(dim=1))
+        one, other = Hypothesis((3,), None), Hypothesis((4,), None)
+        assert closest_call(model, [5]) == pytest.approx(lead, abs=1e-6)
+        compared = agreement(model, [[5], [5]], [one, one], [one, other])
+        assert (compared.equal, len(compared.near_ties), len(compared.disagreements)) == (1, ties, 1 - ties)
+    assert compared == Agreement(1, (), (Difference(1, pytest.approx(0.3, abs=1e-6)),))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "third", "fourth", "gap"),
+    [(0.4, 0.3, 0.299999, 0.1, np.log(4 / 3)), (0.5, 0.3, 0.100001, 0.1, 1e-5), (0.300003, 0.3, 0.2, 0.1, 1e-5)],
+    ids=["inside", "at the edge", "at last"],
+)
+def test_a_beam_calls_closely_at_its_edge_and_at_last(
+    first: float, second: float, third: float, fourth: float, gap: float
+) -> None:
+    """Of a beam of three, by one step: which of two comes second or third changes nothing."""
+    p = torch.full((7, 7), 1e-9)
+    p[2, 3:7] = torch.tensor([first, second, third, fourth])
+    assert closest_call(Table(p.log()), [6], beam=3, max_len=1) == pytest.approx(gap, abs=1e-6)
+
+
+def test_choosing_and_keeping_account_costs_little() -> None:
+    """128 sentences at once: what Python adds to a step, with a model that takes no time."""
+    decoder = SlotDecoder(Table(torch.randn(8, 8)), capacity=128)
+    decoder.join(decoder.encode([[3, 1]] * 128), range(128), [40] * 128)
+    begun = time.process_time()
+    steps = 0
+    while decoder.active:
+        decoder.step()
+        steps += 1
+    assert (time.process_time() - begun) / steps < 1e-3

@@ -1,0 +1,166 @@
+"""Sentences that join and leave one by one: what each says does not depend on who else is there."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+import torch
+
+from simnmt.nmt.agreement import Alone, decode_alone
+from simnmt.nmt.errors import NmtError, OutOfMemory
+from simnmt.nmt.hypothesis import Hypothesis
+from simnmt.nmt.slot_decoder import SlotDecoder
+from tests.nmt.tiny import ARCHITECTURES, MARIAN, Table, lively, sources
+
+LENGTHS = [3, 9, 5, 7, 4, 8]
+MOST = 14
+
+
+@cache
+def alone(name: str, beam: int) -> list[Alone]:
+    model = lively(name)
+    return [decode_alone(model, source, beam, MOST) for source in sentences(name)]
+
+
+def sentences(name: str) -> list[list[int]]:
+    return sources(lively(name).architecture, LENGTHS)[0]
+
+
+def said(decoder: SlotDecoder) -> dict[int, Hypothesis]:
+    """Step until all are done."""
+    found: dict[int, Hypothesis] = {}
+    while decoder.active:
+        found.update(decoder.step())
+    return found
+
+
+@pytest.mark.parametrize("beam", [1, 2, 5])
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_whoever_joins_midway_says_what_it_says_alone(name: str, beam: int) -> None:
+    """Against a search written out in plain lists; two join at first, the others one by one, two steps apart."""
+    decoder = SlotDecoder(lively(name), beam=beam, max_len=MOST, capacity=len(LENGTHS))
+    encoded = decoder.encode(sentences(name)[:3]) + decoder.encode(sentences(name)[3:])
+    decoder.join([encoded[4], encoded[0]], [4, 0])
+    found: dict[int, Hypothesis] = {}
+    for late in (1, 5, 3, 2):
+        found.update(decoder.step())
+        found.update(decoder.step())
+        decoder.join([encoded[late]], [late])
+    found.update(said(decoder))
+    expected = alone(name, beam)
+    assert [found[at].tokens for at in range(6)] == [each.found.tokens for each in expected]
+    if beam > 1:
+        assert [found[at].score for at in range(6)] == pytest.approx([each.found.score for each in expected], rel=1e-4)
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+@pytest.mark.parametrize("name", ["gru", "marian"])
+def test_each_keeps_its_own_length_be_it_forced_or_its_limit(name: str, beam: int) -> None:
+    """Forced ones never end before; the others do so beside them, or at a limit of their own."""
+    model = lively(name)
+    decoder = SlotDecoder(model, beam=beam, max_len=MOST, capacity=6)
+    forced, most = [7, None, 1, None, 12, None], [None, None, None, 2, None, 1]
+    assert decoder.join(decoder.encode(sentences(name)), range(6), forced, most) == []
+    found = said(decoder)
+    assert [len(found[at].tokens) for at in (0, 2, 4)] == [7, 1, 12]
+    assert model.eos_token not in found[0].tokens + found[4].tokens
+    assert found[1].tokens == alone(name, beam)[1].found.tokens
+    for at, limit in ((3, 2), (5, 1)):
+        assert found[at].tokens == decode_alone(model, sentences(name)[at], beam, limit).found.tokens
+
+
+@pytest.mark.parametrize("beam", [1, 2])
+def test_the_batch_loses_who_is_done_at_once(beam: int) -> None:
+    """FNI-08: what a step costs follows those that are left."""
+    decoder = SlotDecoder(lively("gru"), beam=beam, capacity=4)
+    decoder.join(decoder.encode(sentences("gru")[:4]), range(4), [2, 5, 3, 2])
+    active, rows = [], []
+    while decoder.active:
+        active.append(decoder.active)
+        rows.append(decoder._slots.rows)
+        decoder.step()
+    assert active == [4, 4, 2, 1, 1]
+    assert rows == [count * beam for count in active]
+
+
+@pytest.mark.parametrize("beam", [1, 2])
+def test_an_output_that_ends_at_once_is_empty_after_one_step(beam: int) -> None:
+    table = torch.full((5, 5), -9.0)
+    table[2, 1] = 0.0
+    decoder = SlotDecoder(Table(table.log_softmax(dim=1)), beam=beam, capacity=2)
+    decoder.join(decoder.encode([[3, 1], [4, 1]]), [7, 8], max_lens=[beam, beam])
+    if beam == 1:
+        assert [(key, found.tokens) for key, found in decoder.step()] == [(7, ()), (8, ())]
+    else:  # the empty one is kept, and the beam looks for a second
+        assert {key: found.tokens for key, found in said(decoder).items()} == {7: (), 8: ()}
+    assert decoder.step() == []
+
+
+def test_who_is_forced_to_no_token_is_done_when_it_joins() -> None:
+    decoder = SlotDecoder(lively("gru"), capacity=3)
+    encoded = decoder.encode(sentences("gru")[:3])
+    assert decoder.join(encoded, [5, 6, 7], [0, 2, 0]) == [(5, Hypothesis((), None)), (7, Hypothesis((), None))]
+    assert decoder.active == 1
+    assert set(said(decoder)) == {6}
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_lengths_beyond_the_positions_are_refused_and_limits_end_there(beam: int) -> None:
+    decoder = SlotDecoder(lively("marian"), beam=beam, capacity=2, max_len=1_000)
+    with pytest.raises(NmtError, match="a source of 65 tokens where the model has 64 positions"):
+        decoder.encode([[5] * 65])
+    with pytest.raises(NmtError, match="a source of no token"):
+        decoder.encode([[5], []])
+    encoded = decoder.encode([[5] * 63 + [MARIAN.eos_token]])
+    for forced, most, complaint in ((65, None, "a target of 65 tokens"), (-1, None, "of -1"), (None, 0, "of 0 tokens")):
+        with pytest.raises(NmtError, match=complaint):
+            decoder.join(encoded, [0], [forced], [most])
+    with pytest.raises(ValueError, match="3 sentences join 0 where 2 fit"):
+        decoder.join(encoded * 3, range(3))
+    assert decoder.active == 0
+    decoder.join(encoded, [0], [64])
+    decoder.join(encoded, [1])
+    found = said(decoder)
+    assert (len(found[0].tokens), len(found[1].tokens) <= 64) == (64, True)
+
+
+@pytest.mark.parametrize("where", ["join", "step", "reorder"])
+def test_memory_that_is_short_drops_all_and_the_decoder_goes_on(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    decoder = SlotDecoder(lively("gru"), beam=2, max_len=MOST, capacity=3)
+    encoded = decoder.encode(sentences("gru")[:3])
+    decoder.join(encoded[:1], [0])
+
+    def short(*_: object) -> None:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(decoder._slots, where, short)
+        with pytest.raises(OutOfMemory, match="cpu has too little memory for this work"):
+            decoder.join(encoded[1:2], [1]) if where == "join" else decoder.step()
+    assert decoder.active == 0
+    decoder.join(encoded, range(3))
+    found = said(decoder)
+    assert [found[at].tokens for at in range(3)] == [each.found.tokens for each in alone("gru", 2)[:3]]
+
+
+def test_a_batch_that_no_memory_holds_is_refused_in_one_line() -> None:
+    """Really asked of the allocator: 2**40 tokens of source."""
+    decoder = SlotDecoder(lively("gru"), capacity=1)
+    src = torch.full((1, 1), 5).expand(2**20, 2**20)
+    with pytest.raises(OutOfMemory, match=r"^cpu has too little memory for this work \(try a smaller batch, beam or length\)$"):
+        decoder.encode_padded(src, torch.tensor([2**20]).expand(2**20))
+    decoder.join(decoder.encode([[5, 6, 3]]), [0], [2])
+    assert len(said(decoder)[0].tokens) == 2
+
+
+def test_all_may_be_dropped() -> None:
+    decoder = SlotDecoder(lively("gru"), beam=2, max_len=MOST, capacity=2)
+    encoded = decoder.encode(sentences("gru")[:2])
+    decoder.join(encoded, [0, 1])
+    decoder.step()
+    decoder.drop_all()
+    assert (decoder.active, decoder.longest) == (0, 0)
+    decoder.join(encoded[1:], [1])
+    assert decoder.longest == LENGTHS[1]
+    assert said(decoder)[1].tokens == alone("gru", 2)[1].found.tokens
