@@ -120,7 +120,10 @@ class Batcher:
 
     def _taken(self, queue: deque[_Waiting], most: int, active: int, longest: int) -> list[_Waiting]:
         """Take the first of a queue, as many as fit; one at least where nothing is active."""
-        cap, taken = self.batching.padded_tokens or inf, list[_Waiting]()
+        cap = self.batching.padded_tokens
+        if cap is None:
+            return [queue.popleft() for _ in range(min(most, len(queue)))]
+        taken = list[_Waiting]()
         while queue and len(taken) < most:
             longest = max(longest, queue[0].src_len)
             together = active + len(taken) + 1
