@@ -62,7 +62,7 @@ def _devices(records: Sequence[Record]) -> list[dict[str, Any]]:
             "model": record["model"],
             "beam": record["beam"],
             "batch": record["batch"],
-            "kinds": [record["kind"], *(["extrapolated"] if record["extrapolated"] else [])],
+            "kinds": [record["kind"], *(["extrapolated"] if record["guessed"] else [])],
             "remarks": "; ".join(record["remarks"]),
         }
         for record in records

@@ -91,13 +91,13 @@ def test_a_claim_of_speed_flips_when_one_total_is_tampered_with(bare: str, chang
 
 
 def test_a_beam_that_was_not_measured_is_told_of_and_decides_nothing() -> None:
-    guessed = (decoder(cost(10.0, 1.0)), decoder(cost(10.0, 5.0, beam=5), extrapolated=True))
+    guessed = (decoder(cost(10.0, 1.0)), decoder(cost(10.0, 5.0, beam=5), guessed=True))
     records = of_speeds({("opensubtitles", 5, "half-empty"): 2.0}, guessed)
     assert verdicts(records)["FNI-16 (a)"] == "holds"
     assert "extrapolated, and no part of the verdict: Europarl beam 5" in records[0]["why"]
     assert "OpenSubtitles beam 5 -50.0 %" in records[0]["why"] and "beam 5" not in records[0]["ours"]
     assert verdicts(records)["FNI-16 (g)"] == "not measurable here"
-    only = (decoder(cost(10.0, 5.0, beam=5), extrapolated=True),)
+    only = (decoder(cost(10.0, 5.0, beam=5), guessed=True),)
     assert set(verdicts(of_speeds(beams=only)).values()) == {"not measurable here"}
 
 
@@ -112,6 +112,9 @@ def test_online_topping_up_must_carry_more_by_more_than_seeds_differ() -> None:
     (noise,) = online_claims(devices, [held("half-empty", 50.0, 30.0, 40.0), held("maxi", 30.0, 45.0, 32.0)])
     assert noise["verdict"] == "does not hold" and "not distinguishable" in noise["ours"]
     assert online_claims([], []) == []
+    guessed = [decoder(cost(10.0, 1.0), guessed=True)]
+    (nothing,) = online_claims(guessed, [held("half-empty", 50.0, 52.0), held("maxi", 30.0, 31.0)])
+    assert nothing["verdict"] == "not measurable here" and "no part of the verdict: Europarl" in nothing["why"]
 
 
 def test_verdicts_are_counted() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from simnmt.costs import write_profile
-from simnmt.costs.surfaces import TableSurface
+from simnmt.costs.surfaces import LinearSurface, TableSurface
 from simnmt.errors import InputError
 from simnmt.reproduce.topup.devices import decoders, named_profiles, with_beam
 from simnmt.reproduce.topup.occupancies import lengths_of, occupied
@@ -79,18 +79,28 @@ def test_profiles_are_found_by_what_they_hold() -> None:
     ]
     found = {(each.device, each.beam): each for each in decoders(profiles)}
     assert list(found) == [("alpha", 1), ("alpha", 5), ("beta", 1), ("beta", 5)]
-    assert not found["alpha", 1].extrapolated and found["alpha", 1].batch == 128
+    assert not found["alpha", 1].guessed and found["alpha", 1].batch == 128
     own = found["alpha", 5]
-    assert (own.profile, own.extrapolated, own.batch) == ("named-by-nobody", False, 64)
+    assert (own.profile, own.guessed, own.batch) == ("named-by-nobody", False, 64)
     assert "batches of 64 sentences, no more were measured" in own.remarks
     guessed = found["beta", 5]
-    assert guessed.extrapolated and guessed.batch == 12
+    assert guessed.guessed and guessed.batch == 12
     assert guessed.remarks[0] == "beam 5 from the steps of 5 times as many sentences with beam 1"
+
+
+def test_long_outputs_beyond_what_was_measured_count_where_a_step_changes_with_them() -> None:
+    """A step that grows by a hundredth of itself with each position, measured up to the 51st token."""
+    growing = replace(cost(10.0, 0.0).step, surface=LinearSurface(10e-3, 0.0, 1e-4, 0.0), position_range=(0, 50))
+    own = decoder(replace(cost(10.0, 0.0), step=growing))
+    assert own.prolonged("europarl") == pytest.approx(20.0 / 15.0 - 1.0) and own.extrapolates("europarl")
+    assert own.prolonged("opensubtitles") == 0.0 and not own.extrapolates("opensubtitles")
+    flat = decoder(replace(cost(10.0, 0.0), step=replace(cost(10.0, 0.0).step, position_range=(0, 50))))
+    assert not flat.extrapolates("europarl")
 
 
 def test_two_profiles_of_one_box_and_beam_are_two_devices_and_names_are_not_shared(tmp_path: Path) -> None:
     found = decoders([profile("before"), profile("after"), profile("five", beam=5)], beams=(1, 5))
-    assert [(each.device, each.beam, each.extrapolated) for each in found] == [
+    assert [(each.device, each.beam, each.guessed) for each in found] == [
         ("before", 1, False), ("before", 5, False), ("after", 1, False), ("after", 5, True),
     ]  # fmt: skip
     for file in ("one.json", "two.json"):

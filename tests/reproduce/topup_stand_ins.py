@@ -22,9 +22,9 @@ def cost(fixed_ms: float, row_ms: float, encode_ms: float = 0.0, refill_ms: floa
     return DecodingCost(step, encoder, refill_s_fixed=1e-3 * refill_ms, packs=True, beam=beam)
 
 
-def decoder(own: DecodingCost, *, device: str = "box", extrapolated: bool = False, batch: int = BATCH) -> Decoder:
+def decoder(own: DecodingCost, *, device: str = "box", guessed: bool = False, batch: int = BATCH) -> Decoder:
     """One device."""
-    return Decoder(device, "a made-up box", "gru", own.beam, device, "measured", own, batch, extrapolated)
+    return Decoder(device, "a made-up box", "gru", own.beam, device, "measured", own, batch, guessed)
 
 
 def profile(

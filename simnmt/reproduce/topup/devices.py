@@ -13,11 +13,13 @@ from simnmt.costs.batch_decoding import DecodingCost
 from simnmt.costs.profile_error import ProfileError
 from simnmt.costs.surfaces import LinearSurface, TableSurface
 from simnmt.errors import InputError
-from simnmt.reproduce.topup.published import BATCH, BEAM
+from simnmt.reproduce.topup.published import BATCH, BEAM, SETS
 
 BEAMS = (1, BEAM)
-LONG_OUTPUT = 100
-"""Tokens; about one Europarl sentence in three hundred is longer."""
+LONG_OUTPUT = {"europarl": 100, "opensubtitles": 40}
+"""Tokens; about one sentence in three hundred is longer. A batch that is topped up is rarely without a long one."""
+MOST_PROLONGED = 0.10
+"""By how much the step of a full batch may change from the last position that was measured to that of a long output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +38,20 @@ class Decoder:
     cost: DecodingCost
     batch: int
     """Sentences of a mini-batch: the paper's, or the most that were measured where that is less."""
-    extrapolated: bool = False
+    guessed: bool = False
     """Its beam was not measured: its steps are those of as many rows with beam 1."""
     remarks: tuple[str, ...] = ()
     """What is other than in the paper, or beyond what was measured."""
+
+    def prolonged(self, test_set: str) -> float:
+        """By how much of itself a full batch's step changes from the last position measured to that of a long output."""
+        last, long = self.cost.step.position_range[1], LONG_OUTPUT[test_set]
+        seconds = self.cost.steps_at(self.batch)
+        return 0.0 if long <= last else seconds(long, long) / seconds(last, last) - 1.0
+
+    def extrapolates(self, test_set: str) -> bool:
+        """Whether numbers on a set rest on more than what was measured."""
+        return self.guessed or abs(self.prolonged(test_set)) > MOST_PROLONGED
 
 
 def with_beam(cost: DecodingCost, beam: int) -> DecodingCost:
@@ -119,26 +131,19 @@ def _same_box(profile: DeviceProfile) -> tuple[str, ...]:
 
 
 def _decoder(device: str, profile: DeviceProfile, cost: DecodingCost, batch: int) -> Decoder:
-    extrapolated = profile.step is not None and profile.step.beam != cost.beam
+    guessed = profile.step is not None and profile.step.beam != cost.beam
     possible = min(batch, cost.most_batch)
-    remarks = [f"beam {cost.beam} from the steps of {cost.beam} times as many sentences with beam 1"] if extrapolated else []
+    remarks = [f"beam {cost.beam} from the steps of {cost.beam} times as many sentences with beam 1"] if guessed else []
     if possible < batch:
         remarks.append(f"batches of {possible} sentences, no more were measured")
     if cost.refill_s(1) == 0.0:
         remarks.append("what it takes to join a batch was not measured and counts as 0 s")
-    last = cost.step.position_range[1]
-    if last < LONG_OUTPUT:
-        remarks.append(f"steps after the {last + 1}th token of an output are prolonged beyond what was measured")
     kind = profile.step.kind if profile.step else "synthetic"
-    return Decoder(
-        device,
-        profile.device.name,
-        profile.model.name,
-        cost.beam,
-        profile.name,
-        kind,
-        cost,
-        possible,
-        extrapolated,
-        tuple(remarks),
-    )
+    box, model = profile.device.name, profile.model.name
+    found = Decoder(device, box, model, cost.beam, profile.name, kind, cost, possible, guessed, tuple(remarks))
+    for test_set, long in LONG_OUTPUT.items():
+        if long > cost.step.position_range[1]:
+            change = f"a step's time changes by {100 * found.prolonged(test_set):+.0f} % from there to the {long}th"
+            last = cost.step.position_range[1] + 1
+            remarks.append(f"{SETS[test_set].name}: no step was measured beyond the {last}th token of an output; {change}")
+    return replace(found, remarks=tuple(remarks))

@@ -54,8 +54,8 @@ class _Device:
         return self._limits[cell[0].device, cell[0].beam, cell[1], strategy]
 
     def cells(self, test_sets: Iterable[str], extrapolated: bool = False) -> list[Cell]:
-        """Each measured beam with each set, or else each one that was not."""
-        return [(each, key) for key in test_sets for each in self.decoders if each.extrapolated == extrapolated]
+        """Each beam with each set, of which enough was measured, or else of which it was not."""
+        return [(each, key) for key in test_sets for each in self.decoders if each.extrapolates(key) == extrapolated]
 
     def record(
         self,
@@ -66,10 +66,12 @@ class _Device:
         holds: Callable[[Cell], bool],
         told: Callable[[Cell], str],
     ) -> dict[str, Any]:
-        """`holds` in every cell with a measured beam."""
+        """`holds` in every cell of which enough was measured."""
         cells, others = self.cells(test_sets), self.cells(test_sets, extrapolated=True)
         wrong = [cell for cell in cells if not holds(cell)]
-        reasons = [f"not with {_listed(wrong)}" if wrong else "in every case looked at" if cells else "no beam was measured"]
+        reasons = [
+            f"not with {_listed(wrong)}" if wrong else "in every case looked at" if cells else "nothing of it was measured"
+        ]
         if others:
             reasons.append("extrapolated, and no part of the verdict: " + "; ".join(f"{_name(c)} {told(c)}" for c in others))
         ours = "; ".join(f"{_name(cell)} {told(cell)}" for cell in cells)
@@ -165,16 +167,23 @@ def _of_device(device: _Device) -> Records:
 def _small_beams(device: _Device) -> dict[str, Any]:
     claim = "Topping up alone gains more over mini-batching with a small beam"
     theirs = "slightly faster than maxi-batching with small beams"
-    sound = sorted((each for each in device.decoders if not each.extrapolated), key=lambda each: each.beam)
+    sound = sorted((each for each in device.decoders if not each.guessed), key=lambda each: each.beam)
     if len(sound) < 2:
         return device.finished("FNI-16 (g)", claim, theirs, "", None, "needs profiles of two beams")
-    gains = {key: [device.gain((decoder, key), "half-empty", "mini") for decoder in (sound[0], sound[-1])] for key in SETS}
+    pair = (sound[0], sound[-1])
+    gains = {
+        key: [device.gain((decoder, key), "half-empty", "mini") for decoder in pair]
+        for key in SETS
+        if not any(each.extrapolates(key) for each in pair)
+    }
+    if not gains:
+        return device.finished("FNI-16 (g)", claim, theirs, "", None, "needs steps that were measured up to longer outputs")
     ours = "; ".join(
         f"{SETS[key].name} {small.percent()} with beam {sound[0].beam}, {large.percent()} with beam {sound[-1].beam}"
         for key, (small, large) in gains.items()
     )
     wrong = [SETS[key].name for key, (small, large) in gains.items() if small.mean <= large.mean]
-    why = f"not on {', '.join(wrong)}" if wrong else "on both sets"
+    why = f"not on {', '.join(wrong)}" if wrong else f"on {', '.join(SETS[key].name for key in gains)}"
     if sound[0].batch != sound[-1].batch:
         why += f"; batches of {sound[0].batch} and of {sound[-1].batch}"
     return device.finished("FNI-16 (g)", claim, theirs, ours, not wrong, why)
@@ -182,28 +191,37 @@ def _small_beams(device: _Device) -> dict[str, Any]:
 
 def online_claims(decoders: Sequence[Decoder], held: Iterable[Holding]) -> Records:
     """Whether top-up batching carries more load than maxi-batching within a p95, per device, by intervals over seeds."""
-    kinds = {each.device: each.kind for each in decoders}
     by_key = {(each.device, each.test_set, each.over_solo, each.strategy): each for each in held}
     records = []
     for device in dict.fromkeys(device for device, *_ in by_key):
-        told, clear = [], []
+        decoder = min((each for each in decoders if each.device == device), key=lambda each: each.beam)
+        told: dict[bool, list[str]] = {False: [], True: []}
+        clear = []
         for _, test_set, over_solo in dict.fromkeys(key[:3] for key in by_key if key[0] == device):
             ours, theirs = (by_key[device, test_set, over_solo, each] for each in ("half-empty", "maxi"))
             more = over_replications([a - b for a, b in zip(ours.up_to, theirs.up_to, strict=True)])
-            clear.append(more.mean > 0.0 if more.low is None else more.low > 0.0)
+            sure = more.mean > 0.0 if more.low is None else more.low > 0.0
             rates = f"{ours.estimate.mean:.2f} against {theirs.estimate.mean:.2f} a second"
-            ending = "" if clear[-1] else ", not distinguishable or less"
-            told.append(f"{SETS[test_set].name}, {1e3 * ours.p95_s:,.0f} ms: {rates}{ending}")
+            ending = "" if sure else ", not distinguishable or less"
+            guess = decoder.extrapolates(test_set)
+            told[guess].append(f"{SETS[test_set].name}, {1e3 * ours.p95_s:,.0f} ms: {rates}{ending}")
+            if not guess:
+                clear.append(sure)
+        reasons = ["in every case by more than seeds differ" if all(clear) else "not in every case by more than seeds differ"]
+        if not clear:
+            reasons = ["nothing of it was measured"]
+        if told[True]:
+            reasons.append("extrapolated, and no part of the verdict: " + "; ".join(told[True]))
         records.append(
             record_of(
                 "FNI-09 (online)",
                 "Sentences that arrive one by one: within a p95, topping up carries more load than maxi-batching",
                 "maxi-batching can delay an online answer unacceptably",
-                "; ".join(told),
-                all(clear),
-                "in every case by more than seeds differ" if all(clear) else "not in every case by more than seeds differ",
+                "; ".join(told[False]),
+                all(clear) if clear else None,
+                "; ".join(reasons),
                 device=device,
-                basis=kinds[device],
+                basis=decoder.kind,
             )
         )
     return records

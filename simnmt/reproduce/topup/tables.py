@@ -57,7 +57,7 @@ def tables(found: Found) -> list[dict[str, Any]]:
 
 def devices(found: Found) -> list[dict[str, Any]]:
     """Which device with which beam, whose profile, and what is to be said of it."""
-    keys = ("device", "box", "model", "beam", "profile", "kind", "batch", "extrapolated")
+    keys = ("device", "box", "model", "beam", "profile", "kind", "batch", "guessed")
     return [{key: getattr(each, key) for key in keys} | {"remarks": list(each.remarks)} for each in found.decoders]
 
 
@@ -139,7 +139,7 @@ def speeds(found: Found) -> list[dict[str, Any]]:
                 "device": device,
                 "beam": beam,
                 "batch": decoder.batch,
-                "extrapolated": decoder.extrapolated,
+                "extrapolated": decoder.extrapolates(test_set),
                 "set": test_set,
                 "strategy": strategy,
                 "name": BY_KEY[strategy].name,

@@ -70,7 +70,7 @@ def _speeds(found: Told, test_set: str) -> str:
     rows = []
     for each in found.decoders:
         own = {s.key: found.speeds[each.device, each.beam, test_set, s.key].sentences_per_s for s in OFFLINE}
-        name = f"{each.device}, beam {each.beam}{'*' if each.extrapolated else ''}, batches of {each.batch}"
+        name = f"{each.device}, beam {each.beam}{'*' if each.extrapolates(test_set) else ''}, batches of {each.batch}"
         rows.append((name, f"{own['mini']:,.1f}", *(f"{own[s.key] / own['mini']:.3f}" for s in OFFLINE[1:])))
     heading = f"{SETS[test_set].name}: sentences a second with mini-batching, and the others' speed over it (* extrapolated)"
     return f"{heading}\n" + columns(("device", "mini/s", *(s.key for s in OFFLINE[1:])), rows)
