@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simnmt.batching import Batcher, Batching, Encode
-from simnmt.world.batch_server import ServerCost
+from simnmt.world.server_cost import ServerCost
 
 
 class _Sentence:

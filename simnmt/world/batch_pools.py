@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from simnmt.batching import Batching
 from simnmt.results.batches import BatchAccount
-from simnmt.world.batch_server import BatchServer, ServerCost, StepTimes
+from simnmt.world.batch_server import BatchServer
+from simnmt.world.server_cost import ServerCost, StepTimes
 
 
 @dataclass(frozen=True, slots=True)

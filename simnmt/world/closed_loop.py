@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from simnmt.columns import AnyColumn
 from simnmt.world.clock import ARRIVAL, ASKS, Clock, Event
 from simnmt.world.requests import Block, Places, Requests, Route, Row
-from simnmt.world.traffic import Traffic, Trail
+from simnmt.world.traffic import Traffic
+from simnmt.world.trail import Trail
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from simnmt.batching import Batching
 from simnmt.results.batches import BatchAccount
-from simnmt.world.batch_server import BatchServer, Held, ServerCost
+from simnmt.world.batch_server import BatchServer, Held
+from simnmt.world.server_cost import ServerCost
 
 Column = NDArray[np.float64]
 

@@ -19,7 +19,8 @@ from simnmt.world.deciders import Beliefs
 from simnmt.world.open_loop import arrivals
 from simnmt.world.pools import Pool
 from simnmt.world.requests import Block, Requests, Route
-from simnmt.world.traffic import Predicted, Traffic, Trail
+from simnmt.world.traffic import Predicted, Traffic
+from simnmt.world.trail import Trail
 
 __all__ = ["Beliefs", "Clients", "DecideFor", "Trail", "simulate"]
 

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from heapq import heappush
-from math import nan
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from simnmt.policies.batch_view import BatchView
 from simnmt.policies.decision import Decide
-from simnmt.results.batches import BatchAccount
 from simnmt.world.batch_pools import BatchEntry, BatchPool
 from simnmt.world.batch_server import Held
 from simnmt.world.batch_tier import BatchTier, Done
@@ -23,82 +16,10 @@ from simnmt.world.deciders import Beliefs, Decider
 from simnmt.world.foresight import Foresight
 from simnmt.world.pools import Pool
 from simnmt.world.requests import Places, Row
+from simnmt.world.trail import Recorder, Trail
 
 Predicted = Sequence[Sequence[float]]
 """Per target, the seconds of execution that a policy expects of each request of a block."""
-
-
-@dataclass(frozen=True, slots=True)
-class Trail:
-    """What only the simulation knows; one entry per request, in request order. The rest follows from the columns."""
-
-    arrival_s: NDArray[np.float64]
-    """When the request was issued; in an open loop, when its decider had it."""
-    decided_s: NDArray[np.float64]
-    """When its decider had it."""
-    target: NDArray[np.int8]
-    server: NDArray[np.int16]
-    """Which server of the target's tier; 0 on the decider's own device."""
-    queue_s: NDArray[np.float64]
-    """Waited before execution."""
-    estimate_s: NDArray[np.float64]
-    """The transfer time to the last target that the decider believed in when it decided."""
-    measured_at_s: NDArray[np.float64]
-    """When that estimate had been measured; 0 for the initial one."""
-    probes: int = 0
-    """Probes sent, by all deciders."""
-    node: NDArray[np.int32] | None = None
-    """The end nodes that asked, where the loop is closed and the clients' answers say who asks next."""
-    execution_s: NDArray[np.float64] | None = None
-    """At a target that batches, from the begin of its encoding to its end; NaN elsewhere. None where no target batches."""
-    first_token_s: NDArray[np.float64] | None = None
-    """At a target that batches, from its arrival there to the end of its first step; NaN elsewhere and without output."""
-    batches: tuple[BatchAccount | None, ...] = ()
-    """Per target, the account of its batches; None where it does not batch. Empty where no target does."""
-    lost_s: NDArray[np.float64] | None = None
-    """By how much the target chosen would take longer than the best, as an oracle foresees both when the decision is made; None
-    where that was not asked for."""
-
-
-class Recorder:
-    """A trail under way: plain columns, 33 bytes a request; 49 where servers batch."""
-
-    __slots__ = (
-        "arrival_s",
-        "estimate_s",
-        "execution_s",
-        "first_token_s",
-        "lost_s",
-        "measured_at_s",
-        "queue_s",
-        "server",
-        "target",
-    )
-
-    def __init__(self, requests: int, batched: bool = False, lost: bool = False) -> None:
-        self.arrival_s, self.queue_s, self.estimate_s, self.measured_at_s = (array("d", [0.0]) * requests for _ in range(4))
-        self.target, self.server = array("b", [0]) * requests, array("h", [0]) * requests
-        unknown = array("d", [nan])
-        self.execution_s, self.first_token_s = (unknown * (requests if batched else 0) for _ in range(2))
-        self.lost_s = unknown * (requests if lost else 0)
-
-    def finished(self, deciders: Sequence[Decider], batches: tuple[BatchAccount | None, ...] = ()) -> Trail:
-        """The trail as columns; `batches`: per target, empty where no target batches."""
-        arrival_s = np.frombuffer(self.arrival_s, np.float64)
-        return Trail(
-            arrival_s,
-            arrival_s,
-            np.frombuffer(self.target, np.int8),
-            np.frombuffer(self.server, np.int16),
-            np.frombuffer(self.queue_s, np.float64),
-            np.frombuffer(self.estimate_s, np.float64),
-            np.frombuffer(self.measured_at_s, np.float64),
-            sum(decider.probes_sent for decider in deciders),
-            execution_s=np.frombuffer(self.execution_s) if batches else None,
-            first_token_s=np.frombuffer(self.first_token_s) if batches else None,
-            batches=batches,
-            lost_s=np.frombuffer(self.lost_s) if self.lost_s else None,
-        )
 
 
 class UnderWay(Event):
