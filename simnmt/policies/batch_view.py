@@ -94,7 +94,7 @@ class BatchView:
         present = self._present(at_s)
         if present == 0.0:
             return 0.0
-        twice = present + 1.0 if present < self._size else float(self._size)
+        twice = min(present + 1.0, float(self._size))
         left_behind = self._left_behind + 1.0
         twice += left_behind if left_behind < twice else twice
         slower_s = self._slower_s[int(twice + 0.5)]

@@ -204,6 +204,25 @@ def test_at_batch_one_it_is_a_queue() -> None:
     assert view.added_s(0.0, 20.0) == pytest.approx(0.6)
 
 
+@given(
+    st.integers(1, 6),
+    st.integers(1, 3),
+    st.lists(st.tuples(st.integers(0, 6), st.integers(0, 20), st.floats(0.0, 3.0), st.integers(0, 3)), max_size=30),
+)
+@settings(derandomize=True, deadline=None, max_examples=100)
+def test_whatever_is_reported_the_belief_is_a_time(size: int, servers: int, answers: list[tuple[int, int, float, int]]) -> None:
+    """Found: between `size` - 1 and `size` sentences, which several servers make possible, no step had a cost."""
+    view = BatchView(step_s, size, half_empty(size), servers, encode_s)
+    at_s, under_way = 0.0, list[int]()
+    for active, waiting, gap_s, more in answers:
+        at_s += gap_s
+        for _ in range(more):
+            assert 0.0 <= view.added_s(at_s, 20.0) < 1e4
+            under_way.append(view.sent(at_s, 20.0))
+        if under_way:
+            view.reported(under_way.pop(0), gap_s, min(active, size), waiting, at_s)
+
+
 def test_outputs_of_no_tokens_are_no_trouble() -> None:
     view = BatchView(step_s, 4, 2, joining_s=encode_s)
     for at_s in (0.0, 0.1, 0.2):
