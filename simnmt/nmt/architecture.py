@@ -133,7 +133,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     "gru-512": RecurrentArchitecture(kind="gru", layers=1, hidden=512, embedding=512, src_vocab=85_000, tgt_vocab=85_000),
 }
 """By name: the models of C-NMT (CNMT-13), which leaves vocabularies open, `marian` with the sizes of opus-mt-en-zh; and
-`gru-512`, with the hidden size and the vocabularies of the paper on top-up batching (FNI-13), which leaves the embedding open."""
+`gru-512`, with hidden size and vocabularies of the paper on top-up batching (FNI-13), which leaves the embedding open."""
 
 _MEND = "an architecture is a YAML or JSON mapping; see docs for its keys"
 _ADAPTER: TypeAdapter[Architecture] = TypeAdapter(Annotated[Architecture, Field(discriminator="kind")])
