@@ -14,6 +14,7 @@ from simnmt.calibrate.energy_use import measure_energy
 from simnmt.calibrate.errors import CalibrationError
 from simnmt.calibrate.journal import Journal
 from simnmt.calibrate.measuring import Measured, measure
+from simnmt.calibrate.padding import mixed_encodings, padding_share
 from simnmt.calibrate.plan import BenchPlan, batches
 from simnmt.calibrate.progress import Listener
 from simnmt.calibrate.refilling import refill_overheads
@@ -83,6 +84,10 @@ class Parts:
             beam = self._settings.beam
             step = fitting.step_block(measured.cells["step"], measured.too_large["step"], beam)
             encoder = fitting.encoder_block(measured.cells["encoder"], measured.too_large["encoder"], beam, step)
+            if step is not None and encoder is not None:
+                most = min(step.batch[-1], encoder.batch[-1])
+                mixed = self._once("padding", lambda: (mixed_encodings(self._engine, self._settings, most), []))
+                encoder = encoder.model_copy(update={"padding_share": padding_share(mixed, step, encoder)})
             for name, block in (("step", step), ("encoder", encoder)):
                 found[name] = None if block is None else block.model_dump(mode="json")
                 if block is None:

@@ -32,7 +32,9 @@ class DecodingCost:
     """Of joining a batch, whatever the number that joins."""
     refill_s_per_sentence: float = 0.0
     packs: bool = False
-    """The encoder computes nothing for padding (recurrent, packed sequences); else all are as long as the longest."""
+    """The encoder is given packed sequences (recurrent); else all are as long as the longest."""
+    padding_share: float = 0.0
+    """Share of the padding's cost that an encoder pays all the same which is given packed sequences."""
     beam: int = 1
     """Hypotheses of each sentence with which the steps were measured."""
     src_len: int | None = None
@@ -78,14 +80,14 @@ class DecodingCost:
         """One call of the encoder for sentences of these source lengths; 0 for none.
 
         Packed, the batch shrinks as sentences end: the shortest's length at the whole batch, then up to each next length what
-        that many more tokens cost the batch that is left.
+        that many more tokens cost the batch that is left; and of what padding would cost beyond that, `padding_share`.
         """
         if not src_lens:
             return 0.0
-        left = len(src_lens)
+        left, longest = len(src_lens), max(src_lens)
+        padded_s = self._encoder(left)(longest, longest)
         if not self.packs or left == 1:
-            longest = max(src_lens)
-            return self._encoder(left)(longest, longest)
+            return padded_s
         total_s, before = 0.0, None
         for length, alike in groupby(sorted(src_lens)):
             seconds = self._encoder(left)
@@ -93,7 +95,7 @@ class DecodingCost:
             # Noise of neighbouring cells must not make a longer sentence cheaper.
             total_s += at if before is None else max(at - seconds(before, before), 0.0)
             before, left = length, left - sum(1 for _ in alike)
-        return total_s
+        return total_s + self.padding_share * max(padded_s - total_s, 0.0)
 
     def refill_s(self, joining: int) -> float:
         """So many encoded sentences join what is active; 0 for none."""

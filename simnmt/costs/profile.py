@@ -200,7 +200,7 @@ class DeviceProfile(Configuration):
         """
         own = self.overheads or Overheads()
         step, encoder = self.step_cost, self.encoder_cost
-        assert self.step is not None
+        assert self.step is not None and self.encoder is not None
         return DecodingCost(
             step=step,
             encoder=encoder,
@@ -209,6 +209,7 @@ class DeviceProfile(Configuration):
             refill_s_fixed=_or_nothing(own.refill_s_fixed),
             refill_s_per_sentence=_or_nothing(own.refill_s_per_sentence),
             packs=self.engine is not None and self.engine.architecture.get("kind") in PACKING,
+            padding_share=self.encoder.padding_share or 0.0,
             beam=self.step.beam,
             src_len=self.step.src_len,
             s_per_row_src_token=self.step.s_per_row_src_token or 0.0,

@@ -191,6 +191,9 @@ class EncoderBlock(_Grid):
 
     src_len: Annotated[tuple[Length, ...], Field(min_length=1)]
     coefficients: EncoderCoefficients | None = None
+    padding_share: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
+    """Of a recurrent encoder, which is given packed sequences, the share of the padding's cost that is paid all the same (what
+    attention prepares, copies); null: not measured."""
 
     @model_validator(mode="after")
     def _consistent(self) -> EncoderBlock:

@@ -150,6 +150,8 @@ def _grid(name: str, block: StepBlock | EncoderBlock) -> list[tuple[str, str]]:
         said += f"; under sources of {block.src_len} tokens, {each}, by sentence"
     how = f" ({block.heldout_how})" if block.heldout_how else ""
     other = {"linear": ("table", block.heldout_error_table), "table": ("linear", block.heldout_error_linear)}[block.form]
+    if isinstance(block, EncoderBlock) and block.padding_share is not None:
+        said += f"; {percent(block.padding_share)} of what padding would cost is paid"
     rejected = f"; {other[0]}: {percent(other[1])}" if other[1] is not None else ""
     if isinstance(block, StepBlock) and block.run_over_told is not None:
         rejected += f"; runs took {block.run_over_told:.4g} times what is told"

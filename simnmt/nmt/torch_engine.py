@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from typing import TypeVar
 
@@ -18,7 +18,7 @@ from simnmt.nmt.memory import within_memory
 from simnmt.nmt.models import LoadedModel, TranslationModel, load_model
 from simnmt.nmt.processor import cpu_name, has_bfloat16
 from simnmt.nmt.search import beam, greedy
-from simnmt.nmt.slot_decoder import Mark
+from simnmt.nmt.slot_decoder import Mark, SlotDecoder
 from simnmt.nmt.source_batch import check_lengths
 
 HALF_WEIGHTS = "float16_weights"
@@ -71,6 +71,15 @@ class TorchEngine:
         model, both = self._ready(), joining + others
         sources = random_sources(Work(src_len, 1, both, beam), self._architecture, self._seed)
         return timed_joining(model, sources, joining, beam=beam, rounds=rounds, clock=self._now_s)
+
+    def encoding_s(self, src_lens: Sequence[int]) -> float:
+        """Seconds of encoding sentences of these lengths together, reading their tokens included. Raises as `joining_s`."""
+        model = self._ready()
+        sources = [random_sources(Work(src_len, 1), self._architecture, self._seed)[0] for src_len in src_lens]
+        decoder = SlotDecoder(model, capacity=len(sources))
+        begin_s = self._now_s()
+        decoder.encode(sources)
+        return self._now_s() - begin_s
 
     def close(self) -> None:
         """See `Engine`; no run afterwards."""

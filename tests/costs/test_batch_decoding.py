@@ -53,6 +53,14 @@ def test_packed_the_batch_shrinks_as_sentences_end() -> None:
     assert cost(packs=True).encode_s([9, 50, 3]) == pytest.approx(worked, rel=1e-12)
 
 
+def test_of_what_padding_costs_a_packed_encoder_pays_its_share() -> None:
+    padded_s, packed_s, own_s = (
+        own.encode_s([9, 50, 3]) for own in (cost(), cost(packs=True), cost(packs=True, padding_share=0.25))
+    )
+    assert own_s == pytest.approx(packed_s + 0.25 * (padded_s - packed_s))
+    assert cost(packs=True, padding_share=0.25).encode_s([9, 9]) == pytest.approx(cost().encode_s([9, 9]))
+
+
 @given(st.lists(st.integers(1, 120), min_size=1, max_size=40), st.sampled_from([ENCODER.surface, TABLE]))
 def test_packing_never_costs_more_than_padding_and_nothing_where_all_are_alike(lengths: list[int], surface: Any) -> None:
     encoder = EncoderCost(surface, (1, 32), (4, 100))

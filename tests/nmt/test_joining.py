@@ -52,6 +52,7 @@ def test_joining_is_counted_once_and_leaving_beside_what_each_step_takes(
 def test_an_engine_times_it_and_still_runs(tiny: str) -> None:
     engine = load_engine(tiny, threads=1)
     assert abs(engine.joining_s(4, 2, src_len=5, beam=2, rounds=2)) < 1.0  # type: ignore[attr-defined]
+    assert 0.0 < engine.encoding_s([3, 1, 9]) < 10.0  # type: ignore[attr-defined]
     assert engine.run(Work(5, 3)).total_s > 0.0
     engine.close()
     with pytest.raises(NmtError, match="closed"):
