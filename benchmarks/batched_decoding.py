@@ -1,0 +1,186 @@
+"""Real batched decoding beside the simulated, and the batchers beside each other:
+`python -m benchmarks.batched_decoding --profile @cpu1-gru --json`.
+
+Sentences of Table 1's two length mixes (FNI-14), with forced lengths, are decoded by a real model under each batcher. With a
+`--profile`, calibrated beforehand, the simulated server decodes the same sentences: its total time and mean active batch should
+lie within 5 % of the real ones. Without, only the batchers are compared: a ratio of sentences per second in one run, the
+batchers taking turns round by round; the median over the rounds counts. `--device cuda` measures a GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from simnmt import shipped
+from simnmt.batching import Batching, half_empty, immediate, maxi, mini, top_up
+from simnmt.costs import DecodingCost, DeviceProfile, read_profile
+from simnmt.nmt.batched import BatchedRun, decode_batched
+from simnmt.nmt.models import TranslationModel, load_model
+from simnmt.workload.lognormal_lengths import EUROPARL, OPENSUBTITLES, LognormalLengths
+from simnmt.world.decode_all import Decoded, decode_all
+
+MIXES: dict[str, LognormalLengths] = {"opensubtitles": OPENSUBTITLES, "europarl": EUROPARL}
+BATCHERS: dict[str, Callable[[int], Batching]] = {
+    "mini": mini,
+    "maxi": maxi,
+    "half-empty": lambda size: top_up(size, half_empty(size)),
+    "immediate": lambda size: top_up(size, immediate(size)),
+}
+BARS = {"total_error": ("<=", 0.05), "occupancy_error": ("<=", 0.05), "over_mini": (">=", 1.10), "over_maxi": (">=", 0.97)}
+"""What the project asks: of each simulated total and mean batch; of half-empty top-up on the OpenSubtitles mix. A figure that
+misses its bar is printed as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sentences:
+    """What is decoded, shape (sentences,)."""
+
+    src_len: list[int]
+    tgt_len: list[int]
+    sources: list[list[int]]
+
+    @classmethod
+    def drawn(cls, mix: LognormalLengths, count: int, model: TranslationModel, seed: int) -> Sentences:
+        """The first sentences of a mix, of random tokens, cut to the model's positions."""
+        generator = np.random.default_rng(seed)
+        longest = model.max_positions or 10**9
+        src_len, tgt_len = (np.minimum(column, longest).tolist() for column in mix.draw(generator, count))
+        vocab, special = model.architecture.src_vocab, {model.pad_token, model.eos_token, model.start_token}
+        words = np.setdiff1d(np.arange(vocab), sorted(special))
+        sources = [[*generator.choice(words, length - 1).tolist(), model.eos_token] for length in src_len]
+        return cls(src_len, tgt_len, sources)
+
+
+def measured(
+    model: TranslationModel, sentences: Sentences, batchings: dict[str, Batching], beam: int, rounds: int
+) -> dict[str, list[BatchedRun]]:
+    """Every batcher's runs, round by round."""
+    runs: dict[str, list[BatchedRun]] = {name: [] for name in batchings}
+    for _ in range(rounds):
+        for name, batching in batchings.items():
+            # A little first, untimed: memory is found and kernels are chosen.
+            few = 2 * batching.size
+            _decoded(model, sentences, batching, beam, few)
+            runs[name].append(_decoded(model, sentences, batching, beam, len(sentences.sources)))
+            print(f"  {name}: {runs[name][-1].total_s:.1f} s", file=sys.stderr)
+    return runs
+
+
+def _decoded(model: TranslationModel, sentences: Sentences, batching: Batching, beam: int, count: int) -> BatchedRun:
+    lens = [min(length, 4) for length in sentences.tgt_len[:count]] if count < len(sentences.sources) else sentences.tgt_len
+    return decode_batched(model, sentences.sources[:count], batching, beam=beam, max_len=max(lens), forced_lens=lens)
+
+
+def figures(runs: dict[str, list[BatchedRun]], simulated: dict[str, Decoded] | None, count: int) -> list[dict[str, Any]]:
+    """One row per batcher."""
+    rows = []
+    for name, own in runs.items():
+        middle = sorted(own, key=lambda run: run.total_s)[(len(own) - 1) // 2]
+        row: dict[str, Any] = {
+            "batcher": name,
+            "total_s": middle.total_s,
+            "rounds_s": [run.total_s for run in own],
+            "encode_s": middle.encode_s,
+            "refill_s": middle.refill_s,
+            "steps": int(middle.active.size),
+            "mean_active": float(middle.active.mean()),
+            "sentences_per_s": count / middle.total_s,
+        }
+        if simulated is not None:
+            found = simulated[name]
+            row |= {
+                "simulated_total_s": found.total_s,
+                "simulated_encode_s": found.account.encode_s,
+                "simulated_refill_s": found.account.refill_s,
+                "simulated_mean_active": found.account.mean_active,
+                "total_error": found.total_s / middle.total_s - 1.0,
+                "occupancy_error": found.account.mean_active / row["mean_active"] - 1.0,
+            }
+        rows.append(row)
+    return rows
+
+
+def ratios(runs: dict[str, list[BatchedRun]]) -> dict[str, float]:
+    """Sentences per second of top-up over those of the others: the median of the rounds' ratios."""
+    found = {}
+    for ours in ("half-empty", "immediate"):
+        for theirs in ("mini", "maxi"):
+            if ours in runs and theirs in runs:
+                pairs = zip(runs[ours], runs[theirs], strict=True)
+                found[f"{ours}_over_{theirs}"] = statistics.median(b.total_s / a.total_s for a, b in pairs)
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--profile", metavar="FILE|@NAME", help="device profile with costs of steps and encoder")
+    parser.add_argument("--model", help="default: the profile's")
+    parser.add_argument("--mix", action="append", choices=list(MIXES), help="default: both")
+    parser.add_argument("--batcher", action="append", choices=list(BATCHERS), help="default: all")
+    parser.add_argument("--sentences", type=int, default=2_000)
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--beam", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
+    given = parser.parse_args(arguments)
+    profile = None if given.profile is None else _profile(given.profile)
+    name = given.model or (profile.model.name if profile else "gru")
+    cost = None if profile is None else _cost(profile, given.beam)
+    torch.set_num_threads(given.threads)
+    model = load_model(name).model.to(torch.device(given.device))
+    batchings = {name: BATCHERS[name](given.batch) for name in given.batcher or BATCHERS}
+    found: dict[str, Any] = {"model": name, "batch": given.batch, "beam": given.beam, "sentences": given.sentences, "mixes": {}}
+    for mix in given.mix or MIXES:
+        print(f"{mix}, {name}, batch {given.batch}, beam {given.beam}", file=sys.stderr)
+        sentences = Sentences.drawn(MIXES[mix], given.sentences, model, given.seed)
+        simulated = None
+        if cost is not None:
+            lengths = np.array(sentences.src_len), np.array(sentences.tgt_len)
+            simulated = {name: decode_all(batching, cost, *lengths) for name, batching in batchings.items()}
+        runs = measured(model, sentences, batchings, given.beam, given.rounds)
+        found["mixes"][mix] = {"batchers": figures(runs, simulated, given.sentences), "ratios": ratios(runs)}
+    if given.json:
+        print(json.dumps(found | {"bars": BARS}, indent=1))
+    else:
+        _print(found)
+
+
+def _profile(name: str) -> DeviceProfile:
+    return read_profile(shipped.find("calibration", name) if name.startswith("@") else name)
+
+
+def _cost(profile: DeviceProfile, beam: int) -> DecodingCost:
+    assert profile.step is not None
+    if profile.step.beam != beam:
+        raise SystemExit(f"profile {profile.name} was measured with beam {profile.step.beam}, not {beam}")
+    return profile.decoding_cost
+
+
+def _print(found: dict[str, Any]) -> None:
+    for mix, part in found["mixes"].items():
+        print(f"{mix}: {found['sentences']:,} sentences, {found['model']}, batch {found['batch']}, beam {found['beam']}")
+        for row in part["batchers"]:
+            said = f"  {row['batcher']:<11} {row['total_s']:8.1f} s  mean active {row['mean_active']:6.2f}"
+            said += f"  {row['sentences_per_s']:7.2f} sentences/s"
+            if "total_error" in row:
+                said += f"  simulated {row['simulated_total_s']:8.1f} s ({100 * row['total_error']:+.1f} %)"
+                said += f", mean active {row['simulated_mean_active']:6.2f} ({100 * row['occupancy_error']:+.1f} %)"
+            print(said)
+        print("  " + ", ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in part["ratios"].items()))
+
+
+if __name__ == "__main__":
+    main()
