@@ -41,7 +41,7 @@ class Translation:
     tgt_len: int
     """Tokens written, without the end mark."""
     score: float | None
-    """Log-probability over length, natural; None where the search keeps none, as greedy search does, and for an empty line."""
+    """Log-probability over length, natural; None for an empty line."""
     cut: bool
     """Whether the source was longer than the model takes, so that only its beginning was translated."""
     ended: bool
