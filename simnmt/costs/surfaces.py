@@ -51,8 +51,9 @@ class LinearSurface:
 class TableSurface:
     """Bilinear between the cells of a grid.
 
-    Outside of it: below the least batch or length the cost of the least holds on; beyond the greatest the last segment is
-    prolonged, but never falls, so that no batch becomes free by being too large.
+    Outside of it: below the least batch or length the cost of the least holds on; beyond the greatest batch the last segment
+    is prolonged, beyond the greatest length the trend over all lengths, since the noise of a single cell, prolonged, would
+    grow without bound. Neither falls, so that no batch becomes free by being too large.
     """
 
     batches: Floats
@@ -72,7 +73,8 @@ class TableSurface:
             return begin
         end = np.take_along_axis(knots, segment[..., None] + 1, axis=-1)[..., 0]
         low, high = self.lengths[segment], self.lengths[segment + 1]
-        return _between(begin, end, (tokens - low) / (high - low))
+        beyond = np.maximum(tokens - self.lengths[-1], 0.0)
+        return _between(begin, end, np.minimum((tokens - low) / (high - low), 1.0)) + beyond * self._trend(knots)[..., 0]
 
     def sum_s(self, batch: ArrayLike, first: ArrayLike, last: ArrayLike) -> Floats:
         """Over the whole lengths first..last, both included; 0 where last < first."""
@@ -108,11 +110,17 @@ class TableSurface:
         return _between(self.cells[segment], self.cells[segment + 1], ((rows - low) / (high - low))[..., None])
 
     def _slopes(self, knots: Floats) -> Floats:
-        """Seconds per token from each length of the grid on; the last never falls."""
+        """Seconds per token from each length of the grid on; from the last on, those of the trend."""
         if self.lengths.size == 1:
             return np.zeros_like(knots)
         inner = np.diff(knots, axis=-1) / np.diff(self.lengths)
-        return np.concatenate([inner, np.maximum(inner[..., -1:], 0.0)], axis=-1)
+        return np.concatenate([inner, self._trend(knots)], axis=-1)
+
+    def _trend(self, knots: Floats) -> Floats:
+        """Seconds per token by least squares over all lengths, at least 0; shape (*rows.shape, 1)."""
+        aside = self.lengths - self.lengths.mean()
+        slope: Floats = (knots @ aside / (aside @ aside))[..., None]
+        return np.maximum(slope, 0.0)
 
     def _before(self, knots: Floats) -> Floats:
         """Sum over the lengths from the grid's first up to, and without, each length of the grid."""

@@ -82,6 +82,16 @@ def test_a_linear_device_is_told_as_linear_with_its_own_coefficients() -> None:
     assert cost.outside([1, 64, 65, 8], [0, 128, 0, 129]).tolist() == [False, False, True, True]
 
 
+def test_the_noise_of_the_last_cell_is_not_prolonged() -> None:
+    lengths = np.array([0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 63.0])
+    cells = np.array([[62.0, 63.0, 61.0, 62.0, 64.0, 63.0, 62.0, 90.0]])
+    table = TableSurface(np.array([64.0]), lengths, cells)
+    segment = 90.0 + (200.0 - 63.0) * (90.0 - 62.0) / (63.0 - 32.0)
+    assert 90.0 < table.seconds(64, 200) < (90.0 + segment) / 2.0
+    singly = sum(float(table.seconds(64, length)) for length in range(60, 201))
+    assert table.sum_s(64, 60, 200) == pytest.approx(singly) == pytest.approx(table.at_batch(64)(60, 200))
+
+
 def test_noise_alone_does_not_make_a_table_of_a_linear_device() -> None:
     forms = [
         fit_step_cost(BATCH, POSITION, step_times(LinearSurface(0.004, 1e-4, 2e-6, 1e-6), 0.03, seed)).form
