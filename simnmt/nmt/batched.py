@@ -110,7 +110,7 @@ def decode_batched(
     count = len(sources)
     most = [max_len] * count if isinstance(max_len, int) else max_len
     batched = BatchedDecoder(SlotDecoder(model, beam=beam, capacity=batching.size), batching)
-    asked = zip(sources, forced_lens or repeat(None, count), most, strict=True)
+    asked = zip(sources, repeat(None, count) if forced_lens is None else forced_lens, most, strict=True)
     for request, (source, forced, own_most) in enumerate(asked):
         batched.arrive(request, Asked(source, forced, own_most))
     batched.batcher.close()

@@ -73,9 +73,9 @@ class SlotDecoder:
 
         Raises `NmtError` for a source of no token or beyond the model's positions, and `OutOfMemory`.
         """
-        if not sources:
+        if not len(sources):
             return []
-        if not all(sources):
+        if not all(map(len, sources)):
             raise NmtError("a source of no token where its end is the least")
         src, lengths = pad(sources, self._model.pad_token)
         return self.encode_padded(src.to(self._model.device), lengths.to(self._model.device))
@@ -103,8 +103,8 @@ class SlotDecoder:
         """
         if self.active + len(sentences) > self.capacity:
             raise ValueError(f"{len(sentences)} sentences join {self.active} where {self.capacity} fit")
-        forced = forced_lens or [None] * len(sentences)
-        most = max_lens or [None] * len(sentences)
+        forced = [None] * len(sentences) if forced_lens is None else forced_lens
+        most = [None] * len(sentences) if max_lens is None else max_lens
         limits = [self._limit(*lens) for lens in zip(forced, most, strict=True)]
         joining = [at for at, limit in enumerate(limits) if limit.steps]
         if joining:
@@ -137,7 +137,7 @@ class SlotDecoder:
             check_lengths(positions, 0, steps)
         if steps < least:
             raise NmtError(f"a target of {steps} tokens where {least} is the least")
-        return Limit(steps, forced_len is not None)
+        return Limit(int(steps), forced_len is not None)
 
     def _take(self, sentences: Sequence[Encoded], limits: Sequence[Limit]) -> None:
         for _, together in groupby(sentences, key=lambda sentence: id(sentence.memory)):
