@@ -60,6 +60,7 @@ class ClosedLoop:
         self._clients = clients
         self._requests = requests
         self._places = Places(len(requests.execution_s))
+        self._batches = requests.tgt_len is not None
         self._prepare = prepare
         self._client_of: dict[int, tuple[_Client, float]] = {}
         """Client, and how long the answer travels from decider to end node, by request under way."""
@@ -88,7 +89,8 @@ class ClosedLoop:
         request, self._issued = self._issued, self._issued + 1
         uplink_s, downlink_s, there_s, back_s = self._route(request, client.node, now_s)
         decided_s = now_s + there_s
-        row = self._places.routed((0.0, client.node, *row[2:]), decided_s, uplink_s, downlink_s)
+        routed = self._places.routed((0.0, client.node, *row[2:]), decided_s, uplink_s, downlink_s)
+        row = (*routed, *row[self._places.lengths :]) if self._batches else routed
         self._traffic.trail.arrival_s[request] = now_s
         self._decided_s[request] = decided_s
         self._node[request] = client.node
@@ -98,16 +100,17 @@ class ClosedLoop:
             return
         asked = _Asked()
         asked.request, asked.in_block, asked.row = request, in_block, row
-        asked.prepared = self._traffic.prepared
+        asked.prepared = self._traffic.decide, self._traffic.predicted, self._traffic.predicted_tgt_len
         asked.callbacks = (self._reaches_decider,)
         heappush(self._heap, (decided_s, ARRIVAL, request, asked))
 
     def _reaches_decider(self, asked: Any) -> None:
         # A block may have ended since it was issued: the policy prepared for its own block decides.
         traffic = self._traffic
-        present, traffic.prepared = traffic.prepared, asked.prepared
+        present = traffic.decide, traffic.predicted, traffic.predicted_tgt_len
+        traffic.decide, traffic.predicted, traffic.predicted_tgt_len = asked.prepared
         self._handle(asked.request, asked.in_block, asked.row, asked.row[0])
-        traffic.prepared = present
+        traffic.decide, traffic.predicted, traffic.predicted_tgt_len = present
 
     def _next_row(self) -> tuple[int, Row]:
         for in_block, row in self._rows:

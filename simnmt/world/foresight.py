@@ -12,11 +12,14 @@ from simnmt.world.deciders import Decider
 from simnmt.world.pools import Pool, wait_s
 from simnmt.world.requests import Places, Row
 
+Wait = Callable[[int, Row, float], float]
+"""`wait(request, row, now_s)`: seconds beyond execution alone at one target."""
+
 
 class Foresight:
     """The true delays of a request on each target, unless a later one overtakes it on the uplink or joins its batch."""
 
-    __slots__ = ("_clock", "_on_reaching", "_own", "_places", "_pools")
+    __slots__ = ("_clock", "_on_reaching", "_own", "_places", "_waits")
 
     def __init__(
         self,
@@ -27,37 +30,53 @@ class Foresight:
         on_reaching: Sequence[tuple[Callable[[Any], None]]],
     ) -> None:
         """`own`: the deciders' own devices where they batch; `on_reaching`: what requests on the uplink of each pool call."""
-        self._clock, self._places, self._own, self._pools, self._on_reaching = clock, places, own, pools, on_reaching
+        self._clock, self._places, self._on_reaching = clock, places, on_reaching
+        self._own = None if own is None else self._at_batched(own.pool, 0)
+        self._waits = [
+            (target, self._at_batched(pool, target) if isinstance(pool, BatchPool) else self._at_plain(pool, target))
+            for target, pool in enumerate(pools, start=1)
+        ]
 
     def transfers_s(self, row: Row) -> list[float]:
         """To each target and back."""
         places = self._places
         return [0.0] + [row[places.uplink(k)] + row[places.downlink(k)] for k in range(1, places.targets)]
 
-    def waits_s(self, decider: Decider, request: int, row: Row, now_s: float) -> list[float]:
-        """At each target, beyond its execution there alone: the wait, and where servers batch what company costs."""
-        own, places = self._own, self._places
-        if own is None:
-            waits_s = [max(decider.device.next_free_s - now_s, 0.0)]
-        else:
-            waits_s = [self._company_s(own.pool, 0, self._entry(now_s, request, row), row, ())]
-        for target, pool in enumerate(self._pools, start=1):
-            entry_s = now_s + row[places.uplink(target)]
-            ahead = self._ahead(target, entry_s, request)
-            if isinstance(pool, BatchPool):
-                before = [self._entry(at_s, earlier, its_row) for at_s, earlier, its_row in ahead]
-                waits_s.append(self._company_s(pool, target, self._entry(entry_s, request, row), row, before))
-            else:
-                execution = places.execution(target)
-                entries = [(at_s, its_row[execution], earlier, its_row[1]) for at_s, earlier, its_row in ahead]
-                waits_s.append(wait_s(pool, (entry_s, row[execution], request, row[1]), entries))
-        return waits_s
+    def add_waits(self, delay_s: list[float], decider: Decider, request: int, row: Row, now_s: float) -> None:
+        """Add, per target, what it takes beyond execution there alone: the wait, and where servers batch what company costs."""
+        delay_s[0] += max(decider.device.next_free_s - now_s, 0.0) if self._own is None else self._own(request, row, now_s)
+        for target, waits_s in self._waits:
+            delay_s[target] += waits_s(request, row, now_s)
 
     def totals_s(self, decider: Decider, request: int, row: Row, now_s: float) -> list[float]:
         """From the decision to the answer, by target."""
-        places = self._places
-        columns = self.transfers_s(row), self.waits_s(decider, request, row, now_s)
-        return [row[places.execution(k)] + there_s + wait_s for k, (there_s, wait_s) in enumerate(zip(*columns, strict=True))]
+        total_s = self.transfers_s(row)
+        self.add_waits(total_s, decider, request, row, now_s)
+        return [row[self._places.execution(target)] + beside_s for target, beside_s in enumerate(total_s)]
+
+    def _at_plain(self, pool: Pool, target: int) -> Wait:
+        execution, uplink = self._places.execution(target), self._places.uplink(target)
+
+        def waits_s(request: int, row: Row, now_s: float) -> float:
+            entry_s = now_s + row[uplink]
+            ahead = self._ahead(target, entry_s, request)
+            entries = [(at_s, its_row[execution], earlier, its_row[1]) for at_s, earlier, its_row in ahead]
+            return wait_s(pool, (entry_s, row[execution], request, row[1]), entries)
+
+        return waits_s
+
+    def _at_batched(self, pool: BatchPool, target: int) -> Wait:
+        execution, uplink, lengths = self._places.execution(target), self._places.uplink(target), self._places.lengths
+
+        def entry(entry_s: float, request: int, row: Row) -> BatchEntry:
+            return BatchEntry(entry_s, request, row[lengths], row[lengths + 1], row[1])
+
+        def waits_s(request: int, row: Row, now_s: float) -> float:
+            entry_s = now_s + row[uplink] if target else now_s
+            ahead = [entry(*earlier) for earlier in self._ahead(target, entry_s, request)] if target else []
+            return pool.finish_s(entry(entry_s, request, row), ahead) - entry_s - float(row[execution])
+
+        return waits_s
 
     def _ahead(self, target: int, entry_s: float, request: int) -> list[tuple[float, int, Row]]:
         """Those on the way to a target that will reach it before a request does.
@@ -73,10 +92,3 @@ class Foresight:
                 if event.callbacks is on_reaching and (at_s, earlier) < (entry_s, request)
             ]
         )
-
-    def _company_s(self, pool: BatchPool, target: int, entry: BatchEntry, row: Row, ahead: Sequence[BatchEntry]) -> float:
-        return pool.finish_s(entry, ahead) - entry.entry_s - float(row[self._places.execution(target)])
-
-    def _entry(self, entry_s: float, request: int, row: Row) -> BatchEntry:
-        lengths = self._places.lengths
-        return BatchEntry(entry_s, request, row[lengths], row[lengths + 1], row[1])

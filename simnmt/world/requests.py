@@ -51,8 +51,8 @@ class Places:
         return 3 * self.targets
 
     def routed(self, row: Row, now_s: float, uplink_s: Row, downlink_s: Row) -> Row:
-        """The row with the links as they are now."""
-        return (now_s, *row[1 : 2 + self.targets], *uplink_s, *downlink_s, *row[3 * self.targets :])
+        """The row with the links as they are now, and without lengths."""
+        return (now_s, *row[1 : 2 + self.targets], *uplink_s, *downlink_s)
 
 
 @dataclass(frozen=True, slots=True)

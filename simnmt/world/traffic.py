@@ -101,15 +101,6 @@ class Traffic:
         ]
         self._foresight = Foresight(clock, self._places, self._tiers.get(0), pools, self._on_reaching)
 
-    @property
-    def prepared(self) -> tuple[Decide, Predicted, Sequence[float]]:
-        """All that was prepared for the present block."""
-        return self.decide, self.predicted, self.predicted_tgt_len
-
-    @prepared.setter
-    def prepared(self, prepared: tuple[Decide, Predicted, Sequence[float]]) -> None:
-        self.decide, self.predicted, self.predicted_tgt_len = prepared
-
     def close(self) -> bool:
         """Nothing is left to happen: no server waits for company any longer; whether there was anyone to wait."""
         return sum(tier.close() for tier in self._tiers.values()) > 0
@@ -268,8 +259,7 @@ class Traffic:
             decider.probe(now_s)
         delay_s = self._foresight.transfers_s(row) if beliefs.true_transfer else list(decider.delay_s)
         if beliefs.true_backlog:
-            for target, wait_s in enumerate(self._foresight.waits_s(decider, request, row, now_s)):
-                delay_s[target] += wait_s
+            self._foresight.add_waits(delay_s, decider, request, row, now_s)
             return delay_s
         for target, view in enumerate(decider.views):
             if isinstance(view, BatchView):
