@@ -189,7 +189,10 @@ def test_a_hugging_face_folder_says_the_same(hugging_face: Path, capfd: pytest.C
     assert capfd.readouterr() == ("", "")
     _, src, lengths = sources(MARIAN, [3, 9, 5, 7])
     assert (loaded.architecture, loaded.weights) == (MARIAN, "checkpoint")
-    assert greedy(loaded.model, src, lengths, max_len=30) == greedy(lively("marian"), src, lengths, max_len=30)
+    theirs, ours = (greedy(model, src, lengths, max_len=30) for model in (loaded.model, lively("marian")))
+    assert [hypothesis.tokens for hypothesis in theirs] == [hypothesis.tokens for hypothesis in ours]
+    # Sums may round differently where weights lie elsewhere in memory.
+    assert [hypothesis.score for hypothesis in theirs] == pytest.approx([hypothesis.score for hypothesis in ours], rel=1e-6)
 
 
 @pytest.mark.parametrize(
