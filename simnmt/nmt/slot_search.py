@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -60,7 +60,7 @@ class Banned:
     all_forced: bool = False
     _columns: Tensor | None = None
     """In every row."""
-    _ends: Tensor | None = field(default=None)
+    _ends: Tensor | None = None
     """Rows, [rows], whose end is banned; None where those of all or of none are."""
 
     @classmethod
@@ -71,9 +71,10 @@ class Banned:
     def see(self, limits: Sequence[Limit], beam: int) -> None:
         """Be told of the sentences under way; to be called whenever they change."""
         forced = [limit.forced for limit in limits]
-        self.all_forced = all(forced)
-        columns = {self.pad} - {self.eos} | ({self.eos} if self.all_forced else set())
-        self._columns = torch.tensor(sorted(columns), dtype=torch.int64, device=self.device)
+        before, self.all_forced = self.all_forced, all(forced)
+        if self._columns is None or before != self.all_forced:
+            columns = {self.pad} - {self.eos} | ({self.eos} if self.all_forced else set())
+            self._columns = torch.tensor(sorted(columns), dtype=torch.int64, device=self.device)
         mixed = any(forced) and not self.all_forced
         self._ends = torch.tensor(forced, device=self.device).repeat_interleave(beam) if mixed else None
 
