@@ -26,7 +26,7 @@ from simnmt.costs.surfaces import LinearSurface
 from simnmt.world.decode_all import Decoded, decode_all
 
 LOAD = 0.95
-SENTENCES = 20_000
+SENTENCES = 50_000
 MEAN_SRC_LEN, SPREAD = 20.0, 0.6
 """Source tokens on average; standard deviation over mean of both lengths, as of the paper's two sets (FNI-14: 0.57, 0.65)."""
 SIZE, LARGE = 32, 128

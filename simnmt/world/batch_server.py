@@ -131,7 +131,6 @@ class BatchServer:
         sentence = Held()
         sentence.request, sentence.src_len, sentence.tgt_len = request, src_len, tgt_len
         sentence.entry_s = now_s
-        sentence.first_s = nan
         self._held[request] = sentence
         self._waiting += 1
         self._waiting_tokens += tgt_len
@@ -232,7 +231,7 @@ class BatchServer:
             sentence = self._held[request]
             tgt_len = sentence.tgt_len
             if not tgt_len:
-                sentence.finish_s = now_s
+                sentence.first_s, sentence.finish_s = nan, now_s
                 done.append(self._held.pop(request))
                 continue
             finish_step = step + tgt_len
@@ -280,7 +279,7 @@ class BatchServer:
     def _run_down(self, now_s: float, done: list[Held]) -> None:
         """Step until no more than the threshold are active, all at once; then the batcher is asked."""
         active, held, joined, step, threshold = self._active, self._held, self._joined, self._step, self._threshold
-        times_of, account = self._times.of, self._account
+        times_of, account, finish_sum = self._times.of, self._account, self._finish_sum
         while len(active) > threshold:
             while joined[0][1] <= step:
                 joined.popleft()
@@ -301,8 +300,8 @@ class BatchServer:
                 sentence = held.pop(heappop(active)[1])
                 sentence.finish_s = now_s
                 done.append(sentence)
-                self._finish_sum -= finish_step
-        self._step = step
+                finish_sum -= finish_step
+        self._step, self._finish_sum = step, finish_sum
         self._joining = ()
         self.next_s = now_s
 

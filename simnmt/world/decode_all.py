@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from simnmt.batching import Batching
 from simnmt.results.batches import BatchAccount
-from simnmt.world.batch_server import BatchServer, Held
+from simnmt.world.batch_server import BatchServer
 from simnmt.world.server_cost import ServerCost
 
 Column = NDArray[np.float64]
@@ -44,22 +44,27 @@ def decode_all(
         raise ValueError(f"{len(sources)} sources, {len(targets)} targets, {len(arrivals)} arrivals")
     if (np.diff(arrivals) < 0.0).any():
         raise ValueError("arrivals out of order")
-    server, done = BatchServer(batching, cost, foretells=True), list[Held]()
-    arrive, act = server.arrive, server.act
+    server = BatchServer(batching, cost, foretells=True)
+    begin_s, finish_s, first_s = (np.full(len(sources), np.nan).tolist() for _ in range(3))
+
+    def act() -> None:
+        for sentence in server.act():
+            request = sentence.request
+            begin_s[request], finish_s[request], first_s[request] = sentence.begin_s, sentence.finish_s, sentence.first_s
+
+    arrive = server.arrive
     for request, now_s in enumerate(arrivals.tolist()):
         while server.next_s < now_s:
-            done += act()
+            act()
         arrive(request, sources[request], targets[request], now_s)
     if sources:
         server.close(float(arrivals[-1]))
     while server.holds:
-        done += act()
-    done.sort(key=lambda sentence: sentence.request)
-    finish_s = np.array([sentence.finish_s for sentence in done])
+        act()
     return Decoded(
-        finish_s,
-        np.array([sentence.first_s for sentence in done]) - arrivals,
-        np.array([sentence.begin_s for sentence in done]),
+        np.asarray(finish_s, np.float64),
+        np.asarray(first_s, np.float64) - arrivals,
+        np.asarray(begin_s, np.float64),
         server.account.finished(),
-        float(finish_s.max(initial=0.0)),
+        max(finish_s, default=0.0),
     )

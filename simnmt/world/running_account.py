@@ -15,6 +15,7 @@ class RunningAccount:
     __slots__ = (
         "_encode_s",
         "_encodings",
+        "_last_active",
         "_padded_tokens",
         "_refill_s",
         "_refills",
@@ -33,6 +34,7 @@ class RunningAccount:
         self._src_tokens, self._padded_tokens = 0, 0
         self._sentences, self._tokens = 0, 0
         self._timeline: list[tuple[int, int]] = []
+        self._last_active = 0
 
     def encoded(self, src_lens: Sequence[int], seconds: float) -> None:
         """One call of the encoder."""
@@ -52,9 +54,9 @@ class RunningAccount:
         self._steps[active] += steps
         self._step_s[active] += seconds
         self._tokens += active * steps
-        timeline = self._timeline
-        if len(timeline) < TIMELINE and (not timeline or timeline[-1][1] != active):
-            timeline.append((before, active))
+        if active != self._last_active and len(self._timeline) < TIMELINE:
+            self._last_active = active
+            self._timeline.append((before, active))
 
     def finished(self) -> BatchAccount:
         """As columns."""
