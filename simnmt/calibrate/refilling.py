@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from time import perf_counter
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -16,6 +18,8 @@ NAMES = ("refill_s_fixed", "refill_s_per_sentence")
 NEVER = "never refills a batch"
 PASSES, ROUNDS = 3, 3
 """Over all sizes, and of each size in a pass."""
+WITHIN_S = 30.0
+"""No further pass is begun after so long: each takes steps of the largest batch."""
 
 
 @runtime_checkable
@@ -26,7 +30,9 @@ class Joins(Protocol):
         """Seconds that encoded sentences take to join others and to leave again, the usual of `rounds`."""
 
 
-def refill_overheads(engine: object, settings: Settings, most: int, passes: int = PASSES) -> dict[str, Any]:
+def refill_overheads(
+    engine: object, settings: Settings, most: int, clock: Callable[[], float] = perf_counter
+) -> dict[str, Any]:
     """`refill_s_fixed` and `refill_s_per_sentence` of a profile, from 1, 2, 4 ... sentences that join, up to `most`.
 
     As many others are active as there is room for, at most as many as join. The first step after joining may take longer
@@ -37,7 +43,10 @@ def refill_overheads(engine: object, settings: Settings, most: int, passes: int 
     src_len = min(STEP_SRC_LEN, settings.max_src_len)
     times_s: dict[int, list[float]] = {}
     sizes = [1 << power for power in range(most.bit_length())]
-    for _ in range(passes):
+    begin_s = clock()
+    for number in range(PASSES):
+        if number and clock() - begin_s > WITHIN_S:
+            break
         for joining in sizes:
             others = min(joining, sizes[-1] - joining)
             try:
