@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import pytest
@@ -89,3 +90,11 @@ def test_refilling_without_the_memory_for_all_tells_of_what_fits() -> None:
 def test_a_backend_that_never_refills_says_so() -> None:
     found = refill_overheads(FakeEngine(), STEPS, 32)
     assert {(each["value"], each["note"]) for each in found.values()} == {(None, "never refills a batch")}
+
+
+def test_a_slow_model_is_refilled_in_one_pass_and_a_fast_one_in_three() -> None:
+    for each_s, passes in ((40.0, 1), (0.1, 3)):
+        engine, readings = FakeEngine(refill_s=(0.0007, 2e-5)), count()
+        found = refill_overheads(engine, STEPS, 32, clock=lambda: each_s * next(readings))  # noqa: B023
+        assert engine.joinings.count((1, 1)) == passes
+        assert found["refill_s_fixed"]["value"] == pytest.approx(0.0007)
