@@ -73,8 +73,8 @@ class TableSurface:
             return begin
         end = np.take_along_axis(knots, segment[..., None] + 1, axis=-1)[..., 0]
         low, high = self.lengths[segment], self.lengths[segment + 1]
-        beyond = np.maximum(tokens - self.lengths[-1], 0.0)
-        return _between(begin, end, np.minimum((tokens - low) / (high - low), 1.0)) + beyond * self._trend(knots)[..., 0]
+        beyond_s: Floats = np.maximum(tokens - self.lengths[-1], 0.0) * self._trend(knots)[..., 0]
+        return _between(begin, end, np.minimum((tokens - low) / (high - low), 1.0)) + beyond_s
 
     def sum_s(self, batch: ArrayLike, first: ArrayLike, last: ArrayLike) -> Floats:
         """Over the whole lengths first..last, both included; 0 where last < first."""
