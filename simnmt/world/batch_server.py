@@ -10,7 +10,7 @@ from math import ceil, inf, nan
 
 from simnmt.batching import Batcher, Batching, Encode
 from simnmt.world.running_account import RunningAccount
-from simnmt.world.server_cost import FirstSteps, ServerCost, StepTimes
+from simnmt.world.server_cost import ServerCost, StepsTake, StepTimes
 
 
 class Held:
@@ -46,16 +46,15 @@ class BatchServer:
         "_active",
         "_base_s",
         "_batcher",
-        "_before_s",
         "_capped",
         "_cost",
         "_finish_sum",
-        "_first_steps_s",
         "_held",
         "_joined",
         "_joining",
         "_position",
         "_step",
+        "_take_s",
         "_threshold",
         "_times",
         "_to_come",
@@ -94,9 +93,9 @@ class BatchServer:
         """Steps taken up to the last change."""
         self._base_s = 0.0
         """When that was."""
-        self._position, self._before_s = 0, 0.0
-        """Of the first step after it; what the steps before that position take."""
-        self._first_steps_s: FirstSteps = float
+        self._position = 0
+        """Of the first step after it."""
+        self._take_s: StepsTake = _nothing
         """Of the present batch."""
         self._until = 0
         """Steps from the last change to `next_s`; 0: no step is under way."""
@@ -266,12 +265,11 @@ class BatchServer:
             joined.popleft()
         position = self._position = step - joined[0][0]
         until = self._until = active[0][0] - step
-        first_steps_s = self._first_steps_s = self._times.of(len(active))
+        take_s = self._take_s = self._times.of(len(active))
         self._base_s = now_s
-        before_s = self._before_s = first_steps_s(position)
-        self.next_s = now_s + (first_steps_s(position + until) - before_s)
+        self.next_s = now_s + take_s(position, position + until - 1)
         if self._to_come:
-            first_s = now_s + (first_steps_s(position + 1) - before_s)
+            first_s = now_s + take_s(position, position)
             for sentence in self._to_come:
                 sentence.first_s = first_s
             self._to_come = []
@@ -285,14 +283,13 @@ class BatchServer:
                 joined.popleft()
             batch, finish_step = len(active), active[0][0]
             position = step - joined[0][0]
-            first_steps_s = times_of(batch)
-            before_s = first_steps_s(position)
+            take_s = times_of(batch)
             if self._to_come:
-                first_s = now_s + (first_steps_s(position + 1) - before_s)
+                first_s = now_s + take_s(position, position)
                 for sentence in self._to_come:
                     sentence.first_s = first_s
                 self._to_come = []
-            end_s = now_s + (first_steps_s(position + finish_step - step) - before_s)
+            end_s = now_s + take_s(position, position + finish_step - step - 1)
             if account is not None:
                 account.stepped(step, batch, finish_step - step, end_s - now_s)
             now_s, step = end_s, finish_step
@@ -307,7 +304,7 @@ class BatchServer:
 
     def _end_s(self, steps: int) -> float:
         """When so many steps since the last change have ended."""
-        return self._base_s + (self._first_steps_s(self._position + steps) - self._before_s)
+        return self._base_s + self._take_s(self._position, self._position + steps - 1)
 
     def _running_at(self, moment_s: float) -> int:
         """The step since the last change that runs at a moment: the first that ends then or later, up to `_until`."""
@@ -339,6 +336,10 @@ class BatchServer:
         other._to_come = []
         other._account = None
         return other
+
+
+def _nothing(first: int, last: int) -> float:
+    raise AssertionError("no batch has set out")
 
 
 def _copied(batcher: Batcher) -> Batcher:

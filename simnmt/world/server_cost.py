@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Protocol
 
 
@@ -26,23 +25,22 @@ class ServerCost(Protocol):
         ...
 
 
-FirstSteps = Callable[[int], float]
-"""Seconds of the first so many steps of one batch size, from position 0."""
+StepsTake = Callable[[int, int], float]
+"""Seconds of the steps at positions first..last, both included, of one batch size: a closed form."""
 
 
 class StepTimes:
-    """Per batch size the closed form, remembered: a second call with the same number costs a tenth of the first."""
+    """The closed forms by batch size, each made once."""
 
     __slots__ = ("_cost", "_of")
 
     def __init__(self, cost: ServerCost) -> None:
         self._cost = cost
-        self._of: dict[int, FirstSteps] = {}
+        self._of: dict[int, StepsTake] = {}
 
-    def of(self, batch: int) -> FirstSteps:
+    def of(self, batch: int) -> StepsTake:
         """Of a batch of so many sentences."""
         found = self._of.get(batch)
         if found is None:
-            take_s = self._cost.steps_at(batch)
-            found = self._of[batch] = cache(lambda steps: take_s(0, steps - 1))
+            found = self._of[batch] = self._cost.steps_at(batch)
         return found
