@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import simpy
 
-from simnmt.world.clock import ARRIVAL, ASKS, REACHES_SERVER, Clock, Event
+from simnmt.world.clock import ARRIVAL, ASKS, REACHES_SERVER, SERVER_ACTS, Clock, Event
 
 
 class TestSimPy:
@@ -125,3 +125,19 @@ def test_a_followed_generator_runs_up_to_its_first_moment_and_then_at_each() -> 
     assert len(clock.heap) == 1
     assert clock.run() == 4.0
     assert seen[1:] == [(0.5, 0.5), (0.5, 0.5), (4.0, 4.0)]
+
+
+def test_time_passes_at_once_only_to_what_is_before_all_else() -> None:
+    clock, seen = Clock(), list[tuple[str, bool]]()
+    later = Event()
+    later.callbacks = (lambda _: seen.append(("later", clock.passes(9.0))),)
+    first = Event()
+    first.callbacks = (lambda _: seen.extend([("before", clock.passes(1.5)), ("same moment", clock.passes(2.0))]),)
+    clock.heap += [(1.0, SERVER_ACTS, 0, first), (2.0, ARRIVAL, 0, later)]
+    assert clock.run() == 9.0
+    assert seen == [("before", True), ("same moment", False), ("later", True)]
+    assert clock.now_s == 9.0
+
+
+def test_those_who_reach_a_server_come_before_it_acts_and_those_who_are_decided_on_after() -> None:
+    assert sorted((ARRIVAL, ASKS, SERVER_ACTS, REACHES_SERVER)) == [REACHES_SERVER, SERVER_ACTS, ARRIVAL, ASKS]
