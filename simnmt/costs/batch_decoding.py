@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,11 +27,14 @@ class DecodingCost:
     step: StepCost
     encoder: EncoderCost
     gap_s_fixed: float = 0.0
-    """Between two steps: choosing tokens, bookkeeping, dropping what is done."""
+    """Between two steps: choosing tokens, bookkeeping."""
     gap_s_per_sentence: float = 0.0
     refill_s_fixed: float = 0.0
     """Of joining a batch, whatever the number that joins."""
     refill_s_per_sentence: float = 0.0
+    """Of joining it and, once done, of being dropped."""
+    leave_s: float = 0.0
+    """Added to a step at whose end some sentence is done, whatever their number: dropping them, before anything else."""
     packs: bool = False
     """The encoder is given packed sequences (recurrent); else all are as long as the longest."""
     padding_share: float = 0.0
@@ -49,16 +53,16 @@ class DecodingCost:
         """The largest batch with which both steps and encoder were measured."""
         return min(self.step.batch_range[1], self.encoder.batch_range[1])
 
-    def for_sources(self, longest: int) -> DecodingCost:
-        """The same with steps of batches whose longest source has so many tokens, as that of a batch of mixed lengths has.
+    def source_s(self, batch: int, longest: int) -> float:
+        """What is added to each step of so many sentences where the longest source under way has `longest` tokens.
 
-        Steps were measured with sentences that are all alike; the decoder attends to padding too. Where it was not measured
-        what sources cost a step, nothing changes.
+        Steps were measured with sentences that are all alike, of `src_len` tokens, and the decoder attends to padding too: for
+        shorter sources it is below 0, though a step keeps half of its time at least. 0 where it was not measured.
         """
-        if self.src_len is None:
-            return self
-        more_s = self.s_per_row_src_token * (longest - self.src_len)
-        return replace(self, src_len=longest, gap_s_per_sentence=max(self.gap_s_per_sentence + more_s, 0.0))
+        if self.src_len is None or not self.s_per_row_src_token:
+            return 0.0
+        more_s = self.s_per_row_src_token * batch * (longest - self.src_len)
+        return more_s if more_s >= 0.0 else max(more_s, -0.5 * self.steps_at(batch)(0, 0))
 
     def gap_s(self, batch: int) -> float:
         """What each step of so many sentences takes beside the model."""
@@ -102,10 +106,20 @@ class DecodingCost:
         return self.refill_s_fixed + self.refill_s_per_sentence * joining if joining > 0 else 0.0
 
     def solo_s(self, src_len: ArrayLike, tgt_len: ArrayLike) -> NDArray[np.float64]:
-        """One sentence alone in the server: encoded, joined, and decoded at batch 1; broadcasts over its arguments."""
+        """One sentence alone in the server: encoded, joined, decoded at batch 1 and dropped; broadcasts over its arguments."""
         src, tgt = np.asarray(src_len, np.float64), np.asarray(tgt_len, np.float64)
-        steps_s = self.step.steps_s(1, 0, tgt - 1.0) + np.maximum(tgt, 0.0) * self.gap_s(1)
-        return self.encoder.seconds(1, src) + self.refill_s(1) + steps_s
+        steps_s = self.step.steps_s(1, 0, tgt - 1.0) + np.maximum(tgt, 0.0) * (self.gap_s(1) + self._sources_s(src))
+        return self.encoder.seconds(1, src) + self.refill_s(1) + steps_s + np.where(tgt > 0.0, self.leave_s, 0.0)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # What is remembered of the encoder are closures, which cannot be pickled.
+        return type(self), tuple(getattr(self, each.name) for each in fields(self) if each.init)
+
+    def _sources_s(self, src_len: NDArray[np.float64]) -> NDArray[np.float64]:
+        """`source_s` of batches of one."""
+        if self.src_len is None:
+            return np.zeros_like(src_len)
+        return np.maximum(self.s_per_row_src_token * (src_len - self.src_len), -0.5 * self.steps_at(1)(0, 0))
 
     def _encoder(self, batch: int) -> Sum:
         known = self._encoders.get(batch)

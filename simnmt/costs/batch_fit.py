@@ -18,8 +18,8 @@ CLEARLY = 0.8
 GOOD_ENOUGH = 0.005
 """A table is kept where its held-out error is below 0.8 of the line's and the line errs by more than 0.5 %: it has so many
 numbers that noise alone makes it the better one now and then, and outside of its grid it knows less. As the line's error
-counts the greater of the held-out one and the one on the cells that it was fitted to: judges at large batches must not
-acquit a line that is wrong at small ones."""
+counts the greater of the held-out one and that at the one fitted batch size where it is worst, over all lengths, which noise
+moves least: judges at large batches must not acquit a line that is wrong at small ones."""
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -128,6 +128,10 @@ class _Points:
         """Absolute relative errors."""
         return np.abs(surface.seconds(self.rows, self.tokens) / self.time - 1.0)
 
+    def bias(self, surface: Surface) -> float:
+        """Absolute relative error of the mean over all cells."""
+        return abs(float(surface.seconds(self.rows, self.tokens).mean() / self.time.mean()) - 1.0)
+
 
 def _fitted(batch: ArrayLike, length: ArrayLike, time_s: ArrayLike, quantile: float, judged_batches: Collection[int]) -> _Found:
     cells = by_cell(batch, length, time_s)
@@ -147,7 +151,7 @@ def _fitted(batch: ArrayLike, length: ArrayLike, time_s: ArrayLike, quantile: fl
     errors, how = _judged(judged, linear, table) if judged.rows.size else _left_out_in_turn(points, table)
     form: Literal["linear", "table"] = "linear"
     if errors["table"] is not None and errors["linear"] is not None:
-        error = max(errors["linear"], misfit)
+        error = max(errors["linear"], max(points.at(points.rows == size).bias(linear) for size in every))
         clearly = errors["table"] < CLEARLY * error and error > GOOD_ENOUGH
         form = "table" if clearly else "linear"
     own = whole if form == "table" else every

@@ -38,7 +38,7 @@ from simnmt.costs.residual import LognormalResidual
 SCHEMA_VERSION = 2
 """Of the file's form; version 1 had neither the optional blocks nor samples, and is still read."""
 PACKING = ("gru", "bilstm")
-"""Kinds of architecture whose encoders are given packed sequences, and so compute nothing for padding."""
+"""Kinds of architecture whose encoders are given packed sequences: of padding they pay `padding_share` at most."""
 OPTIONAL_BLOCKS = ("engine", "step", "encoder", "overheads", "disk", "energy", "conditions")
 """What version 2 brought."""
 
@@ -208,6 +208,7 @@ class DeviceProfile(Configuration):
             gap_s_per_sentence=_or_nothing(own.step_gap_s_per_sentence),
             refill_s_fixed=_or_nothing(own.refill_s_fixed),
             refill_s_per_sentence=_or_nothing(own.refill_s_per_sentence),
+            leave_s=_or_nothing(own.leave_s),
             packs=self.engine is not None and self.engine.architecture.get("kind") in PACKING,
             padding_share=self.encoder.padding_share or 0.0,
             beam=self.step.beam,

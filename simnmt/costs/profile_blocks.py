@@ -222,8 +222,11 @@ class Overheads(Configuration):
     step_gap_s_per_sentence: Overhead | None = None
     """What each sentence of the batch adds to it."""
     refill_s_fixed: Overhead | None = None
-    """Of encoded sentences joining a batch that is decoded, and leaving it: the part that does not grow with their number."""
+    """Of encoded sentences joining a batch that is decoded: the part that does not grow with their number."""
     refill_s_per_sentence: Overhead | None = None
+    """What each of them adds to it, and to the step with which it leaves."""
+    leave_s: Overhead | None = None
+    """Added to a step with which some sentence leaves, whatever their number."""
 
 
 class ReadSample(Configuration):

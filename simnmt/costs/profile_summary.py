@@ -184,6 +184,9 @@ def _overheads(profile: DeviceProfile) -> list[tuple[str, str]]:
         # A server that batches reckons with them: what is missing counts 0 s there, and must not pass in silence.
         if profile.step is not None or fixed is not None or per_sentence is not None:
             told.append((name, _by_sentences(fixed, per_sentence)))
+    leave = block.leave_s
+    if leave is not None or profile.step is not None:
+        told.append(("leaving a batch", _leaving(leave)))
     return told
 
 
@@ -191,6 +194,12 @@ def _one(own: Overhead) -> str:
     if own.value is None:
         return "; ".join(filter(None, ["not measured", own.note]))
     return f"{own.kind}: {1e3 * own.value:.4g} ms"
+
+
+def _leaving(own: Overhead | None) -> str:
+    if own is None or own.value is None:
+        return "; ".join(["not measured", *([own.note] if own and own.note else []), "counts as 0 s"])
+    return f"{_one(own)}, of each step with which some sentence leaves"
 
 
 def _by_sentences(fixed: Overhead | None, per_sentence: Overhead | None) -> str:

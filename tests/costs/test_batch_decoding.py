@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from copy import deepcopy
 from functools import cache
 from typing import Any
@@ -81,10 +82,23 @@ def test_noise_between_neighbouring_cells_makes_no_longer_sentence_cheaper() -> 
 def test_steps_under_longer_sources_take_longer() -> None:
     """Sixty tokens more than measured, of the longest of eight: 8 x 60 x 0.5 us a step; where nothing is known, nothing."""
     own = cost(src_len=20, s_per_row_src_token=5e-7)
-    assert own.for_sources(80).steps_at(8)(3, 4) == pytest.approx(own.steps_at(8)(3, 4) + 2 * 8 * 60 * 5e-7)
-    assert own.for_sources(80).for_sources(20).gap_s(8) == pytest.approx(own.gap_s(8))
-    assert own.for_sources(1).gap_s(8) >= own.gap_s_fixed
-    assert cost().for_sources(80) == cost()
+    assert own.source_s(8, 80) == pytest.approx(8 * 60 * 5e-7)
+    assert own.source_s(8, 20) == 0.0
+    assert own.source_s(8, 10) == pytest.approx(-8 * 10 * 5e-7)
+    assert cost().source_s(8, 80) == cost(src_len=20).source_s(8, 80) == cost(s_per_row_src_token=5e-7).source_s(8, 80) == 0.0
+
+
+def test_no_step_takes_time_back_under_short_sources() -> None:
+    own = cost(src_len=20, s_per_row_src_token=1.0)
+    assert own.steps_at(8)(0, 0) + own.source_s(8, 1) == pytest.approx(0.5 * own.steps_at(8)(0, 0))
+    assert own.solo_s(1, 9) > own.solo_s(1, 1) > 0.0
+
+
+def test_a_cost_that_was_asked_can_be_handed_to_another_process() -> None:
+    own = cost(packs=True, leave_s=0.003)
+    asked_s = own.encode_s([3, 9])
+    for other in (pickle.loads(pickle.dumps(own)), deepcopy(own)):
+        assert (other, other.encode_s([3, 9])) == (own, asked_s)
 
 
 def test_nobody_who_joins_costs_nothing() -> None:
@@ -96,12 +110,12 @@ def test_nobody_who_joins_costs_nothing() -> None:
 @pytest.mark.parametrize("packs", [True, False])
 @pytest.mark.parametrize("step", [STEP, StepCost(TABLE, (1, 32), (4, 100))])
 def test_a_sentence_alone_takes_what_the_server_makes_of_it(packs: bool, step: StepCost) -> None:
-    """XP-01; of an output without a token the encoder and the joining are left."""
-    own = cost(packs=packs, step=step)
+    """XP-01: dropped with its last step; of an output without a token the encoder and the joining are left."""
+    own = cost(packs=packs, step=step, leave_s=0.0007, src_len=20, s_per_row_src_token=2e-6)
     src_len, tgt_len = np.array([1, 4, 20, 100, 130]), np.array([0, 1, 23, 64, 200])
     steps_s = own.steps_at(1)
     served = [
-        own.encode_s([src]) + own.refill_s(1) + steps_s(0, tgt - 1)
+        own.encode_s([src]) + own.refill_s(1) + steps_s(0, tgt - 1) + tgt * own.source_s(1, src) + 0.0007 * (tgt > 0)
         for src, tgt in zip(src_len.tolist(), tgt_len.tolist(), strict=True)
     ]
     assert own.solo_s(src_len, tgt_len) == pytest.approx(served, rel=1e-12)
@@ -133,7 +147,8 @@ def profile_with(kind: str | None = None, **overheads: float) -> dict[str, Any]:
 
 def test_a_profile_tells_what_decoding_takes() -> None:
     told = {"step_gap_s": 1e-4, "step_gap_s_per_sentence": 2e-5, "refill_s_fixed": 3e-4, "refill_s_per_sentence": 4e-5}
-    own = checked_profile(profile_with(**told)).decoding_cost
+    own = checked_profile(profile_with(**told, leave_s=5e-4)).decoding_cost
+    assert own.leave_s == 5e-4
     assert own.gap_s(3) == pytest.approx(1.6e-4)
     assert own.refill_s(3) == pytest.approx(4.2e-4)
     assert (own.most_batch, own.beam) == (32, 1)
@@ -154,12 +169,13 @@ def test_a_profile_without_steps_or_encoder_says_what_is_missing(block: str) -> 
 def test_what_was_not_measured_counts_nothing_and_the_summary_says_so() -> None:
     profile = checked_profile(whole() | {"overheads": None})
     own = profile.decoding_cost
-    assert own.gap_s(64) == own.refill_s(64) == 0.0
+    assert own.gap_s(64) == own.refill_s(64) == own.leave_s == 0.0
     told = dict(facts(profile))
-    for what in ("gap between steps", "refilling a batch"):
+    for what in ("gap between steps", "refilling a batch", "leaving a batch"):
         assert told[what] == "not measured; counts as 0 s"
     alone = dict(facts(checked_profile(profile_with(step_gap_s=1e-4))))
     assert alone["gap between steps"].startswith("measured: 0.1 ms; how it grows with the batch: not measured")
-    both = dict(facts(checked_profile(profile_with(step_gap_s=1e-4, step_gap_s_per_sentence=2e-6))))
+    both = dict(facts(checked_profile(profile_with(step_gap_s=1e-4, step_gap_s_per_sentence=2e-6, leave_s=0.0003))))
+    assert both["leaving a batch"] == "measured: 0.3 ms, of each step with which some sentence leaves"
     assert both["gap between steps"] == "measured: 0.1 + 0.002 x sentences ms"
     assert "gap between steps" not in dict(facts(checked_profile(whole() | {"step": None})))
