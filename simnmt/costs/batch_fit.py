@@ -18,8 +18,11 @@ CLEARLY = 0.8
 GOOD_ENOUGH = 0.005
 """A table is kept where its held-out error is below 0.8 of the line's and the line errs by more than 0.5 %: it has so many
 numbers that noise alone makes it the better one now and then, and outside of its grid it knows less. As the line's error
-counts the greater of the held-out one and that at the one fitted batch size where it is worst, over all lengths, which noise
-moves least: judges at large batches must not acquit a line that is wrong at small ones."""
+counts the greater of the held-out one and the one on the cells that it was fitted to: judges at large batches must not
+acquit a line that is wrong at small ones."""
+WRONG = 0.1
+"""So far off at one fitted batch size, over all lengths, a line is wrong there, however noisy the judges are: that counts as its
+error then."""
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -151,7 +154,8 @@ def _fitted(batch: ArrayLike, length: ArrayLike, time_s: ArrayLike, quantile: fl
     errors, how = _judged(judged, linear, table) if judged.rows.size else _left_out_in_turn(points, table)
     form: Literal["linear", "table"] = "linear"
     if errors["table"] is not None and errors["linear"] is not None:
-        error = max(errors["linear"], max(points.at(points.rows == size).bias(linear) for size in every))
+        worst = max(points.at(points.rows == size).bias(linear) for size in every)
+        error = max(errors["linear"], misfit, worst if worst > WRONG else 0.0)
         clearly = errors["table"] < CLEARLY * error and error > GOOD_ENOUGH
         form = "table" if clearly else "linear"
     own = whole if form == "table" else every

@@ -149,6 +149,17 @@ def test_judges_at_large_batches_do_not_acquit_a_line_that_is_wrong_at_small_one
     assert block.form == "table"
 
 
+def test_noise_in_the_judges_does_not_acquit_a_line_that_is_wrong_at_one_batch_size() -> None:
+    judged = {7: 46.0 * 1.12, 10: 52.0 * 0.88, 20: 72.0 * 1.12, 40: 112.0 * 0.88}
+    block = fit_step_cost(*kernel_steps(judged), judged_batches=judged)
+    assert block.heldout_error_table is not None and block.heldout_error_linear is not None
+    assert block.fitted_error_linear is not None
+    average = max(block.heldout_error_linear, block.fitted_error_linear)
+    assert block.heldout_error_table > 0.8 * average, "on the average the line would be kept"
+    assert abs(block.coefficients.s_fixed + block.coefficients.s_per_row - 0.025) > 0.1 * 0.025
+    assert block.form == "table"
+
+
 def test_a_reader_can_redo_the_judgement_of_both_forms_on_the_same_cells() -> None:
     judged = {7: 47.0, 10: 51.0, 20: 75.0, 40: 109.0}
     block = fit_step_cost(*kernel_steps(judged), judged_batches=judged)
