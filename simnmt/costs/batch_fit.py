@@ -21,8 +21,8 @@ numbers that noise alone makes it the better one now and then, and outside of it
 counts the greater of the held-out one and the one on the cells that it was fitted to: judges at large batches must not
 acquit a line that is wrong at small ones."""
 WRONG = 0.1
-"""So far off at one fitted batch size, over all lengths, a line is wrong there, however noisy the judges are: that counts as its
-error then."""
+"""So far off at one fitted batch size, over all lengths, a line is wrong there, however noisy the judges are: then that counts
+as its error."""
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
