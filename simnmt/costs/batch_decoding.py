@@ -25,7 +25,11 @@ class DecodingCost:
     """
 
     step: StepCost
+    """Of the usual step."""
     encoder: EncoderCost
+    mean_over_usual: float = 1.0
+    """What steps take on the average over what the usual one takes: what a server needs in all is a sum, which now and then
+    has a much longer step in it."""
     gap_s_fixed: float = 0.0
     """Between two steps: choosing tokens, bookkeeping."""
     gap_s_per_sentence: float = 0.0
@@ -73,10 +77,10 @@ class DecodingCost:
 
         A closed form on plain numbers, 0 where last < first: what a server holds per batch size.
         """
-        steps_s, gap_s = self.step.at_batch(batch), self.gap_s(batch)
+        usual_s, times, gap_s = self.step.at_batch(batch), self.mean_over_usual, self.gap_s(batch)
 
         def with_gaps(first: int, last: int) -> float:
-            return steps_s(first, last) + (last - first + 1) * gap_s if last >= first else 0.0
+            return times * usual_s(first, last) + (last - first + 1) * gap_s if last >= first else 0.0
 
         return with_gaps
 
@@ -108,8 +112,9 @@ class DecodingCost:
     def solo_s(self, src_len: ArrayLike, tgt_len: ArrayLike) -> NDArray[np.float64]:
         """One sentence alone in the server: encoded, joined, decoded at batch 1 and dropped; broadcasts over its arguments."""
         src, tgt = np.asarray(src_len, np.float64), np.asarray(tgt_len, np.float64)
-        steps_s = self.step.steps_s(1, 0, tgt - 1.0) + np.maximum(tgt, 0.0) * (self.gap_s(1) + self._sources_s(src))
-        return self.encoder.seconds(1, src) + self.refill_s(1) + steps_s + np.where(tgt > 0.0, self.leave_s, 0.0)
+        besides_s = np.maximum(tgt, 0.0) * (self.gap_s(1) + self._sources_s(src)) + np.where(tgt > 0.0, self.leave_s, 0.0)
+        steps_s = self.mean_over_usual * self.step.steps_s(1, 0, tgt - 1.0)
+        return self.encoder.seconds(1, src) + self.refill_s(1) + steps_s + besides_s
 
     def __reduce__(self) -> tuple[Any, ...]:
         # What is remembered of the encoder are closures, which cannot be pickled.

@@ -204,6 +204,7 @@ class DeviceProfile(Configuration):
         return DecodingCost(
             step=step,
             encoder=encoder,
+            mean_over_usual=self.step.run_over_told or 1.0,
             gap_s_fixed=_or_nothing(own.step_gap_s),
             gap_s_per_sentence=_or_nothing(own.step_gap_s_per_sentence),
             refill_s_fixed=_or_nothing(own.refill_s_fixed),

@@ -35,6 +35,17 @@ def test_steps_cost_themselves_and_their_gaps() -> None:
     assert steps_s(10, 9) == 0.0
 
 
+def test_a_server_takes_what_steps_take_on_the_average() -> None:
+    """The gaps between them were had from whole runs, and hold the average already."""
+    usual, average = cost().steps_at(8)(0, 9), cost(mean_over_usual=1.05).steps_at(8)(0, 9)
+    assert average - usual == pytest.approx(0.05 * float(STEP.steps_s(8, 0, 9)), rel=1e-9)
+    alone_s = cost(mean_over_usual=1.05).solo_s(12, 10) - cost().solo_s(12, 10)
+    assert alone_s == pytest.approx(0.05 * float(STEP.steps_s(1, 0, 9)), rel=1e-9)
+    profile = whole_profile()
+    profile["step"]["run_over_told"] = 1.05
+    assert checked_profile(profile).decoding_cost.mean_over_usual == 1.05
+
+
 @given(st.integers(1, 200), st.integers(0, 150), st.integers(0, 60), st.integers(0, 60))
 def test_steps_taken_at_a_stretch_cost_what_they_cost_one_by_one(batch: int, first: int, some: int, more: int) -> None:
     for own in (cost(), cost(step=StepCost(TABLE, (1, 32), (4, 100)))):
