@@ -35,9 +35,15 @@ BATCHERS: dict[str, Callable[[int], Batching]] = {
     "half-empty": lambda size: top_up(size, half_empty(size)),
     "immediate": lambda size: top_up(size, immediate(size)),
 }
-BARS = {"total_error": ("<=", 0.05), "occupancy_error": ("<=", 0.05), "over_mini": (">=", 1.10), "over_maxi": (">=", 0.97)}
+BARS = {
+    "absolute_total_error": ("<=", 0.05),
+    "absolute_occupancy_error": ("<=", 0.05),
+    "half-empty_over_mini": (">=", 1.10),
+    "half-empty_over_maxi": (">=", 0.97),
+}
 """What the project asks: of each simulated total and mean batch; of half-empty top-up on the OpenSubtitles mix. A figure that
-misses its bar is printed as it is."""
+misses its bar is printed as it is. With forced lengths that are all at hand the same batcher takes the same steps, so a mean
+batch that differs at all is a fault of one of the two decoders."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +83,7 @@ def measured(
 
 def _decoded(model: TranslationModel, sentences: Sentences, batching: Batching, beam: int, count: int) -> BatchedRun:
     lens = [min(length, 4) for length in sentences.tgt_len[:count]] if count < len(sentences.sources) else sentences.tgt_len
-    return decode_batched(model, sentences.sources[:count], batching, beam=beam, max_len=max(lens), forced_lens=lens)
+    return decode_batched(model, sentences.sources[:count], batching, beam=beam, forced_lens=lens)
 
 
 def figures(runs: dict[str, list[BatchedRun]], simulated: dict[str, Decoded] | None, count: int) -> list[dict[str, Any]]:
@@ -103,7 +109,8 @@ def figures(runs: dict[str, list[BatchedRun]], simulated: dict[str, Decoded] | N
                 "simulated_refill_s": found.account.refill_s,
                 "simulated_mean_active": found.account.mean_active,
                 "total_error": found.total_s / middle.total_s - 1.0,
-                "occupancy_error": found.account.mean_active / row["mean_active"] - 1.0,
+                "absolute_total_error": abs(found.total_s / middle.total_s - 1.0),
+                "absolute_occupancy_error": abs(found.account.mean_active / row["mean_active"] - 1.0),
             }
         rows.append(row)
     return rows
@@ -131,16 +138,27 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--beam", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--threads", type=int, default=1, help="without a profile, which says its own")
+    parser.add_argument("--device", default="cpu", help="without a profile, which says its own")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
     given = parser.parse_args(arguments)
     profile = None if given.profile is None else _profile(given.profile)
-    name = given.model or (profile.model.name if profile else "gru")
     cost = None if profile is None else _cost(profile, given.beam)
-    torch.set_num_threads(given.threads)
-    model = load_model(name).model.to(torch.device(given.device))
+    name, threads, device = given.model or "gru", given.threads, given.device
+    if profile is not None:
+        assert profile.engine is not None
+        name, threads, device = given.model or profile.model.name, profile.engine.threads, profile.engine.device
+    if threads is not None:
+        torch.set_num_threads(threads)
+    loaded = load_model(name)
+    if (
+        profile is not None
+        and profile.engine is not None
+        and profile.engine.architecture != loaded.architecture.model_dump(mode="json")
+    ):
+        raise SystemExit(f"profile {profile.name} was measured on another model than {name}: name it by --model")
+    model = loaded.model.to(torch.device(device))
     batchings = {name: BATCHERS[name](given.batch) for name in given.batcher or BATCHERS}
     found: dict[str, Any] = {"model": name, "batch": given.batch, "beam": given.beam, "sentences": given.sentences, "mixes": {}}
     for mix in given.mix or MIXES:
@@ -152,8 +170,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             simulated = {name: decode_all(batching, cost, *lengths) for name, batching in batchings.items()}
         runs = measured(model, sentences, batchings, given.beam, given.rounds)
         found["mixes"][mix] = {"batchers": figures(runs, simulated, given.sentences), "ratios": ratios(runs)}
+    found["bars"] = {name: f"{comparison} {value}" for name, (comparison, value) in BARS.items()}
     if given.json:
-        print(json.dumps(found | {"bars": BARS}, indent=1))
+        print(json.dumps(found, indent=1))
     else:
         _print(found)
 
@@ -166,6 +185,8 @@ def _cost(profile: DeviceProfile, beam: int) -> DecodingCost:
     assert profile.step is not None
     if profile.step.beam != beam:
         raise SystemExit(f"profile {profile.name} was measured with beam {profile.step.beam}, not {beam}")
+    if profile.engine is None or (profile.engine.backend, profile.engine.compute_type) != ("torch", "float32"):
+        raise SystemExit(f"profile {profile.name} was not measured with torch in float32, as this decodes")
     return profile.decoding_cost
 
 
@@ -177,9 +198,13 @@ def _print(found: dict[str, Any]) -> None:
             said += f"  {row['sentences_per_s']:7.2f} sentences/s"
             if "total_error" in row:
                 said += f"  simulated {row['simulated_total_s']:8.1f} s ({100 * row['total_error']:+.1f} %)"
-                said += f", mean active {row['simulated_mean_active']:6.2f} ({100 * row['occupancy_error']:+.1f} %)"
+                said += "" if row["absolute_total_error"] <= BARS["absolute_total_error"][1] else ", misses its bar"
+                said += f", mean active {row['simulated_mean_active']:6.2f}"
             print(said)
-        print("  " + ", ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in part["ratios"].items()))
+        for name, value in part["ratios"].items():
+            bar = BARS.get(name) if mix == "opensubtitles" else None
+            missed = ", misses its bar" if bar is not None and value < bar[1] else ""
+            print(f"  {name.replace('_', ' ')} {value:.3f}{f' (asked {bar[0]} {bar[1]:g})' if bar else ''}{missed}")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,43 @@
+"""The benchmark of real batched decoding does what it says, on a tiny model and a profile that was measured on none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from benchmarks.batched_decoding import BARS, main
+
+TINY = {"kind": "gru", "layers": 1, "hidden": 16, "embedding": 16, "src_vocab": 50, "tgt_vocab": 50}
+RUN = ["--sentences", "160", "--batch", "8", "--mix", "opensubtitles"]
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    path = tmp_path / "tiny.json"
+    path.write_text(json.dumps(TINY))
+    return str(path)
+
+
+def test_every_bar_is_about_a_figure(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["--model", model, *RUN, "--beam", "2", "--json"])
+    part = json.loads(capsys.readouterr().out)["mixes"]["opensubtitles"]
+    assert {name for name in BARS if name.startswith("half-empty")} <= set(part["ratios"])
+    mini, maxi, half_empty, immediate = part["batchers"]
+    assert [row["batcher"] for row in part["batchers"]] == ["mini", "maxi", "half-empty", "immediate"]
+    assert mini["steps"] > half_empty["steps"] > immediate["steps"] and mini["steps"] > maxi["steps"]
+    assert mini["mean_active"] * mini["steps"] == pytest.approx(immediate["mean_active"] * immediate["steps"])
+    assert part["ratios"]["half-empty_over_mini"] == pytest.approx(mini["total_s"] / half_empty["total_s"])
+
+
+def test_a_profile_of_another_model_or_of_another_beam_is_refused(model: str) -> None:
+    for arguments, said in (
+        (["--profile", "@cpu1-gru", "--model", model], "another model"),
+        (["--profile", "@cpu1-gru", "--beam", "5"], "measured with beam 1"),
+        (["--profile", "@cpu2-gru"], "not measured with torch in float32"),
+    ):
+        with pytest.raises(SystemExit, match=said):
+            main([*arguments, *RUN])
