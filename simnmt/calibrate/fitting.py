@@ -84,9 +84,6 @@ def step_block(cells: Sequence[Cell], left_out: Sequence[Work], beam: int) -> St
     a decode step costs the world both together. Where it does not, both are in here and no gap is known.
     """
     told = all(timing.steps_s is not None for cell in cells for timing in cell.timings)
-    src_len = min((cell.work.src_len for cell in cells), default=None)
-    longer = [cell for cell in cells if cell.work.src_len != src_len]
-    cells = [cell for cell in cells if cell.work.src_len == src_len]
     rows = _told_steps(cells) if told else _split_steps(cells)
     if _fitted_batches(rows) < 2:
         return None
@@ -97,8 +94,7 @@ def step_block(cells: Sequence[Cell], left_out: Sequence[Work], beam: int) -> St
     return block.model_copy(
         update={
             "repeats": _repeats(cells),
-            "src_len": src_len,
-            "s_per_row_src_token": _per_row_src_token_s(cells, longer),
+            "src_len": cells[0].work.src_len,
             "run_over_told": _run_over_told(cells, block),
         }
     )
@@ -181,27 +177,6 @@ def _prolonged(rows: Rows) -> tuple[Rows, tuple[str, ...]]:
         added += [(batch, at, scale * usual_s[model, at]) for at in positions if at > reached[batch]]
     told = ", ".join(f"{batch} (from {reached[batch] + 1} on)" for batch in short)
     return added, (f"positions not timed, scaled from batch {model}: of batch {told}",)
-
-
-def _per_row_src_token_s(cells: Sequence[Cell], longer: Sequence[Cell]) -> float | None:
-    """What a source token adds to a step for each sentence, never below 0; None where no longer sources were timed.
-
-    Medians over the same positions, the first left out, by least squares of relative errors.
-    """
-    above, below = 0.0, 0.0
-    for long in longer:
-        short = next((cell for cell in cells if cell.work.batch == long.work.batch), None)
-        steps = min(long.work.tgt_len, 0 if short is None else short.work.tgt_len)
-        if short is None or steps < 2:
-            continue
-        usual_s, long_s = (
-            float(np.median([second for timing in cell.timings for second in (timing.steps_s or ())[1:steps]]))
-            for cell in (short, long)
-        )
-        tokens = (long.work.src_len - short.work.src_len) * long.work.batch / usual_s
-        above += tokens * (long_s / usual_s - 1.0)
-        below += tokens * tokens
-    return max(above / below, 0.0) if below else None
 
 
 def _run_over_told(cells: Sequence[Cell], block: StepBlock) -> float | None:

@@ -13,6 +13,7 @@ from simnmt.calibrate.energy import find_energy_meter
 from simnmt.calibrate.energy_use import measure_energy
 from simnmt.calibrate.errors import CalibrationError
 from simnmt.calibrate.journal import Journal
+from simnmt.calibrate.long_sources import per_row_src_token_s, source_pairs
 from simnmt.calibrate.measuring import Measured, measure
 from simnmt.calibrate.padding import mixed_encodings, padding_share
 from simnmt.calibrate.plan import BenchPlan, batches
@@ -20,6 +21,7 @@ from simnmt.calibrate.progress import Listener
 from simnmt.calibrate.refilling import refill_overheads
 from simnmt.calibrate.settings import Settings
 from simnmt.costs import fit_disk
+from simnmt.costs.profile_blocks import StepBlock
 from simnmt.nmt.engine import Engine
 from simnmt.nmt.errors import OutOfMemory
 
@@ -88,11 +90,19 @@ class Parts:
                 most = min(step.batch[-1], encoder.batch[-1])
                 mixed = self._once("padding", lambda: (mixed_encodings(self._engine, self._settings, most), []))
                 encoder = encoder.model_copy(update={"padding_share": padding_share(mixed, step, encoder)})
+            if step is not None:
+                step = self._under_long_sources(step)
             for name, block in (("step", step), ("encoder", encoder)):
                 found[name] = None if block is None else block.model_dump(mode="json")
                 if block is None:
                     self.remarks.append(f"no cost of the {name} by batch: fewer than two batch sizes could be measured")
         return found
+
+    def _under_long_sources(self, step: StepBlock) -> StepBlock:
+        pairs = self._once("sources", lambda: (source_pairs(self._engine, self._settings, step.batch[-1]), []))
+        seconds, note = per_row_src_token_s(pairs)
+        notes = (*step.notes, *([note] if note else []))
+        return step.model_copy(update={"s_per_row_src_token": seconds, "notes": notes})
 
     def _overheads(self) -> tuple[Any, list[str]]:
         decision = overheads.decision_s()
@@ -117,7 +127,7 @@ class Parts:
         cells, settings = self.measured.cells, self._settings
         told = step_gaps.gap_overheads(cells["step"], cells["encoder"])
         most = max((cell.work.batch for cell in cells["step"]), default=batches(settings)[-1])
-        refilling: dict[str, Any] = self._once("refill", lambda: (refill_overheads(self._engine, settings, most), []))
+        refilling: dict[str, Any] = self._once("joining", lambda: (refill_overheads(self._engine, settings, most), []))
         return told | refilling
 
     def _of_singles(self) -> dict[str, Any]:

@@ -39,8 +39,6 @@ how a step grows with the position is known from smaller ones. Each run ends whe
 LEAST_STEPS = 10
 STEP_SRC_LEN = 20
 """Source tokens under the decode steps: near the mean sentence of news."""
-LONG_SRC_LEN, LONG_BATCHES = 80, (8, 32)
-"""Of steps that are timed once more under long sources, in short runs: what a step owes to the padding of a mixed batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +124,6 @@ def plan_steps(settings: Settings, *, tells_steps: bool) -> BenchPlan:
         longest = min(20 if quick else _steps(batch * settings.beam), settings.max_tgt_len)
         tgt_lens = [longest] if tells_steps else _between(2, longest, 2 if quick else 4)
         cells += [Work(src_len, tgt, batch, settings.beam) for tgt in tgt_lens]
-        if tells_steps and batch in LONG_BATCHES and settings.max_src_len > src_len and not quick:
-            cells.append(Work(min(LONG_SRC_LEN, settings.max_src_len), min(18, longest), batch, settings.beam))
     return _interleaved("step", cells, 3, settings, _reference(settings), again=1)
 
 

@@ -66,7 +66,8 @@ def _gap_s(steps: Sequence[Cell], encoders: Sequence[Cell]) -> float | None:
         default=None,
     )
     if once is None or tgt_len == 1:
-        return float(np.median(beside_s)) / tgt_len
+        # The whole over the steps would count joining and leaving, which are told apart, once more.
+        return None
     return float(np.median(beside_s) - np.median(_beside_s(once))) / (tgt_len - 1)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from statistics import median
 from time import perf_counter
+from typing import NamedTuple
 
 from simnmt.nmt.slot_decoder import SlotDecoder
 from simnmt.nmt.step_model import StepModel
@@ -12,6 +13,14 @@ from simnmt.nmt.step_model import StepModel
 EARLY = [6]
 GUESTS, LATE = 4, 5
 """Tokens to which they are forced: one other sentence joins a step before the guests, the rest of the others after them."""
+
+
+class Joining(NamedTuple):
+    """Seconds; below 0 where noise is larger than the cost."""
+
+    join_s: float
+    leave_s: float
+    """What a step with whose end they leave takes beyond one with which none does."""
 
 
 def timed_joining(
@@ -22,13 +31,13 @@ def timed_joining(
     beam: int,
     rounds: int,
     clock: Callable[[], float] = perf_counter,
-) -> float:
-    """Seconds that the first `joining` of these sources take to join the others and to leave before these.
+) -> Joining:
+    """Seconds that the first `joining` of these sources take to join the others, and to leave before these, all in one step.
 
-    The median of joining, and of what comes after the model in the step with which they leave, less that of the two steps
+    Medians of joining, and of what comes after the model in the step with which they leave, less that of the two steps
     before it. One of the others joins a step earlier, so that positions differ, the rest afterwards, so that the last move
-    into the holes. A round before the first is not counted. Below 0 where noise is larger than the cost. `clock`: on a GPU
-    one that waits for it. Raises as `SlotDecoder` does.
+    into the holes. A round before the first is not counted. `clock`: on a GPU one that waits for it. Raises as `SlotDecoder`
+    does.
     """
     marks: list[float] = []
     decoder = SlotDecoder(model, beam=beam, capacity=len(sources), mark=lambda: marks.append(clock()))
@@ -55,4 +64,4 @@ def timed_joining(
         leaving_s.append(beside_s())
         while decoder.active:
             decoder.step()
-    return median(joined_s[1:]) + median(leaving_s[1:]) - median(between_s[2:])
+    return Joining(median(joined_s[1:]), median(leaving_s[1:]) - median(between_s[2:]))

@@ -13,13 +13,13 @@ from torch import Tensor
 from simnmt.nmt.engine import EngineAccount, Timing, Work, random_sources
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.half_weights import has_half_weights
-from simnmt.nmt.joining import timed_joining
+from simnmt.nmt.joining import Joining, timed_joining
 from simnmt.nmt.memory import within_memory
 from simnmt.nmt.models import LoadedModel, TranslationModel, load_model
 from simnmt.nmt.processor import cpu_name, has_bfloat16
 from simnmt.nmt.search import beam, greedy
 from simnmt.nmt.slot_decoder import Mark, SlotDecoder
-from simnmt.nmt.source_batch import check_lengths
+from simnmt.nmt.source_batch import check_lengths, pad
 
 HALF_WEIGHTS = "float16_weights"
 """Weights in float16, activations in float32: the fastest on an x86 CPU at small batches."""
@@ -63,23 +63,31 @@ class TorchEngine:
         timed = _timed_on_gpu if self._device.type == "cuda" else _timed
         return within_memory(self.account.device, lambda: timed(model, *self._batch(work), work))
 
-    def joining_s(self, joining: int, others: int, *, src_len: int, beam: int, rounds: int) -> float:
-        """Seconds that encoded sentences take to join others in the decoder and to leave it, the usual of `rounds` (FNI-10).
+    def joining_s(self, joining: int, others: int, *, src_len: int, beam: int, rounds: int) -> Joining:
+        """Seconds that encoded sentences take to join others in the decoder, and to leave it, the usual of `rounds` (FNI-10).
 
         See `timed_joining`. Raises `OutOfMemory`, then still usable.
         """
         model, both = self._ready(), joining + others
         sources = random_sources(Work(src_len, 1, both, beam), self._architecture, self._seed)
-        return timed_joining(model, sources, joining, beam=beam, rounds=rounds, clock=self._now_s)
+
+        def timed() -> Joining:
+            return timed_joining(model, sources, joining, beam=beam, rounds=rounds, clock=self._now_s)
+
+        return within_memory(self.account.device, timed)
 
     def encoding_s(self, src_lens: Sequence[int]) -> float:
-        """Seconds of encoding sentences of these lengths together, reading their tokens included. Raises as `joining_s`."""
+        """Seconds of encoding sentences of these lengths together, as `run` tells them. Raises as `joining_s`."""
         model = self._ready()
         sources = [random_sources(Work(src_len, 1), self._architecture, self._seed)[0] for src_len in src_lens]
-        decoder = SlotDecoder(model, capacity=len(sources))
-        begin_s = self._now_s()
-        decoder.encode(sources)
-        return self._now_s() - begin_s
+        src, lengths = pad(sources, model.pad_token)
+
+        def timed() -> float:
+            begin_s = self._now_s()
+            SlotDecoder(model, capacity=len(sources)).encode_padded(src.to(model.device), lengths.to(model.device))
+            return self._now_s() - begin_s
+
+        return within_memory(self.account.device, timed)
 
     def close(self) -> None:
         """See `Engine`; no run afterwards."""

@@ -19,7 +19,7 @@ class FakeEngine:
 
     `disturbance(call)`: factor on the time of the call of that number. `most_batch`: larger ones raise `OutOfMemory`.
     `gap_s`: a step adds to the whole beside itself, and `gap_s_per_sentence` for each of its batch. `refill_s`: fixed, and
-    for each sentence that joins and leaves; None for a backend that refills no batch. `attention_s`: a source token beyond
+    for each sentence, of joining and of leaving; None for a backend that refills no batch. `attention_s`: a source token beyond
     20 adds to a step for each sentence.
     `stop_at`: the call that is interrupted, by `stop`.
     """
@@ -34,7 +34,7 @@ class FakeEngine:
         most_batch: int = 1_000_000,
         gap_s: float = 0.0,
         gap_s_per_sentence: float = 0.0,
-        refill_s: tuple[float, float] | None = None,
+        refill_s: tuple[float, float, float, float] | None = None,
         growth: float = 0.001,
         attention_s: float = 0.0,
         tells_steps: bool = True,
@@ -98,12 +98,12 @@ class FakeEngine:
         total_s = encode_s + sum(steps_s) + factor * (self.plane[2] + gap_s * work.tgt_len)
         return Timing(total_s, encode_s, steps_s) if self._tells_steps else Timing(total_s, None, None)
 
-    def _joining_s(self, joining: int, others: int, *, src_len: int, beam: int, rounds: int) -> float:
+    def _joining_s(self, joining: int, others: int, *, src_len: int, beam: int, rounds: int) -> tuple[float, float]:
         if joining + others > self._most_batch:
             raise OutOfMemory("no room")
         self.joinings.append((joining, others))
-        fixed, per_sentence = self._refill_s
-        return fixed + per_sentence * joining
+        join, join_each, leave, leave_each = self._refill_s
+        return join + join_each * joining, leave + leave_each * joining
 
     def close(self) -> None:
         self.closed = True

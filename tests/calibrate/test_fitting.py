@@ -105,7 +105,7 @@ def test_what_memory_left_out_is_told(measured: Any) -> None:
     block = fitting.step_block(found.cells["step"], found.too_large["step"], 1)
     assert block is not None
     assert block.batch == (1, 2, 3, 4)
-    assert sum("out of memory" in note for note in block.left_out) == 13 + 2, "two of them under long sources too"
+    assert sum("out of memory" in note for note in block.left_out) == 13
 
 
 def test_a_full_calibration_without_some_corners_has_no_error_of_six_cells(measured: Any) -> None:
@@ -203,21 +203,3 @@ def test_how_much_longer_whole_runs_take_than_usual_steps_is_told(measured: Any)
     assert calm is not None and block is not None
     assert calm.run_over_told == pytest.approx(1.0, rel=1e-3)
     assert block.run_over_told == pytest.approx(1.5, rel=0.15)
-
-
-@pytest.mark.parametrize("attention_s", [0.0, 2e-6])
-def test_what_long_sources_add_to_a_step_is_told_apart(measured: Any, attention_s: float) -> None:
-    """The decoder attends to the padding of a mixed batch; steps themselves stay those of sources of 20 tokens."""
-    found = measured(Settings("gru", parts=("step",), max_batch=32), noise=0.0, growth=0.0, attention_s=attention_s)
-    block = fitting.step_block(found.cells["step"], [], 1)
-    assert block is not None
-    assert (block.src_len, block.s_per_row_src_token) == (20, pytest.approx(attention_s, abs=1e-12))
-    assert float(StepCost.of(block).seconds(32, 5)) == pytest.approx(FakeEngine(growth=0.0).step_s(32, 5), rel=1e-6)
-    assert block.run_over_told == pytest.approx(1.0, rel=1e-3)
-
-
-@pytest.mark.parametrize("keys", [{"mode": "quick"}, {"max_src_len": 20, "max_batch": 32}])
-def test_without_longer_sources_it_is_not_known_what_they_add(measured: Any, keys: dict[str, Any]) -> None:
-    block = fitting.step_block(measured(Settings("gru", parts=("step",), **keys)).cells["step"], [], 1)
-    assert block is not None
-    assert block.s_per_row_src_token is None

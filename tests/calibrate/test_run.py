@@ -294,14 +294,15 @@ def test_single_parts_complete_a_profile_of_the_same_engine(measured: Any) -> No
 def test_steps_measured_again_bring_their_gap_and_refilling_and_touch_nothing_else(measured: Any) -> None:
     """A gap of single sentences that was wrong is replaced; the decision stays, though overheads are not measured again."""
     whole = measured(replace(QUICK, parts=("execution", "overheads")), FakeEngine(gap_s=0.1)).profile
-    engine = FakeEngine(gap_s=0.001, gap_s_per_sentence=0.0001, refill_s=(0.002, 0.0003), noise=0.0)
+    engine = FakeEngine(gap_s=0.001, gap_s_per_sentence=0.0001, refill_s=(0.002, 0.0003, 0.001, 0.0001), noise=0.0)
     done = measured(replace(QUICK, parts=("step",)), engine).profile
     for kept in ("execution", "valid_range", "engine", "disk", "energy"):
         assert getattr(done, kept) == getattr(whole, kept)
     assert done.overheads.decision_s == whole.overheads.decision_s
     cost = done.decoding_cost
     assert (cost.gap_s_fixed, cost.gap_s_per_sentence) == (pytest.approx(0.001), pytest.approx(0.0001))
-    assert (cost.refill_s_fixed, cost.refill_s_per_sentence) == (pytest.approx(0.002), pytest.approx(0.0003))
+    assert (cost.refill_s_fixed, cost.refill_s_per_sentence) == (pytest.approx(0.002), pytest.approx(0.0004))
+    assert cost.leave_s == pytest.approx(0.001)
 
 
 def test_completing_keeps_the_names_units_and_date_of_what_stands_there(measured: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,8 @@ from simnmt.calibrate.settings import Settings
 from simnmt.calibrate.step_gaps import gap_overheads, lone_gap_overheads
 from tests.calibrate.engines import FakeEngine
 
+REFILL = (0.0007, 2e-5, 0.0003, 1e-5)
+"""Of joining and of leaving, fixed and for each sentence."""
 STEPS = Settings("gru", parts=("step",), max_batch=32)
 
 
@@ -57,6 +59,15 @@ def test_runs_that_were_shortened_tell_the_same_gap(measured: Any) -> None:
     assert found["step_gap_s_per_sentence"]["value"] == pytest.approx(3e-5, rel=1e-6)
 
 
+def test_a_batch_whose_encoder_had_no_room_tells_no_gap(measured: Any) -> None:
+    """What a translation of one token takes beside its own is not known: the whole over the steps would be too much."""
+    found = measured(noise=0.0, gap_s=0.0002, gap_s_per_sentence=3e-5)
+    encoders = [cell for cell in found.cells["encoder"] if cell.work.batch < 24]
+    gap = gap_overheads(found.cells["step"], encoders)["step_gap_s_per_sentence"]
+    assert gap["value"] == pytest.approx(3e-5, rel=1e-6)
+    assert "batch 1 to 20" in gap["note"]
+
+
 def test_where_steps_are_not_told_no_gap_is_known(measured: Any) -> None:
     found = gaps(measured(tells_steps=False))
     assert [each["value"] for each in found.values()] == [None, None]
@@ -72,18 +83,19 @@ def test_single_sentences_tell_nothing_of_the_growth(measured: Any) -> None:
 
 
 def test_refilling_is_measured_up_to_the_largest_batch() -> None:
-    engine = FakeEngine(refill_s=(0.0007, 2e-5))
+    engine = FakeEngine(refill_s=REFILL)
     found = refill_overheads(engine, STEPS, 32)
     assert found["refill_s_fixed"]["value"] == pytest.approx(0.0007)
-    assert found["refill_s_per_sentence"]["value"] == pytest.approx(2e-5)
+    assert found["refill_s_per_sentence"]["value"] == pytest.approx(3e-5), "each leaves as it joined"
+    assert found["leave_s"]["value"] == pytest.approx(0.0003), "in each step with which some leave"
     assert set(engine.joinings) == {(1, 1), (2, 2), (4, 4), (8, 8), (16, 16), (32, 0)}, "never more than the batch"
     assert "1 to 32 sentences" in found["refill_s_fixed"]["note"]
 
 
 def test_refilling_without_the_memory_for_all_tells_of_what_fits() -> None:
-    found = refill_overheads(FakeEngine(refill_s=(0.0007, 2e-5), most_batch=9), STEPS, 32)
+    found = refill_overheads(FakeEngine(refill_s=REFILL, most_batch=9), STEPS, 32)
     assert "1 to 4 sentences" in found["refill_s_fixed"]["note"]
-    nothing = refill_overheads(FakeEngine(refill_s=(0.0007, 2e-5), most_batch=1), STEPS, 32)
+    nothing = refill_overheads(FakeEngine(refill_s=REFILL, most_batch=1), STEPS, 32)
     assert (nothing["refill_s_fixed"]["value"], nothing["refill_s_fixed"]["note"]) == (None, "out of memory")
 
 
@@ -94,7 +106,7 @@ def test_a_backend_that_never_refills_says_so() -> None:
 
 def test_a_slow_model_is_refilled_in_one_pass_and_a_fast_one_in_three() -> None:
     for each_s, passes in ((40.0, 1), (0.1, 3)):
-        engine, readings = FakeEngine(refill_s=(0.0007, 2e-5)), count()
+        engine, readings = FakeEngine(refill_s=REFILL), count()
         found = refill_overheads(engine, STEPS, 32, clock=lambda: each_s * next(readings))  # noqa: B023
         assert engine.joinings.count((1, 1)) == passes
         assert found["refill_s_fixed"]["value"] == pytest.approx(0.0007)
