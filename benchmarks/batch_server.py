@@ -40,7 +40,6 @@ COST = DecodingCost(
 BARS = {
     "M20_over_countdown": (">=", 1.4),
     "M200_over_countdown": (">=", 4.0),
-    "identical_times": ("==", True),
 }
 """What the project asks of the figures; a figure that misses its bar is printed as it is."""
 
@@ -107,18 +106,16 @@ def measure(rounds: int, sentences: int = SENTENCES) -> dict[str, Any]:
             jumping[name] = min(jumping[name], cpu_s(work.jumping))
             counting[name] = min(counting[name], cpu_s(work.counting))
     figures: dict[str, Any] = {f"{name}_over_countdown": counting[name] / jumping[name] for name in given}
-    identical = True
     for name, work in given.items():
         decoded, slow = work.jumping(), work.counting()
-        identical &= decoded.finish_s.tolist() == slow.finish_s and decoded.account.steps.tolist() == slow.steps
+        assert decoded.finish_s.tolist() == slow.finish_s, f"{name}: the servers disagree"
+        assert decoded.account.steps.tolist() == slow.steps, f"{name}: the servers disagree"
         steps = int(decoded.account.steps.sum())
         figures[f"{name}_steps_per_second"] = steps / jumping[name]
         figures[f"{name}_countdown_steps_per_second"] = steps / counting[name]
         figures[f"{name}_us_per_sentence"] = jumping[name] / sentences * 1e6
         figures[f"{name}_mean_active"] = decoded.account.mean_active
-    assert identical, "the servers disagree"
     return figures | {
-        "identical_times": identical,
         "size": SIZE,
         "large_size": LARGE,
         "load": LOAD,

@@ -50,7 +50,7 @@ class CountdownServer:
         batching, next_move, arrivals = self._batcher.batching, self._batcher.next, self._arrival_s
         count, threshold, capped = len(arrivals), batching.threshold, batching.padded_tokens is not None
         steps_take, steps_with = self._steps_take, self.steps
-        now_s, base_s, step, since, position = 0.0, 0.0, 0, 0, 0
+        now_s, base_s, more_s, step, since, position = 0.0, 0.0, 0.0, 0, 0, 0
         take_s, arrived_next_s = None, arrivals[0] if count else 0.0
         closed, asked, asked_s, due_s = False, False, 0.0, 0.0
         while True:
@@ -82,17 +82,19 @@ class CountdownServer:
                 continue
             if take_s is None:
                 take_s, base_s, since = steps_take[len(active)], now_s, 0
+                more_s = self._cost.source_s(len(active), max(each.src_len for each in active))
                 position = step - min(each.joined for each in active)
-                for each in active:
-                    if each.joined == step:
-                        self.first_s[each.request] = now_s + take_s(position, position)
             since += 1
-            step += 1
             steps_with[len(active)] += 1
-            now_s = base_s + take_s(position, position + since - 1)
+            taken_s = take_s(position, position + since - 1) + since * more_s
             for each in active:
                 each.left -= 1
             done = [each for each in active if each.left == 0]
+            now_s = base_s + (taken_s + self._cost.leave_s if done else taken_s)
+            for each in active:
+                if each.joined == step:
+                    self.first_s[each.request] = now_s
+            step += 1
             if done:
                 for each in done:
                     self.finish_s[each.request] = now_s

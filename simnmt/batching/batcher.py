@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from copy import copy
 from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple
@@ -92,6 +93,12 @@ class Batcher:
         self._encodings = 0
         joining = self._taken(self._ready, free, active, longest)
         return Join(tuple(each.request for each in joining)) if joining else None
+
+    def copy(self) -> Batcher:
+        """A batcher in the same state, for asking what would happen."""
+        other = copy(self)
+        other._waiting, other._sorted, other._ready = self._waiting.copy(), self._sorted.copy(), self._ready.copy()
+        return other
 
     def _may_begin(self, active: int, now_s: float) -> bool:
         """Whether sentences that are not encoded yet may be taken now; collects and sorts where that is due."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from copy import copy
 from heapq import heappop, heappush
 from math import ceil, inf, nan
 
@@ -13,7 +12,7 @@ from simnmt.world.running_account import RunningAccount
 from simnmt.world.server_cost import ServerCost, StepsTake, StepTimes
 
 
-class Held:
+class Sentence:
     """A sentence at a server, from its arrival to its end."""
 
     __slots__ = ("begin_s", "entry_s", "finish_s", "first_s", "request", "src_len", "tgt_len")
@@ -38,32 +37,38 @@ class BatchServer:
     arrivals come first. Nothing is done per step: the sentences under way lie in a heap by the step after which each is
     done, and the server jumps from completion to completion. While no more than the threshold are under way, an arrival
     lets it look at the end of the step that is then running. A step's end is the moment of the last change plus the closed
-    form of the steps since, never a sum under way, so a server that takes each step has the same times to the bit.
+    form of the steps since, never a sum under way, so a server that takes each step has the same times to the bit. Whoever
+    is done leaves before anything else happens, which is part of the step that ends so.
     """
 
     __slots__ = (
         "_account",
         "_active",
+        "_awaiting_first",
         "_base_s",
         "_batcher",
-        "_capped",
         "_cost",
         "_finish_sum",
-        "_held",
         "_joined",
         "_joining",
+        "_keeps_sources",
+        "_leave_s",
+        "_more_s",
         "_position",
+        "_sentences",
+        "_sources",
         "_step",
         "_take_s",
         "_threshold",
         "_times",
-        "_to_come",
+        "_to_completion",
         "_until",
         "_waiting",
         "_waiting_tokens",
+        "_weighs_sources",
         "foretells",
+        "left",
         "next_s",
-        "seen",
     )
 
     def __init__(self, batching: Batching, cost: ServerCost, times: StepTimes | None = None, foretells: bool = False) -> None:
@@ -73,18 +78,23 @@ class BatchServer:
         the threshold are active nobody can join, so these completions need no moment of their own."""
         self.next_s = inf
         """When something is to be done next; infinity while nothing is."""
-        self.seen = (0, 0)
-        """Sentences active and waiting when sentences were last done, these not counted."""
+        self.left = (0, 0)
+        """Sentences that were left active and waiting when some were last done."""
         self._batcher = Batcher(batching)
         self._threshold = batching.threshold
-        self._capped = batching.padded_tokens is not None
         self._cost = cost
-        self._times = StepTimes(cost) if times is None else times
-        self._held: dict[int, Held] = {}
+        self._leave_s = cost.leave_s
+        self._times = times = StepTimes(cost) if times is None else times
+        self._weighs_sources = times.weighs_sources
+        self._keeps_sources = times.weighs_sources or batching.padded_tokens is not None
+        self._sentences: dict[int, Sentence] = {}
         self._waiting = 0
         """Of those, the ones that are neither active nor joining."""
         self._active: list[tuple[int, int]] = []
         """A heap of (step after which it is done, request)."""
+        self._sources: list[tuple[int, int]] = []
+        """A heap of (source tokens below 0, step after which it is done), of the active and some that are done; empty where no
+        source counts."""
         self._joined: deque[tuple[int, int]] = deque()
         """(Step before which some joined, last step of any of them), oldest first; those at the front may be done."""
         self._joining: tuple[int, ...] | None = None
@@ -97,9 +107,13 @@ class BatchServer:
         """Of the first step after it."""
         self._take_s: StepsTake = _nothing
         """Of the present batch."""
+        self._more_s = 0.0
+        """What its longest source adds to each step."""
+        self._to_completion = 0
+        """Its steps from the last change to the next completion."""
         self._until = 0
         """Steps from the last change to `next_s`; 0: no step is under way."""
-        self._to_come: list[Held] = []
+        self._awaiting_first: list[Sentence] = []
         """Those that have joined and whose first step comes next."""
         self._waiting_tokens, self._finish_sum = 0, 0
         """The steps that those take who have not joined; the sum of the steps after which each of the active is done."""
@@ -114,7 +128,7 @@ class BatchServer:
     @property
     def holds(self) -> bool:
         """Whether a sentence is here that is not done."""
-        return bool(self._held)
+        return bool(self._sentences)
 
     def tokens_left(self, now_s: float) -> int:
         """Steps that those here still take, one by one, at a moment not after `next_s`."""
@@ -127,10 +141,10 @@ class BatchServer:
 
     def arrive(self, request: int, src_len: int, tgt_len: int, now_s: float) -> None:
         """A sentence arrives; arrivals come in order of time and none after `next_s`."""
-        sentence = Held()
+        sentence = Sentence()
         sentence.request, sentence.src_len, sentence.tgt_len = request, src_len, tgt_len
         sentence.entry_s = now_s
-        self._held[request] = sentence
+        self._sentences[request] = sentence
         self._waiting += 1
         self._waiting_tokens += tgt_len
         self._batcher.arrive(request, src_len, now_s)
@@ -146,27 +160,27 @@ class BatchServer:
         if self._until:
             if len(self._active) <= self._threshold:
                 self._look_at(now_s)
-        elif self._joining is None and self._held:
+        elif self._joining is None and self._sentences:
             self.next_s = now_s
 
-    def act(self) -> list[Held]:
+    def act(self) -> list[Sentence]:
         """Do what is to be done at `next_s`, which becomes later; returns the sentences that are done then.
 
         One who foretells returns some before.
         """
         now_s, active = self.next_s, self._active
-        done: list[Held] = []
+        done: list[Sentence] = []
         if self._until:
             finish_step = self._step + self._until
             if active[0][0] == finish_step:
                 self._settle(now_s)
-                held = self._held
+                sentences = self._sentences
                 while active and active[0][0] == finish_step:
-                    sentence = held.pop(heappop(active)[1])
+                    sentence = sentences.pop(heappop(active)[1])
                     sentence.finish_s = now_s
                     done.append(sentence)
                 self._finish_sum -= finish_step * len(done)
-                self.seen = len(active), self._waiting
+                self.left = len(active), self._waiting
         elif self._joining is not None:
             self._join(now_s, done)
         while True:
@@ -179,7 +193,7 @@ class BatchServer:
                 else:
                     self._go_on(now_s)
                 return done
-            longest = max((self._held[request].src_len for _, request in active), default=0) if self._capped else 0
+            longest = self._longest(self._step) if self._keeps_sources else 0
             move = self._batcher.next(len(active), now_s, longest)
             if move is None:
                 due_s = self._batcher.due_s
@@ -201,9 +215,9 @@ class BatchServer:
             self._join(now_s, done)
 
     def _encode(self, requests: tuple[int, ...], now_s: float) -> None:
-        src_lens, held = [], self._held
+        src_lens, sentences = [], self._sentences
         for request in requests:
-            sentence = held[request]
+            sentence = sentences[request]
             sentence.begin_s = now_s
             src_lens.append(sentence.src_len)
         taken_s = self._cost.encode_s(src_lens)
@@ -220,30 +234,32 @@ class BatchServer:
         self._joining = requests
         self.next_s = now_s + taken_s
 
-    def _join(self, now_s: float, done: list[Held]) -> None:
+    def _join(self, now_s: float, done: list[Sentence]) -> None:
         """Those who were joining have joined; whoever has no output is done."""
         joining, step, last, first = self._joining, self._step, 0, not done
         self._joining = None
         if not joining:
             return
         for request in joining:
-            sentence = self._held[request]
+            sentence = self._sentences[request]
             tgt_len = sentence.tgt_len
             if not tgt_len:
                 sentence.first_s, sentence.finish_s = nan, now_s
-                done.append(self._held.pop(request))
+                done.append(self._sentences.pop(request))
                 continue
             finish_step = step + tgt_len
             heappush(self._active, (finish_step, request))
+            if self._keeps_sources:
+                heappush(self._sources, (-sentence.src_len, finish_step))
             if finish_step > last:
                 last = finish_step
             self._waiting_tokens -= tgt_len
             self._finish_sum += finish_step
-            self._to_come.append(sentence)
+            self._awaiting_first.append(sentence)
         if last:
             self._joined.append((step, last))
         if done and first:
-            self.seen = len(self._active), self._waiting
+            self.left = len(self._active), self._waiting
 
     def _settle(self, now_s: float) -> None:
         """The steps up to now have been taken by the present batch, which changes now."""
@@ -263,38 +279,43 @@ class BatchServer:
         joined, step = self._joined, self._step
         while joined[0][1] <= step:
             joined.popleft()
-        position = self._position = step - joined[0][0]
-        until = self._until = active[0][0] - step
-        take_s = self._take_s = self._times.of(len(active))
+        self._position = step - joined[0][0]
+        self._until = self._to_completion = active[0][0] - step
+        self._take_s = self._times.of(len(active))
+        if self._weighs_sources:
+            self._more_s = self._times.source_s(len(active), self._longest(step))
         self._base_s = now_s
-        self.next_s = now_s + take_s(position, position + until - 1)
-        if self._to_come:
-            first_s = now_s + take_s(position, position)
-            for sentence in self._to_come:
+        self.next_s = self._end_s(self._until)
+        if self._awaiting_first:
+            first_s = self._end_s(1)
+            for sentence in self._awaiting_first:
                 sentence.first_s = first_s
-            self._to_come = []
+            self._awaiting_first = []
 
-    def _run_down(self, now_s: float, done: list[Held]) -> None:
+    def _run_down(self, now_s: float, done: list[Sentence]) -> None:
         """Step until no more than the threshold are active, all at once; then the batcher is asked."""
-        active, held, joined, step, threshold = self._active, self._held, self._joined, self._step, self._threshold
+        active, sentences, joined, step, threshold = self._active, self._sentences, self._joined, self._step, self._threshold
         times_of, account, finish_sum = self._times.of, self._account, self._finish_sum
+        more_s, leave_s, weighs_sources = 0.0, self._leave_s, self._weighs_sources
         while len(active) > threshold:
             while joined[0][1] <= step:
                 joined.popleft()
             batch, finish_step = len(active), active[0][0]
-            position = step - joined[0][0]
+            position, steps = step - joined[0][0], finish_step - step
             take_s = times_of(batch)
-            if self._to_come:
-                first_s = now_s + take_s(position, position)
-                for sentence in self._to_come:
+            if weighs_sources:
+                more_s = self._times.source_s(batch, self._longest(step))
+            if self._awaiting_first:
+                first_s = now_s + (take_s(position, position) + more_s + (leave_s if steps == 1 else 0.0))
+                for sentence in self._awaiting_first:
                     sentence.first_s = first_s
-                self._to_come = []
-            end_s = now_s + take_s(position, position + finish_step - step - 1)
+                self._awaiting_first = []
+            end_s = now_s + (take_s(position, position + steps - 1) + steps * more_s + leave_s)
             if account is not None:
-                account.stepped(step, batch, finish_step - step, end_s - now_s)
+                account.stepped(step, batch, steps, end_s - now_s)
             now_s, step = end_s, finish_step
             while active and active[0][0] == finish_step:
-                sentence = held.pop(heappop(active)[1])
+                sentence = sentences.pop(heappop(active)[1])
                 sentence.finish_s = now_s
                 done.append(sentence)
                 finish_sum -= finish_step
@@ -304,7 +325,15 @@ class BatchServer:
 
     def _end_s(self, steps: int) -> float:
         """When so many steps since the last change have ended."""
-        return self._base_s + self._take_s(self._position, self._position + steps - 1)
+        taken_s = self._take_s(self._position, self._position + steps - 1) + steps * self._more_s
+        return self._base_s + (taken_s + self._leave_s if steps == self._to_completion else taken_s)
+
+    def _longest(self, step: int) -> int:
+        """Tokens of the longest source that is active after so many steps; 0 where nobody is."""
+        sources = self._sources
+        while sources and sources[0][1] <= step:
+            heappop(sources)
+        return -sources[0][0] if sources else 0
 
     def _running_at(self, moment_s: float) -> int:
         """The step since the last change that runs at a moment: the first that ends then or later, up to `_until`."""
@@ -329,20 +358,14 @@ class BatchServer:
         other = BatchServer.__new__(BatchServer)
         for name in self.__slots__:
             setattr(other, name, getattr(self, name))
-        other._batcher = _copied(self._batcher)
+        other._batcher = self._batcher.copy()
         # Of a sentence that is held only times are set that nobody asks a guess for.
-        other._held = self._held.copy()
-        other._active, other._joined = self._active.copy(), self._joined.copy()
-        other._to_come = []
+        other._sentences = self._sentences.copy()
+        other._active, other._joined, other._sources = self._active.copy(), self._joined.copy(), self._sources.copy()
+        other._awaiting_first = []
         other._account = None
         return other
 
 
 def _nothing(first: int, last: int) -> float:
     raise AssertionError("no batch has set out")
-
-
-def _copied(batcher: Batcher) -> Batcher:
-    other = copy(batcher)
-    other._waiting, other._sorted, other._ready = batcher._waiting.copy(), batcher._sorted.copy(), batcher._ready.copy()
-    return other

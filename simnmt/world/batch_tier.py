@@ -8,10 +8,10 @@ from typing import Any
 
 from simnmt.results.batches import BatchAccount
 from simnmt.world.batch_pools import BatchEntry, BatchPool
-from simnmt.world.batch_server import Held
+from simnmt.world.batch_server import Sentence
 from simnmt.world.clock import SERVER_ACTS, Clock, Event
 
-Done = Callable[[Any, Held, int, int], None]
+Done = Callable[[Any, Sentence, int, int], None]
 """`done(carried, sentence, active, waiting)`: a request is done; so many are then left in its batch, and wait there."""
 
 
@@ -80,7 +80,7 @@ class BatchTier:
         carried, done, passes = self._carried, self._done, self._clock.passes
         while True:
             for sentence in server.act():
-                done(carried.pop(sentence.request), sentence, *server.seen)
+                done(carried.pop(sentence.request), sentence, *server.left)
             now_s = server.next_s
             if not (now_s < _NEVER_S and passes(now_s)):
                 break

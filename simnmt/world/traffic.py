@@ -9,7 +9,7 @@ from typing import Any
 from simnmt.policies.batch_view import BatchView
 from simnmt.policies.decision import Decide
 from simnmt.world.batch_pools import BatchEntry, BatchPool
-from simnmt.world.batch_server import Held
+from simnmt.world.batch_server import Sentence
 from simnmt.world.batch_tier import BatchTier, Done
 from simnmt.world.clock import REACHES_SERVER, Clock, Event
 from simnmt.world.deciders import Beliefs, Decider
@@ -152,7 +152,7 @@ class Traffic:
         queue_s, execution_s, first_token_s = trail.queue_s, trail.execution_s, trail.first_token_s
         downlink = self._places.downlink(target)
 
-        def done(event: Any, sentence: Held, active: int, waiting: int) -> None:
+        def done(event: Any, sentence: Sentence, active: int, waiting: int) -> None:
             request, decider, entry_s, finish_s = event.request, event.decider, event.entry_s, sentence.finish_s
             queue_s[request] = sentence.begin_s - entry_s
             execution_s[request] = finish_s - sentence.begin_s

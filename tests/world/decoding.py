@@ -17,10 +17,26 @@ def cost(
     encoder: tuple[float, float, float, float] = (0.003, 0.001, 1e-4, 1e-5),
     gap_s: tuple[float, float] = (1e-4, 1e-5),
     refill_s: tuple[float, float] = (2e-4, 3e-5),
+    leave_s: float = 0.0,
+    source_s: tuple[int, float] | None = None,
 ) -> DecodingCost:
-    """Seconds that are linear: fixed, per row, per token, per row and token; gap and refill fixed and per sentence."""
+    """Seconds that are linear: fixed, per row, per token, per row and token; gap and refill fixed and per sentence.
+
+    `source_s`: source tokens that the steps were measured with, and what one more adds per row.
+    """
     steps, sources = LinearSurface(*step), LinearSurface(*encoder)
-    return DecodingCost(StepCost(steps, (1, 128), (0, 400)), EncoderCost(sources, (1, 128), (1, 200)), *gap_s, *refill_s)
+    src_len, s_per_row_src_token = source_s or (None, 0.0)
+    return DecodingCost(
+        StepCost(steps, (1, 128), (0, 400)),
+        EncoderCost(sources, (1, 128), (1, 200)),
+        gap_s_fixed=gap_s[0],
+        gap_s_per_sentence=gap_s[1],
+        refill_s_fixed=refill_s[0],
+        refill_s_per_sentence=refill_s[1],
+        leave_s=leave_s,
+        src_len=src_len,
+        s_per_row_src_token=s_per_row_src_token,
+    )
 
 
 SECONDS = cost((1.0, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 0.0), (0.0, 0.0), (0.0, 0.0))
@@ -28,6 +44,14 @@ SECONDS = cost((1.0, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 0.0), (0.0, 0.0), (0.0, 0.0
 
 EIGHTHS = cost((0.125, 0.0, 0.0, 0.125), (0.0, 0.0, 0.0, 0.125), (0.0, 0.125), (0.0, 0.0))
 """All times are eighths of seconds, so that much happens in one moment; no rounding."""
+
+LEAVING = cost(leave_s=0.004, source_s=(6, 2e-4))
+"""Those who are done hold the others up, and the longest source adds to every step, or takes from it."""
+
+LEAVING_EIGHTHS = cost(
+    (0.125, 0.0, 0.0, 0.125), (0.0, 0.0, 0.0, 0.125), (0.0, 0.125), (0.0, 0.0), leave_s=0.25, source_s=(1, 0.125)
+)
+"""The same in eighths."""
 
 
 @st.composite

@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 from benchmarks.countdown_server import CountdownServer
 from simnmt.batching import Batching, maxi, mini, top_up
 from simnmt.costs import read_profile
-from simnmt.costs.batch_decoding import DecodingCost
 from simnmt.world.batch_server import BatchServer
 from simnmt.world.decode_all import Decoded, decode_all
 from simnmt.world.fifo import FifoServer
-from tests.world.decoding import EIGHTHS, SECONDS, batchings, cost, rows
+from tests.world.decoding import EIGHTHS, LEAVING, LEAVING_EIGHTHS, SECONDS, batchings, cost, rows
 from tests.world.theory import m_g_1_wait
 
 LENGTHS = [2, 5, 3, 9, 4, 4, 1, 6]
@@ -52,15 +51,15 @@ def test_worked_examples_of_fni_08_09_and_10(batching: Batching, active: list[in
     assert decoded.total_s == len(active)
 
 
-@settings(derandomize=True, deadline=None, max_examples=200)
-@given(batchings(), rows(), st.booleans(), st.booleans())
+@settings(derandomize=True, deadline=None, max_examples=300)
+@given(batchings(), rows(), st.booleans(), st.booleans(), st.booleans())
 def test_a_server_that_takes_each_step_ends_at_the_same_times_to_the_bit(
-    batching: Batching, drawn: list[tuple[int, int, float]], coincident: bool, present: bool
+    batching: Batching, drawn: list[tuple[int, int, float]], coincident: bool, present: bool, leaving: bool
 ) -> None:
     src_len, tgt_len = [row[0] for row in drawn], [row[1] for row in drawn]
     gaps_s = [round(8 * row[2]) / 8 if coincident else row[2] for row in drawn]
     arrival_s = [0.0] * len(drawn) if present else list(accumulate(gaps_s))
-    times = EIGHTHS if coincident else cost()
+    times = (LEAVING_EIGHTHS if coincident else LEAVING) if leaving else EIGHTHS if coincident else cost()
     decoded = decode_all(batching, times, src_len, tgt_len, arrival_s)
     slow = CountdownServer(batching, times, src_len, tgt_len, arrival_s)
     np.testing.assert_array_equal(decoded.finish_s, slow.finish_s)
@@ -105,10 +104,10 @@ def test_who_waits_in_a_batch_of_one_with_poisson_arrivals_waits_as_before_a_fir
     assert np.mean(waits) == pytest.approx(m_g_1_wait(load, 0.0), rel=0.06)
 
 
-@pytest.mark.parametrize("name", ["cpu1-gru", "cpu1-marian"])
+@pytest.mark.parametrize("name", ["cpu1-gru", "cpu1-marian", "made up"])
 @pytest.mark.parametrize("batching", [mini(1), top_up(32, 16), top_up(32, 31), mini(8, longest_wait_s=0.0)])
 def test_alone_a_sentence_takes_what_its_costs_say(name: str, batching: Batching) -> None:
-    times = read_profile(f"calibration/{name}.json").decoding_cost
+    times = LEAVING if name == "made up" else read_profile(f"calibration/{name}.json").decoding_cost
     src_len, tgt_len = np.meshgrid([1, 7, 40, 90], [0, 1, 2, 25, 80])
     far_apart_s = 100.0 * np.arange(src_len.size)
     decoded = decode_all(batching, times, src_len.ravel(), tgt_len.ravel(), far_apart_s)
@@ -166,6 +165,31 @@ def test_an_arrival_at_the_end_of_a_step_is_there_when_the_next_begins_and_a_lat
     assert decoded.finish_s.tolist() == [5.0, 3.0, 4.0]
 
 
+def test_who_is_done_is_so_when_it_has_left_and_holds_the_others_up() -> None:
+    """Leaving takes half a second: the sentence of 2 steps is done at 2.5, and the batch of 4 steps at 2.5 + 2 + 0.5."""
+    leaving = cost((1.0, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 0.0), (0.0, 0.0), (0.0, 0.0), leave_s=0.5)
+    decoded = decode_all(top_up(3, 2), leaving, [1, 1, 1, 1], [2, 4, 4, 0], [0.0, 0.0, 0.0, 9.0])
+    assert decoded.finish_s.tolist() == [2.5, 5.0, 5.0, 9.0]
+    assert decoded.first_token_s[:3].tolist() == [1.0, 1.0, 1.0]
+    assert decoded.account.step_s.tolist() == [0.0, 0.0, 2.5, 2.5]
+
+
+def test_who_comes_while_others_leave_is_there_when_the_next_step_begins() -> None:
+    """The step that ends at 2 with one leaving until 2.5: an arrival at 2.25 finds it still under way."""
+    leaving = cost((1.0, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 0.0), (0.0, 0.0), (0.0, 0.0), leave_s=0.5)
+    decoded = decode_all(top_up(3, 2), leaving, [1, 1, 1], [2, 4, 1], [0.0, 0.0, 2.25])
+    assert decoded.begin_s.tolist() == [0.0, 0.0, 2.5]
+    assert decoded.finish_s.tolist() == [2.5, 5.5, 4.0]
+
+
+def test_the_longest_source_under_way_makes_every_step_longer() -> None:
+    """A second a step, and an eighth for each sentence and each token of the longest source beyond 2: 3 s of it, then 1."""
+    attending = cost((1.0, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 0.0), (0.0, 0.0), (0.0, 0.0), source_s=(2, 0.125))
+    decoded = decode_all(mini(2), attending, [10, 6], [1, 3])
+    assert decoded.finish_s.tolist() == [3.0, 3.0 + 2 * 1.5]
+    assert decode_all(mini(2), attending, [6, 10], [1, 3]).finish_s.tolist() == [3.0, 3.0 + 2 * 2.0]
+
+
 def test_who_has_waited_long_enough_joins_at_the_end_of_a_step() -> None:
     """Three are collected before any joins, or the first of them has waited 2.5 s."""
     batching = top_up(3, 1, collected=3, longest_wait_s=2.5)
@@ -181,7 +205,7 @@ def test_nothing_is_done_per_step_nor_per_arrival_while_the_batch_may_not_be_ref
         server.arrive(request, 1, 1, request / 8)
         assert server.next_s == 1_000_000.0
     assert [sentence.request for sentence in server.act()] == [0]
-    assert server.seen == (0, 99)
+    assert server.left == (0, 99)
 
 
 def test_nobody_knows_when_a_batch_that_may_wait_for_ever_begins_until_it_is_said_that_nobody_comes() -> None:
@@ -247,4 +271,3 @@ def test_nobody_to_decode() -> None:
     decoded = decode_all(mini(2), SECONDS, [], [])
     assert decoded.total_s == 0.0
     assert decoded.account.tokens == 0
-    assert isinstance(cost(), DecodingCost)
