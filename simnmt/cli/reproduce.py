@@ -14,8 +14,6 @@ import typer
 
 from simnmt.cli.run import progress_bar
 
-LEAST_SENTENCES = 100
-
 app = typer.Typer(help="The papers' tables as published, and ours beside them.", no_args_is_help=True)
 
 
@@ -85,8 +83,6 @@ def topup(
     """Top-up batching (anonymous ACL submission): occupancies, speeds, claims, and the load within a p95."""
     from simnmt.errors import InputError
 
-    if requests is not None and requests < LEAST_SENTENCES:
-        raise InputError(f"--requests {requests}: too few to tell of batches of 128", remedy=f"give {LEAST_SENTENCES} or more")
     if p95_ms is not None and not 0.0 < p95_ms < 1e9:
         raise InputError(f"--p95-ms {p95_ms:g}: no time to hold", remedy="give milliseconds above 0")
     _topup(out, profiles, p95_ms, requests, jobs or os.cpu_count() or 1, as_json)
@@ -98,6 +94,8 @@ def _topup(
     from simnmt.report.topup_page import render_topup
     from simnmt.reproduce.topup.devices import named_profiles
     from simnmt.reproduce.topup.reproduction import reproduce
+    from simnmt.reproduce.topup.tables import document as document_of
+    from simnmt.reproduce.topup.text import as_text
     from simnmt.results import run_directory as files
 
     profiles = named_profiles(names) if names else None
@@ -105,7 +103,7 @@ def _topup(
         with progress_bar() as progress:
             p95_s = None if p95_ms is None else p95_ms / 1e3
             found = reproduce(profiles=profiles, p95_s=p95_s, requests=requests, jobs=jobs, progress=progress)
-        document = found.document()
+        document = document_of(found)
         page = render_topup(document)
         with files.whole(directory) as folder:
             (folder / files.PAGE).write_text(page, encoding="utf-8")
@@ -113,7 +111,7 @@ def _topup(
     if as_json:
         print(json.dumps(document | {"directory": str(directory)}, indent=1, allow_nan=False))
     else:
-        print(f"{found.text()}\n\npage: {directory / files.PAGE}")
+        print(f"{as_text(found)}\n\npage: {directory / files.PAGE}")
 
 
 def _fit(out: Path, requests: int | None, jobs: int, as_json: bool) -> None:

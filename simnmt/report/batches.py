@@ -10,6 +10,7 @@ import numpy as np
 from simnmt.report import thinning
 from simnmt.report.typography import DASH, is_number, number, significant
 from simnmt.results import Cell
+from simnmt.results.batch_columns import FEW
 from simnmt.results.batches import BatchAccount
 from simnmt.results.summary import Row
 
@@ -107,7 +108,7 @@ def _words(account: BatchAccount) -> str:
     total = int(account.steps.sum())
     return (
         f"{number(total, 0)} steps, {significant(account.mean_active, 3)} of {account.size} active on average; full in "
-        f"{number(100 * account.share_full, 1)} % of them, fewer than 8 in {number(100 * account.share_below(8), 1)} %."
+        f"{number(100 * account.share_full, 1)} % of them, fewer than {FEW} in {number(100 * account.share_below(FEW), 1)} %."
     )
 
 

@@ -82,7 +82,7 @@ def _speeds(rows: Rows) -> dict[str, Any]:
     return {
         "id": "figures-6-7",
         "title": "Figures 6 and 7: speed with top-up batching",
-        "note": "All sentences at hand, simulated on each device's measured step costs. The paper's curves are not in its "
+        "note": "All sentences at hand, simulated on each device's step costs; the list of devices tells how they are known. The paper's curves are not in its "
         "text; its statements stand among the claims.",
         "content": content,
         "figures": figures,
@@ -117,37 +117,42 @@ def _bars(rows: Rows, device: str, test_set: str) -> dict[str, Any]:
 
 def _online(curves: Rows, loads: Rows) -> dict[str, Any]:
     names = {row["strategy"]: row["name"] for row in loads}
-    pairs = list(dict.fromkeys((row["device"], row["set"]) for row in curves))
+    runs = list(dict.fromkeys(map(_run, curves)))
     content = [
         {
-            "asked": sorted({row["p95_ms"] for row in loads if (row["device"], row["set"]) == pair}),
+            "asked": sorted({row["p95_ms"] for row in loads if _run(row) == run}),
             "lines": [
                 {
                     "name": names[row["strategy"]],
                     "rate": _rounded(row["rate_rps"], 5),
                     "p95": _rounded(row["p95_ms"], 5),
+                    "capacity": float(f"{row['capacity_rps']:.5g}"),
                 }
                 for row in curves
-                if (row["device"], row["set"]) == pair
+                if _run(row) == run
             ],
         }
-        for pair in pairs
+        for run in runs
     ]
     return {
         "id": "online",
         "title": "Online: the p95 of latency over the load",
-        "note": "Beyond the paper. Sentences arrive as a Poisson process; means over seeds.",
+        "note": "Beyond the paper. Sentences arrive as a Poisson process; means over seeds, up to what each way can do at all.",
         "content": content,
         "figures": [
             {
                 "name": "online",
-                "heading": "p95 of latency over sentences a second, beam 1",
-                "choices": [(place, f"{device}, {SETS[key]}") for place, (device, key) in enumerate(pairs)],
+                "heading": "p95 of latency over sentences a second",
+                "choices": [(place, f"{device}, beam {beam}, {SETS[key]}") for place, (device, beam, key) in enumerate(runs)],
                 "shown": 0,
                 "says": "p95 of latency in milliseconds over the load, one line per way to form batches, and what is asked for",
             }
         ],
     }
+
+
+def _run(row: Mapping[str, Any]) -> tuple[str, int, str]:
+    return row["device"], row["beam"], row["set"]
 
 
 def _rounded(values: Sequence[float], digits: int) -> list[float | None]:

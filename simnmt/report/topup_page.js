@@ -71,10 +71,11 @@ figures.online = (content, state) => {
   const rates = logTicks(all, (value) => grouped(value, 2));
   return {
     traces: [
-      ...lines.map(({ rate, p95 }, way) => line(cell, way, {
+      ...lines.map(({ rate, p95, capacity }, way) => line(cell, way, {
         mode: "lines+markers", name: short(lines[way].name, 40), x: rate, y: p95, marker: { size: 5, symbol: SYMBOLS[way] },
         line: { color: policyColour(cell, way), dash: DASHES[way], width: 1.8 },
-        hovertemplate: "p95 %{y:,.4~g} ms at %{x:.3~g} sentences a second<extra>%{fullData.name}</extra>",
+        customdata: rate.map((value) => `load ${grouped(value / capacity, 2)}`),
+        hovertemplate: "p95 %{y:,.4~g} ms at %{x:.3~g} sentences a second, %{customdata}<extra>%{fullData.name}</extra>",
       })),
       ...asked.map((ms, at) => ({
         type: "scatter", mode: "lines", name: "asked for", showlegend: at === 0, x: ends, y: [ms, ms], line: { color: colour("ink"), width: 1.2, dash: "dot" },

@@ -19,6 +19,7 @@ from simnmt.report.typography import DASH, number, signed, significant, typeset
 _HERE = Path(__file__).resolve().parent
 _SCRIPTS = ("page_tools.js", "topup_page.js", "page.js")
 _MEASURES = {"full_share": "full, %", "below_8_share": "below 8, %", "mean_active": "mean active", "steps": "steps"}
+_MARKS = {"saturated": "capacity", "dips": "not at some lower load"}
 
 Record = Mapping[str, Any]
 
@@ -143,12 +144,12 @@ def _limit(row: Record, names: Mapping[str, str]) -> dict[str, str]:
 
 def _loads(rows: Sequence[Record]) -> list[dict[str, Any]]:
     """A line per device, set and p95; a figure per strategy, the greatest of a line marked."""
-    groups: dict[tuple[str, str, float], list[Record]] = {}
+    groups: dict[tuple[str, int, str, float], list[Record]] = {}
     for row in rows:
-        groups.setdefault((row["device"], row["set"], row["p95_ms"]), []).append(row)
+        groups.setdefault((row["device"], row["beam"], row["set"], row["p95_ms"]), []).append(row)
     return [
         {
-            "device": device,
+            "device": f"{device}, beam {beam}",
             "set": SETS[test_set],
             "p95": number(p95_ms, 0),
             "over": significant(own[0]["over_solo"], 3),
@@ -158,12 +159,13 @@ def _loads(rows: Sequence[Record]) -> list[dict[str, Any]]:
                     "interval": ""
                     if row["low_rps"] is None or not row["up_to_rps"]
                     else f"[{significant(max(row['low_rps'], 0.0), 3)}, {significant(row['high_rps'], 3)}]",
+                    "marks": ", ".join(words for key, words in _MARKS.items() if row[key]),
                     "best": bool(row["up_to_rps"]) and row["up_to_rps"] == max(other["up_to_rps"] for other in own),
                 }
                 for row in own
             ],
         }
-        for (device, test_set, p95_ms), own in groups.items()
+        for (device, beam, test_set, p95_ms), own in groups.items()
     ]
 
 

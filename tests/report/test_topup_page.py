@@ -10,6 +10,7 @@ import pytest
 
 from simnmt.report.topup_page import render_topup
 from simnmt.reproduce.topup import occupancies, online, reproduction
+from simnmt.reproduce.topup.tables import document as document_of
 from tests.reproduce.topup_stand_ins import profile
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
@@ -23,7 +24,7 @@ def document() -> dict[str, Any]:
         patched.setattr(occupancies, "SENTENCES", {"europarl": 1_500, "opensubtitles": 1_500})
         patched.setattr(online, "SEEDS", (1,))
         found = reproduction.reproduce(profiles=[profile(HOSTILE, box=HOSTILE), profile("five", beam=5, box="b")], requests=100)
-    return found.document()
+    return document_of(found)
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +71,7 @@ def test_figures_are_drawn_on_a_desk_and_a_phone(document: dict[str, Any], page:
         patterns = "figure => figure.querySelector('.chart').data.map(({ marker }) => marker.pattern.shape)"
         found = opened.page.locator("#figures-6-7-0").evaluate(patterns)
         assert len(set(found)) == 6, "told apart without colour"
+        assert "beam 1" in (opened.page.locator("#online-0 select").text_content() or "")
         assert opened.page.locator("#online-0 .scatterlayer .trace").count() == 5 + 2
         opened.page.set_viewport_size({"width": 1200, "height": 900})
         opened.page.wait_for_function("() => document.documentElement.scrollWidth === 1200")

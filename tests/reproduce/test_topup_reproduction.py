@@ -12,6 +12,8 @@ import pytest
 from simnmt.costs import write_profile
 from simnmt.reproduce.topup import occupancies, online, reproduction
 from simnmt.reproduce.topup.reproduction import Reproduction, reproduce
+from simnmt.reproduce.topup.tables import document as document_of
+from simnmt.reproduce.topup.text import as_text
 from tests.reproduce.topup_stand_ins import profile
 
 
@@ -37,7 +39,7 @@ def found() -> Reproduction:
 
 
 def test_every_device_that_tells_of_batches_has_all_its_numbers(found: Reproduction) -> None:
-    document = found.document()
+    document = document_of(found)
     tables = {table["id"]: table["rows"] for table in document["tables"]}
     assert [(each["device"], each["beam"], each["profile"]) for each in document["devices"]] == [
         ("alpha", 1, "alpha"), ("alpha", 5, "alpha-beam5"),
@@ -47,17 +49,20 @@ def test_every_device_that_tells_of_batches_has_all_its_numbers(found: Reproduct
     assert all(row["relative"] == 1.0 for row in tables["speeds"] if row["strategy"] == "mini")
     assert all(sum(row["share_by_active"]) == pytest.approx(1.0) for row in tables["active"])
     printed = [row for row in tables["occupancies"] if row["published"] is not None]
-    assert len(printed) == 3 and all(abs(row["ours"] - row["published"]) < 0.05 for row in printed)
+    assert len(printed) == 3
+    assert all(abs(row["ours"] - row["published"]) < 0.04 and abs(row["ours"] - row["stated"]) < 0.02 for row in printed)
 
 
 def test_claims_have_ids_of_their_own_and_a_verdict(found: Reproduction) -> None:
     assert len({record["id"] for record in found.claims}) == len(found.claims) == 7 + 8 + 1
     assert {record["verdict"] for record in found.claims} <= {"holds", "does not hold", "not measurable here"}
-    assert json.loads(json.dumps(found.document(), allow_nan=False)) == found.document()
+    ours = [record for record in found.claims if record["device"]]
+    assert {record["verdict"] for record in ours} == {"not measurable here"}, "120 sentences are one batch"
+    assert json.loads(json.dumps(document_of(found), allow_nan=False)) == document_of(found)
 
 
 def test_the_text_tells_published_beside_ours_and_each_verdict(found: Reproduction) -> None:
-    text = found.text()
+    text = as_text(found)
     (line,) = [line for line in text.splitlines() if line.startswith("Europarl maxi ") and " full " in line]
     assert "42.0 %" in line and "42.5 %" in line
     for record in found.claims:
@@ -70,8 +75,8 @@ def test_the_text_tells_published_beside_ours_and_each_verdict(found: Reproducti
 def test_without_a_profile_that_tells_of_batches_the_occupancies_remain() -> None:
     bare = reproduce(profiles=[profile("silent", step=False)])
     assert len(bare.claims) == 7 and not bare.speeds and not bare.held
-    assert any("nothing can be said of speeds" in note for note in bare.document()["notes"])
-    assert "a second" not in bare.text().split("Holds: ")[0]
+    assert any("nothing can be said of speeds" in note for note in document_of(bare)["notes"])
+    assert "a second" not in as_text(bare).split("Holds: ")[0]
 
 
 @pytest.fixture
@@ -106,7 +111,7 @@ def test_json_is_all_that_is_printed_and_the_folder_holds_it_and_the_page(
 @pytest.mark.parametrize(
     ("words", "what"),
     [
-        (("--requests", "50"), "--requests 50: too few"),
+        (("--requests", "50"), "50 requests: too few"),
         (("--p95-ms", "0"), "--p95-ms 0: no time to hold"),
         (("--p95-ms", "nan"), "--p95-ms nan: no time to hold"),
         (("--profile", "@tx2-gru"), "no costs of decode steps"),

@@ -67,6 +67,8 @@ def test_a_beam_made_of_rows_costs_what_so_many_sentences_cost() -> None:
     table = TableSurface(np.array([1.0, 10.0, 40.0]), np.array([0.0, 50.0]), np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 9.0]]))
     tabled = replace(plain, step=replace(plain.step, surface=table), gap_s_per_sentence=0.1)
     assert with_beam(tabled, 5).steps_at(4)(3, 7) == pytest.approx(tabled.steps_at(20)(3, 7))
+    sourced = replace(plain, src_len=10, s_per_row_src_token=1e-4)
+    assert with_beam(sourced, 5).source_s(4, 30) == pytest.approx(sourced.source_s(20, 30)) == pytest.approx(0.04)
     assert with_beam(plain, 5).step.batch_range == (1, 25) and with_beam(plain, 5).beam == 5
 
 
@@ -75,7 +77,7 @@ def test_profiles_are_found_by_what_they_hold() -> None:
         profile("plain", step=False),
         profile("alpha"),
         profile("named-by-nobody", beam=5, most=64),
-        profile("beta", box="another box", most=64),
+        profile("beta", box="another box", most=64, refills=False),
     ]
     found = {(each.device, each.beam): each for each in decoders(profiles)}
     assert list(found) == [("alpha", 1), ("alpha", 5), ("beta", 1), ("beta", 5)]
@@ -85,6 +87,9 @@ def test_profiles_are_found_by_what_they_hold() -> None:
     assert "batches of 64 sentences, no more were measured" in own.remarks
     guessed = found["beta", 5]
     assert guessed.guessed and guessed.batch == 12
+    assert found["alpha", 1].refilling_known and not found["beta", 1].refilling_known
+    assert "join a batch was not measured" in " ".join(found["beta", 1].remarks)
+    assert "not measured" not in " ".join(found["alpha", 1].remarks), "a measured 0 s is known"
     assert guessed.remarks[0] == "beam 5 from the steps of 5 times as many sentences with beam 1"
 
 

@@ -13,6 +13,8 @@ from simnmt.reproduce.topup.speeds import Speed
 from simnmt.reproduce.topup.strategies import OFFLINE
 
 BATCH = 16
+OVERHEADS = {"step_gap_s_per_sentence": 1e-6, "refill_s_fixed": 0.0, "refill_s_per_sentence": 0.0}
+"""A measured 0 s is not an unmeasured one."""
 
 
 def cost(fixed_ms: float, row_ms: float, encode_ms: float = 0.0, refill_ms: float = 0.0, beam: int = 1) -> DecodingCost:
@@ -24,11 +26,11 @@ def cost(fixed_ms: float, row_ms: float, encode_ms: float = 0.0, refill_ms: floa
 
 def decoder(own: DecodingCost, *, device: str = "box", guessed: bool = False, batch: int = BATCH) -> Decoder:
     """One device."""
-    return Decoder(device, "a made-up box", "gru", own.beam, device, "measured", own, batch, guessed)
+    return Decoder(device, "a made-up box", "gru", own.beam, device, "measured", own, batch, guessed, True, True)
 
 
 def profile(
-    name: str, *, beam: int = 1, most: int = 128, box: str = "a made-up box", step: bool = True, threads: int = 1
+    name: str, *, beam: int = 1, most: int = 128, box: str = "a made-up box", step: bool = True, refills: bool = True
 ) -> DeviceProfile:
     """A profile that tells of batches of up to `most`, or, without `step`, of none."""
     batches = tuple(size for size in (1, 4, 16, 64, 128) if size <= most)
@@ -57,6 +59,7 @@ def profile(
             "plane": {"s_per_src_token": 1e-5, "s_per_tgt_token": 2.1e-3, "s_fixed": 1e-3},
             "residual_relative_sd": 0.0,
         },
+        "overheads": {name: {"value": value, "kind": "synthetic"} for name, value in (OVERHEADS if refills else {}).items()},
         "provenance": {"source": "made up", "date": "2026-01-01", "tool": "a test"},
     }
     return DeviceProfile.model_validate(content | (blocks if step else {}))
@@ -85,9 +88,9 @@ def tampered(key: tuple[str, str], measure: str, value: float) -> Occupancies:
 
 
 PAPER = {
-    ("europarl", 1): {"half-empty": 0.90, "maxi": 0.91, "maxi half-empty": 0.95, "immediate": 0.93, "maxi immediate": 1.0},
+    ("europarl", 1): {"half-empty": 0.89, "maxi": 0.91, "maxi half-empty": 0.95, "immediate": 0.93, "maxi immediate": 1.0},
     ("europarl", 5): {"half-empty": 0.92, "maxi": 0.91, "maxi half-empty": 1.05, "immediate": 0.96, "maxi immediate": 1.1},
-    ("opensubtitles", 1): {"half-empty": 0.89, "maxi": 0.9, "maxi half-empty": 0.89, "immediate": 0.95, "maxi immediate": 1.0},
+    ("opensubtitles", 1): {"half-empty": 0.89, "maxi": 0.9, "maxi half-empty": 0.895, "immediate": 0.95, "maxi immediate": 1.0},
     ("opensubtitles", 5): {"half-empty": 0.95, "maxi": 0.9, "maxi half-empty": 0.9, "immediate": 0.98, "maxi immediate": 1.0},
 }
 """Total times over mini-batching's such that everything the paper's text says holds."""

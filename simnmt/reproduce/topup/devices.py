@@ -10,6 +10,7 @@ from simnmt import shipped
 from simnmt.costs import DeviceProfile, read_profile
 from simnmt.costs.batch_cost import StepCost
 from simnmt.costs.batch_decoding import DecodingCost
+from simnmt.costs.profile_blocks import Overhead
 from simnmt.costs.profile_error import ProfileError
 from simnmt.costs.surfaces import LinearSurface, TableSurface
 from simnmt.errors import InputError
@@ -40,8 +41,17 @@ class Decoder:
     """Sentences of a mini-batch: the paper's, or the most that were measured where that is less."""
     guessed: bool = False
     """Its beam was not measured: its steps are those of as many rows with beam 1."""
+    gap_known: bool = False
+    """Whether its profile says what each sentence adds between two steps; else that counts as 0 s."""
+    refill_known: bool = False
+    """Whether its profile says what joining a batch takes; else that counts as 0 s."""
     remarks: tuple[str, ...] = ()
     """What is other than in the paper, or beyond what was measured."""
+
+    @property
+    def refilling_known(self) -> bool:
+        """Whether all that topping up costs more than mini-batching is known."""
+        return self.gap_known and self.refill_known
 
     def prolonged(self, test_set: str) -> float:
         """By how much of itself a full batch's step changes from the last position measured to that of a long output."""
@@ -69,6 +79,7 @@ def with_beam(cost: DecodingCost, beam: int) -> DecodingCost:
         step=step,
         gap_s_per_sentence=cost.gap_s_per_sentence * beam,
         refill_s_per_sentence=cost.refill_s_per_sentence * beam,
+        s_per_row_src_token=cost.s_per_row_src_token * beam,
         beam=beam,
     )
 
@@ -136,14 +147,23 @@ def _decoder(device: str, profile: DeviceProfile, cost: DecodingCost, batch: int
     remarks = [f"beam {cost.beam} from the steps of {cost.beam} times as many sentences with beam 1"] if guessed else []
     if possible < batch:
         remarks.append(f"batches of {possible} sentences, no more were measured")
-    if cost.refill_s(1) == 0.0:
+    own = profile.overheads
+    gap_known = own is not None and _known(own.step_gap_s_per_sentence)
+    refill_known = own is not None and (_known(own.refill_s_fixed) or _known(own.refill_s_per_sentence))
+    if not gap_known:
+        remarks.append("what each sentence adds between two steps was not measured and counts as 0 s")
+    if not refill_known:
         remarks.append("what it takes to join a batch was not measured and counts as 0 s")
     kind = profile.step.kind if profile.step else "synthetic"
     box, model = profile.device.name, profile.model.name
-    found = Decoder(device, box, model, cost.beam, profile.name, kind, cost, possible, guessed, tuple(remarks))
+    found = Decoder(device, box, model, cost.beam, profile.name, kind, cost, possible, guessed, gap_known, refill_known)
     for test_set, long in LONG_OUTPUT.items():
         if long > cost.step.position_range[1]:
             change = f"a step's time changes by {100 * found.prolonged(test_set):+.0f} % from there to the {long}th"
             last = cost.step.position_range[1] + 1
             remarks.append(f"{SETS[test_set].name}: no step was measured beyond the {last}th token of an output; {change}")
     return replace(found, remarks=tuple(remarks))
+
+
+def _known(overhead: Overhead | None) -> bool:
+    return overhead is not None and overhead.value is not None

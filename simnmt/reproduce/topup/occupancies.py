@@ -12,12 +12,11 @@ from numpy.typing import NDArray
 from simnmt.batching.schedule import schedule
 from simnmt.reproduce.topup.published import BATCH
 from simnmt.reproduce.topup.strategies import BY_KEY
+from simnmt.results.batch_columns import FEW
 from simnmt.streams import stream
 from simnmt.workload.lognormal_lengths import MIXES, SENTENCES
 
 SEEDS = (1, 2, 3, 4, 5)
-FEW = 8
-"""Below so many active sentences the paper calls a batch very small (figure 8)."""
 
 Lengths = tuple[NDArray[np.int64], NDArray[np.int64]]
 

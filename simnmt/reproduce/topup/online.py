@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import sqrt
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,8 +18,10 @@ from simnmt.results.statistics import Estimate, over_replications
 from simnmt.streams import stream
 from simnmt.world.decode_all import decode_all
 
-SENTENCES = 1_500
-"""Of one run; its p95 rests on the 75 slowest."""
+BATCHES, LEAST_SENTENCES = 45, 1_500
+"""Of one run: so many batches' sentences, and never fewer than so many."""
+WARM_UP = 0.10
+"""Share of a run's sentences, the first to arrive, that no p95 counts: they find the server empty. Over 40 batches remain."""
 SEEDS = (1, 2, 3, 4, 5)
 TIGHT, RELAXED = 3.0, 8.0
 """The p95s that are asked for where none is given, in times of the mean sentence alone on the device: one that leaves hardly
@@ -27,7 +30,7 @@ LEAST_LOAD = 0.15
 """Lowest load looked at, as a share of what one sentence at a time can do."""
 STEP = 1.5
 """Factor between the rates that are looked at."""
-MOST_RATES = 30
+CAPACITY_RUNS = 4
 HALVINGS = 4
 """Of the gap between the last rate that holds and the next: at the end it is 2.6 %."""
 SHOWN = 1.5
@@ -39,12 +42,15 @@ class Curve:
     """The p95 of one strategy over the load on one device."""
 
     device: str
+    beam: int
     test_set: str
     strategy: str
     rate: tuple[float, ...]
     """Sentences a second, rising."""
     p95_s: tuple[float, ...]
     """At each rate, mean over seeds."""
+    capacity: float
+    """Sentences a second with all of them at hand: at any higher rate those that wait grow without end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +58,7 @@ class Holding:
     """Up to which load one strategy holds a p95."""
 
     device: str
+    beam: int
     test_set: str
     strategy: str
     name: str
@@ -61,6 +68,10 @@ class Holding:
     """The same in times of the mean sentence alone."""
     up_to: tuple[float, ...]
     """Sentences a second, one a seed; 0 where not even the lowest rate looked at holds."""
+    saturated: bool = False
+    """With some seed it holds at the highest rate looked at, which is what the device can do at all."""
+    dips: bool = False
+    """With some seed it is missed at a lower rate too: whoever waits for company waits longest when little arrives."""
 
     @property
     def estimate(self) -> Estimate:
@@ -86,45 +97,79 @@ def holding(
     `asked_s`: the p95s to be held; None: `TIGHT` and `RELAXED` times the mean sentence alone.
     """
     alone_s = solo_s(decoder, test_set)
+    of = decoder.device, decoder.beam, test_set
     asked_s = [TIGHT * alone_s, RELAXED * alone_s] if asked_s is None else asked_s
     curves, found = [], []
     for each in ONLINE:
         batching = each.of_size(decoder.batch, alone_s)
         runs = [_Run(decoder, batching, test_set, seed, sentences) for seed in seeds]
-        rates, p95s = rising_until([run.p95_s for run in runs], LEAST_LOAD / alone_s, SHOWN * max(asked_s))
-        curves.append(Curve(decoder.device, test_set, each.key, tuple(rates), tuple(p95s)))
+        most = capacity(decoder, batching, test_set, seeds[0], sentences)
+        rates, p95s = rising_until([run.p95_s for run in runs], LEAST_LOAD / alone_s, SHOWN * max(asked_s), most)
+        curves.append(Curve(*of, each.key, tuple(rates), tuple(p95s), most))
         for p95_s in asked_s:
-            held = tuple(last_that_holds(run.p95_s, rates, p95_s) for run in runs)
-            found.append(Holding(decoder.device, test_set, each.key, each.name, p95_s, p95_s / alone_s, held))
+            held = [last_that_holds(run.p95_s, rates, p95_s) for run in runs]
+            saturated, dips = any(one.saturated for one in held), any(one.dips for one in held)
+            up_to = tuple(one.rate for one in held)
+            found.append(Holding(*of, each.key, each.name, p95_s, p95_s / alone_s, up_to, saturated, dips))
     return curves, found
 
 
-def rising_until(p95_of: Sequence[Callable[[float], float]], begin: float, most_s: float) -> tuple[list[float], list[float]]:
-    """Rates rising by `STEP` until the p95, mean over `p95_of`, is beyond `most_s`; (rates, p95s)."""
+def run_sentences(batch: int, most: int | None = None) -> int:
+    """How many sentences an online run is of, where none is longer than `most`."""
+    own = max(BATCHES * batch, LEAST_SENTENCES)
+    return own if most is None else min(most, own)
+
+
+def capacity(decoder: Decoder, batching: Batching, test_set: str, seed: int, sentences: int) -> float:
+    """Sentences a second with `CAPACITY_RUNS` runs' sentences at hand, so that the last ones, when none are left to follow,
+    hardly count."""
+    count = CAPACITY_RUNS * sentences
+    return count / decode_all(batching, decoder.cost, *lengths_of(test_set, seed, count)).total_s
+
+
+def rising_until(
+    p95_of: Sequence[Callable[[float], float]], begin: float, most_s: float, most: float
+) -> tuple[list[float], list[float]]:
+    """Rates rising by `STEP` until the p95, mean over `p95_of`, is beyond `most_s`, or `most` is reached; (rates, p95s).
+
+    Beyond what can be done at all a run of any length may hold a p95, only because it ends.
+    """
     rates: list[float] = []
     p95s: list[float] = []
-    while len(rates) < MOST_RATES and (not p95s or p95s[-1] <= most_s):
-        rates.append(begin * STEP ** len(rates))
+    while not rates or (rates[-1] < most and p95s[-1] <= most_s):
+        rates.append(min(begin * STEP ** len(rates), most))
         p95s.append(float(np.mean([p95(rates[-1]) for p95 in p95_of])))
     return rates, p95s
 
 
-def last_that_holds(p95_of: Callable[[float], float], rates: Sequence[float], p95_s: float) -> float:
-    """The rate from which on the p95 is missed, as far as `rates`, rising, tell; 0: it holds at none of them.
+class Held(NamedTuple):
+    """Up to which rate a p95 holds."""
+
+    rate: float
+    """0: at none."""
+    saturated: bool
+    """It holds at the highest that was looked at."""
+    dips: bool
+    """It is missed at a lower one."""
+
+
+def last_that_holds(p95_of: Callable[[float], float], rates: Sequence[float], p95_s: float) -> Held:
+    """The rate from which on the p95 is missed, as far as `rates`, rising, tell.
 
     A p95 over the load may dip before it rises, so the last rate that holds counts, not the first that does not.
     """
     holds = [rate for rate in rates if p95_of(rate) <= p95_s]
     if not holds:
-        return 0.0
+        return Held(0.0, False, False)
     low = holds[-1]
+    dips = len(holds) <= rates.index(low)
     if low == rates[-1]:
-        return low
+        return Held(low, True, dips)
     high = rates[rates.index(low) + 1]
     for _ in range(HALVINGS):
         middle = sqrt(low * high)
         low, high = (middle, high) if p95_of(middle) <= p95_s else (low, middle)
-    return low
+    return Held(low, False, dips)
 
 
 class _Run:
@@ -138,9 +183,10 @@ class _Run:
         self._known: dict[float, float] = {}
 
     def p95_s(self, rate: float) -> float:
-        """Of the latency at so many sentences a second."""
+        """Of the latency at so many sentences a second, without the warm-up."""
         if rate not in self._known:
             arrival_s = self._arrival / rate
             done = decode_all(self._batching, self._cost, self._src_len, self._tgt_len, arrival_s)
-            self._known[rate] = float(np.quantile(done.finish_s - arrival_s, 0.95))
+            judged = slice(round(WARM_UP * len(arrival_s)), None)
+            self._known[rate] = float(np.quantile((done.finish_s - arrival_s)[judged], 0.95))
         return self._known[rate]

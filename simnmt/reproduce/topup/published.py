@@ -96,8 +96,8 @@ HALF_EMPTY = "the authors settled on refilling at half empty after some experime
 """FNI-16, section 5.2: the text; the curves of figures 6 and 7 are not in it."""
 
 SLIPS = (
-    "Figure 2 does not say how its batches were formed. Only maxi-batching gives the 42 % of full steps: mini-batching of the "
-    "same lengths fills 7 %.",
+    "Figure 2 does not say how its batches were formed; of such lengths only maxi-batching gives its 42 % of full steps (see "
+    "FNI-12 (d)).",
     "The text speaks of modern GPUs; one card, a GTX 1060, was measured.",
 )
 """What concerns batching (FNI-19), in our words; nothing here changes a verdict."""

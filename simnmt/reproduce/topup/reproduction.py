@@ -7,16 +7,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from simnmt.costs import DeviceProfile
-from simnmt.reproduce.topup import claims, online, published, tables, text
+from simnmt.errors import InputError
+from simnmt.reproduce.topup import claims, online
 from simnmt.reproduce.topup.devices import Decoder, decoders, shipped_profiles
 from simnmt.reproduce.topup.occupancies import SEEDS, Occupied, lengths_of, occupied
 from simnmt.reproduce.topup.online import Curve, Holding, holding
 from simnmt.reproduce.topup.published import SETS
-from simnmt.reproduce.topup.speed_claims import online_claims, speed_claims
+from simnmt.reproduce.topup.speed_claims import LEAST_BATCHES, online_claims, speed_claims
 from simnmt.reproduce.topup.speeds import RefillLimit, Speed, refill_limits, speed
 from simnmt.reproduce.topup.strategies import OFFLINE
 from simnmt.scenario.processes import answers
 
+LEAST_SENTENCES = 100
 SPEED_SEEDS = SEEDS[:2]
 """Speeds hardly differ between seeds: 30,000 sentences average more than a seed moves."""
 
@@ -42,21 +44,6 @@ class Reproduction:
     sentences: int | None = None
     """That were timed, of a set, at most; None: the paper's."""
 
-    def document(self) -> dict[str, Any]:
-        """What `--json` prints."""
-        return {
-            "paper": published.REFERENCE,
-            "claims": self.claims,
-            "tables": tables.tables(self),
-            "devices": tables.devices(self),
-            "slips": list(published.SLIPS),
-            "notes": tables.notes(self),
-        }
-
-    def text(self) -> str:
-        """The same for a terminal."""
-        return text.as_text(self)
-
 
 def reproduce(
     *,
@@ -69,9 +56,12 @@ def reproduce(
     """Form the paper's batches of its lengths, and time them on `profiles`, by default all that are shipped.
 
     `p95_s`: what is to be held online, by default what suits each device; `requests`: sentences that are timed at most, of
-    a set and of an online run, while occupancies are always of the paper's sets. Profiles that tell nothing of batches are
-    passed over.
+    a set and of an online run, while occupancies are always of the paper's sets; of fewer than `LEAST_BATCHES` batches
+    nothing is judged. Profiles that tell nothing of batches are passed over. Raises `InputError` for too few requests.
     """
+    if requests is not None and requests < LEAST_SENTENCES:
+        what = f"{requests} requests: too few to tell of batches"
+        raise InputError(what, remedy=f"give {LEAST_SENTENCES} or more; verdicts need {LEAST_BATCHES} batches")
     known = decoders(shipped_profiles() if profiles is None else profiles)
     tasks: list[_Task] = [_Occupy(key) for key in SETS]
     tasks += [_Time(each, key, requests) for each in known for key in SETS]
@@ -116,7 +106,7 @@ class _Arrive:
     sentences: int | None
 
     def run(self) -> tuple[list[Curve], list[Holding]]:
-        sentences = min(self.sentences or online.SENTENCES, online.SENTENCES)
+        sentences = online.run_sentences(self.decoder.batch, self.sentences)
         return holding(self.decoder, self.test_set, self.asked_s, online.SEEDS, sentences)
 
 
@@ -153,8 +143,8 @@ def _of_results(known: list[Decoder], tasks: list[_Task], results: list[Any], re
         [
             claims.moment_claim(moments),
             *claims.occupancy_claims(occupancies),
-            *speed_claims(known, speeds, limits),
-            *online_claims(known, held),
+            *speed_claims(known, speeds, limits, requests),
+            *online_claims(known, held, requests),
         ],
         requests,
     )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from simnmt.reproduce.topup import published
-from simnmt.reproduce.topup.claims import Records, record_of
+from simnmt.reproduce.topup.claims import FAILS, HOLDS, UNCLEAR, UNKNOWN, Records, record_of, together, worst
 from simnmt.reproduce.topup.devices import Decoder
 from simnmt.reproduce.topup.online import Holding
 from simnmt.reproduce.topup.published import SETS
@@ -22,25 +22,56 @@ HARMLESS = -0.01
 """A loss within which top-up with maxi-batching does no harm."""
 AS_FAST = -0.03
 """A loss within which top-up alone is as fast as maxi-batching."""
+LEAST_BATCHES = 40
+"""Of fewer batches' sentences nothing is judged: the first batch, and the last, would weigh too much."""
 
 
-def speed_claims(decoders: Sequence[Decoder], speeds: Speeds, limits: Iterable[RefillLimit]) -> Records:
-    """One record per claim and device. A beam that was not measured is told of and decides nothing."""
+def speed_claims(
+    decoders: Sequence[Decoder], speeds: Speeds, limits: Iterable[RefillLimit], sentences: int | None = None
+) -> Records:
+    """One record per claim and device. What was not measured, or not for long enough, is told of and decides nothing.
+
+    `sentences`: that were timed of a set at most; None: all.
+    """
     by_key = {(each.device, each.beam, each.test_set, each.strategy): each for each in limits}
     records = []
     for device in dict.fromkeys(each.device for each in decoders):
         own = [each for each in decoders if each.device == device]
-        records += _of_device(_Device(own, speeds, by_key))
+        records += _of_device(_Device(own, speeds, by_key, sentences))
     return records
+
+
+def undecided(cell: Cell, sentences: int | None, *, refills: bool = True) -> str:
+    """Why numbers of a device and a set decide no verdict; empty where they do. `refills`: they rest on what refills cost."""
+    decoder, test_set = cell
+    if decoder.extrapolates(test_set):
+        return "extrapolated"
+    if refills and not decoder.refilling_known:
+        return "without what refills and the gaps between steps take, which was not measured"
+    if sentences is not None and sentences < LEAST_BATCHES * decoder.batch:
+        return f"of fewer than {LEAST_BATCHES} batches"
+    return ""
+
+
+def _passed_over(told: Iterable[tuple[str, str]]) -> list[str]:
+    """A sentence per reason. `told`: (reason, what would have been said)."""
+    groups: dict[str, list[str]] = {}
+    for reason, words in told:
+        groups.setdefault(reason, []).append(words)
+    return [f"{reason}, and no part of the verdict: {'; '.join(words)}" for reason, words in groups.items()]
 
 
 class _Device:
     """One device's numbers, and how records of them are made."""
 
     def __init__(
-        self, decoders: Sequence[Decoder], speeds: Speeds, limits: Mapping[tuple[str, int, str, str], RefillLimit]
+        self,
+        decoders: Sequence[Decoder],
+        speeds: Speeds,
+        limits: Mapping[tuple[str, int, str, str], RefillLimit],
+        sentences: int | None,
     ) -> None:
-        self.decoders, self._speeds, self._limits = decoders, speeds, limits
+        self.decoders, self._speeds, self._limits, self.sentences = decoders, speeds, limits, sentences
         self.name = decoders[0].device
 
     def gain(self, cell: Cell, ours: str, theirs: str) -> Gain:
@@ -53,34 +84,41 @@ class _Device:
         """What a refill may cost under a strategy."""
         return self._limits[cell[0].device, cell[0].beam, cell[1], strategy]
 
-    def cells(self, test_sets: Iterable[str], extrapolated: bool = False) -> list[Cell]:
-        """Each beam with each set, of which enough was measured, or else of which it was not."""
-        return [(each, key) for key in test_sets for each in self.decoders if each.extrapolates(key) == extrapolated]
-
     def record(
         self,
         letter: str,
         claim: str,
         theirs: str,
         test_sets: Sequence[str],
-        holds: Callable[[Cell], bool],
+        holds: Callable[[Cell], Sequence[bool]],
         told: Callable[[Cell], str],
+        *,
+        refills: bool = True,
     ) -> dict[str, Any]:
-        """`holds` in every cell of which enough was measured."""
-        cells, others = self.cells(test_sets), self.cells(test_sets, extrapolated=True)
-        wrong = [cell for cell in cells if not holds(cell)]
-        reasons = [
-            f"not with {_listed(wrong)}" if wrong else "in every case looked at" if cells else "nothing of it was measured"
+        """`holds`, by seed, in every cell of which enough was measured."""
+        reasons = {
+            (decoder, key): undecided((decoder, key), self.sentences, refills=refills)
+            for key in test_sets
+            for decoder in self.decoders
+        }
+        cells = {cell: holds(cell) for cell, reason in reasons.items() if not reason}
+        verdict = together(cells.values())
+        failing = [cell for cell, seeds in cells.items() if not any(seeds)]
+        unclear = [cell for cell, seeds in cells.items() if any(seeds) and not all(seeds)]
+        why = [
+            *([f"not with {_listed(failing)}"] if failing else []),
+            *([f"not in every seed with {_listed(unclear)}"] if unclear else []),
+            *(["in every case looked at"] if verdict == HOLDS else []),
+            *(["nothing that could decide it was measured"] if verdict == UNKNOWN else []),
+            *_passed_over((reason, f"{_name(cell)} {told(cell)}") for cell, reason in reasons.items() if reason),
         ]
-        if others:
-            reasons.append("extrapolated, and no part of the verdict: " + "; ".join(f"{_name(c)} {told(c)}" for c in others))
         ours = "; ".join(f"{_name(cell)} {told(cell)}" for cell in cells)
-        return self.finished(letter, claim, theirs, ours, (not wrong) if cells else None, "; ".join(reasons))
+        return self.finished(letter, claim, theirs, ours, verdict, "; ".join(why))
 
-    def finished(self, letter: str, claim: str, theirs: str, ours: str, holds: bool | None, why: str) -> dict[str, Any]:
+    def finished(self, letter: str, claim: str, theirs: str, ours: str, verdict: str, why: str) -> dict[str, Any]:
         """A record of this device."""
         decoder = self.decoders[0]
-        return record_of(letter, claim, theirs, ours, holds, why, device=self.name, basis=decoder.kind)
+        return record_of(letter, claim, theirs, ours, verdict, why, device=self.name, basis=decoder.kind)
 
 
 def _of_device(device: _Device) -> Records:
@@ -89,8 +127,12 @@ def _of_device(device: _Device) -> Records:
     def against(ours: str, theirs: str) -> Callable[[Cell], str]:
         return lambda cell: device.gain(cell, ours, theirs).percent()
 
-    def mean(cell: Cell, ours: str, theirs: str) -> float:
-        return device.gain(cell, ours, theirs).mean
+    def above(ours: str, theirs: str, least: float = 0.0) -> Callable[[Cell], list[bool]]:
+        return lambda cell: [each > least for each in device.gain(cell, ours, theirs).by_seed]
+
+    def shrinks(cell: Cell) -> list[bool]:
+        alone, beside = device.gain(cell, "half-empty", "mini"), device.gain(cell, "maxi half-empty", "maxi")
+        return [b < a for a, b in zip(alone.by_seed, beside.by_seed, strict=True)]
 
     def shrunk(cell: Cell) -> str:
         alone, beside = device.gain(cell, "half-empty", "mini"), device.gain(cell, "maxi half-empty", "maxi")
@@ -99,9 +141,9 @@ def _of_device(device: _Device) -> Records:
     def allowed(cell: Cell) -> str:
         return f"{_limit(device.limit(cell, 'half-empty'))} alone, {_limit(device.limit(cell, 'maxi half-empty'))} with maxi"
 
-    def decides(cell: Cell) -> bool:
-        alone, beside = (device.limit(cell, each).limit_s for each in ("half-empty", "maxi half-empty"))
-        return alone is not None and beside is not None and max(beside, 0.0) < alone
+    def decides(cell: Cell) -> list[bool]:
+        alone, beside = (device.limit(cell, each).by_seed_s for each in ("half-empty", "maxi half-empty"))
+        return [max(b, 0.0) < a for a, b in zip(alone, beside, strict=True)] if alone and beside else [False]
 
     return [
         device.record(
@@ -109,23 +151,25 @@ def _of_device(device: _Device) -> Records:
             "Topped up when half empty, decoding is faster than with mini-batching",
             published.ALONE,
             both,
-            lambda cell: mean(cell, "half-empty", "mini") > 0.0,
+            above("half-empty", "mini"),
             against("half-empty", "mini"),
+            refills=False,
         ),
         device.record(
             "FNI-16 (b)",
             "Its advantage shrinks where sentences are sorted first (maxi-batching)",
             "limited gains together",
             both,
-            lambda cell: mean(cell, "maxi half-empty", "maxi") < mean(cell, "half-empty", "mini"),
+            shrinks,
             shrunk,
+            refills=False,
         ),
         device.record(
             "FNI-16 (c)",
             "On Europarl, topping up with maxi-batching is slower than maxi-batching",
             published.WITH_MAXI["europarl"],
             europarl,
-            lambda cell: mean(cell, "maxi half-empty", "maxi") < 0.0,
+            above("maxi", "maxi half-empty"),
             against("maxi half-empty", "maxi"),
         ),
         device.record(
@@ -141,15 +185,15 @@ def _of_device(device: _Device) -> Records:
             "On OpenSubtitles, topping up with maxi-batching does no harm (1 % allowed)",
             published.WITH_MAXI["opensubtitles"],
             subtitles,
-            lambda cell: mean(cell, "maxi half-empty", "maxi") >= HARMLESS,
+            above("maxi half-empty", "maxi", HARMLESS),
             against("maxi half-empty", "maxi"),
         ),
         device.record(
             "FNI-16 (f)",
-            "On Europarl, topping up alone is as fast as maxi-batching (3 % allowed)",
+            "On Europarl, topping up alone is at least as fast as maxi-batching (3 % allowed)",
             published.AS_MAXI,
             europarl,
-            lambda cell: mean(cell, "half-empty", "maxi") >= AS_FAST,
+            above("half-empty", "maxi", AS_FAST),
             against("half-empty", "maxi"),
         ),
         _small_beams(device),
@@ -158,68 +202,73 @@ def _of_device(device: _Device) -> Records:
             "Topping up when half empty is faster than at once",
             published.HALF_EMPTY,
             both,
-            lambda cell: mean(cell, "half-empty", "immediate") > 0.0,
+            above("half-empty", "immediate"),
             against("half-empty", "immediate"),
         ),
     ]
 
 
 def _small_beams(device: _Device) -> dict[str, Any]:
-    claim = "Topping up alone gains more over mini-batching with a small beam"
-    theirs = "slightly faster than maxi-batching with small beams"
-    sound = sorted((each for each in device.decoders if not each.guessed), key=lambda each: each.beam)
+    claim = "On Europarl, topping up alone is faster than maxi-batching with a small beam, and by more than with a large one"
+    theirs = "equal to maxi-batching, slightly faster with small beams"
+    cells = [(each, "europarl") for each in sorted(device.decoders, key=lambda each: each.beam)]
+    reasons = {cell: undecided(cell, device.sentences) for cell in cells}
+    sound = [cell for cell in cells if not reasons[cell]]
     if len(sound) < 2:
-        return device.finished("FNI-16 (g)", claim, theirs, "", None, "needs profiles of two beams")
-    pair = (sound[0], sound[-1])
-    gains = {
-        key: [device.gain((decoder, key), "half-empty", "mini") for decoder in pair]
-        for key in SETS
-        if not any(each.extrapolates(key) for each in pair)
-    }
-    if not gains:
-        return device.finished("FNI-16 (g)", claim, theirs, "", None, "needs steps that were measured up to longer outputs")
-    ours = "; ".join(
-        f"{SETS[key].name} {small.percent()} with beam {sound[0].beam}, {large.percent()} with beam {sound[-1].beam}"
-        for key, (small, large) in gains.items()
-    )
-    wrong = [SETS[key].name for key, (small, large) in gains.items() if small.mean <= large.mean]
-    why = f"not on {', '.join(wrong)}" if wrong else f"on {', '.join(SETS[key].name for key in gains)}"
-    if sound[0].batch != sound[-1].batch:
-        why += f"; batches of {sound[0].batch} and of {sound[-1].batch}"
-    return device.finished("FNI-16 (g)", claim, theirs, ours, not wrong, why)
+        why = ["needs two beams of which enough was measured"]
+        why += _passed_over(
+            (reason, f"{_name(cell)} {device.gain(cell, 'half-empty', 'maxi').percent()}")
+            for cell, reason in reasons.items()
+            if reason
+        )
+        return device.finished("FNI-16 (g)", claim, theirs, "", UNKNOWN, "; ".join(why))
+    pair = sound[0], sound[-1]
+    small, large = (device.gain(cell, "half-empty", "maxi") for cell in pair)
+    faster, more = [a > 0.0 for a in small.by_seed], [a > b for a, b in zip(small.by_seed, large.by_seed, strict=True)]
+    verdict = together([faster, more])
+    wrong = [words for words, seeds in (("no faster", faster), ("not by more", more)) if not all(seeds)]
+    why = [f"{' and '.join(wrong)} with the small beam in every seed" if wrong else "in every seed"]
+    if pair[0][0].batch != pair[1][0].batch:
+        why.append(f"batches of {pair[0][0].batch} and of {pair[1][0].batch}")
+    ours = "; ".join(f"{_name(cell)} {each.percent()}" for cell, each in zip(pair, (small, large), strict=True))
+    return device.finished("FNI-16 (g)", claim, theirs, ours, verdict, "; ".join(why))
 
 
-def online_claims(decoders: Sequence[Decoder], held: Iterable[Holding]) -> Records:
-    """Whether top-up batching carries more load than maxi-batching within a p95, per device, by intervals over seeds."""
+def online_claims(decoders: Sequence[Decoder], held: Iterable[Holding], sentences: int | None = None) -> Records:
+    """One record per device: half-empty top-up against maxi-batching, paired by seed. `sentences`: as of `speed_claims`."""
     by_key = {(each.device, each.test_set, each.over_solo, each.strategy): each for each in held}
     records = []
     for device in dict.fromkeys(device for device, *_ in by_key):
         decoder = min((each for each in decoders if each.device == device), key=lambda each: each.beam)
-        told: dict[bool, list[str]] = {False: [], True: []}
-        clear = []
+        told, verdicts, passed = [], [], []
         for _, test_set, over_solo in dict.fromkeys(key[:3] for key in by_key if key[0] == device):
             ours, theirs = (by_key[device, test_set, over_solo, each] for each in ("half-empty", "maxi"))
             more = over_replications([a - b for a, b in zip(ours.up_to, theirs.up_to, strict=True)])
-            sure = more.mean > 0.0 if more.low is None else more.low > 0.0
+            verdict = UNCLEAR
+            if more.low is not None and more.high is not None:
+                verdict = HOLDS if more.low > 0.0 else FAILS if more.high < 0.0 else UNCLEAR
             rates = f"{ours.estimate.mean:.2f} against {theirs.estimate.mean:.2f} a second"
-            ending = "" if sure else ", not distinguishable or less"
-            guess = decoder.extrapolates(test_set)
-            told[guess].append(f"{SETS[test_set].name}, {1e3 * ours.p95_s:,.0f} ms: {rates}{ending}")
-            if not guess:
-                clear.append(sure)
-        reasons = ["in every case by more than seeds differ" if all(clear) else "not in every case by more than seeds differ"]
-        if not clear:
-            reasons = ["nothing of it was measured"]
-        if told[True]:
-            reasons.append("extrapolated, and no part of the verdict: " + "; ".join(told[True]))
+            ending = {HOLDS: "", FAILS: ", less", UNCLEAR: ", not distinguishable"}[verdict]
+            words = f"{SETS[test_set].name}, {1e3 * ours.p95_s:,.0f} ms: {rates}{ending}"
+            reason = undecided((decoder, test_set), sentences)
+            if reason:
+                passed.append((reason, words))
+            else:
+                told.append(words)
+                verdicts.append(verdict)
+        verdict = worst(verdicts)
+        because = {
+            HOLDS: "in every case by more than seeds differ",
+            UNKNOWN: "nothing that could decide it was measured",
+        }
         records.append(
             record_of(
                 "FNI-09 (online)",
                 "Sentences that arrive one by one: within a p95, topping up carries more load than maxi-batching",
                 "maxi-batching can delay an online answer unacceptably",
-                "; ".join(told[False]),
-                all(clear) if clear else None,
-                "; ".join(reasons),
+                "; ".join(told),
+                verdict,
+                "; ".join([because.get(verdict, "not in every case by more than seeds differ"), *_passed_over(passed)]),
                 device=device,
                 basis=decoder.kind,
             )

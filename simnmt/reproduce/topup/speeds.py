@@ -64,9 +64,17 @@ class Gain:
     """How much faster one strategy is than another on the same sentences: the ratio of their times less one."""
 
     mean: float
-    least: float
-    """Over seeds."""
-    greatest: float
+    by_seed: tuple[float, ...]
+
+    @property
+    def least(self) -> float:
+        """Over seeds."""
+        return min(self.by_seed)
+
+    @property
+    def greatest(self) -> float:
+        """Over seeds."""
+        return max(self.by_seed)
 
     def percent(self) -> str:
         """Such as `+8.1 % (+7.9 to +8.4)`."""
@@ -75,8 +83,8 @@ class Gain:
 
 def gain(ours: Speed, theirs: Speed) -> Gain:
     """Of `ours` over `theirs`, paired by seed."""
-    ratios = [slow / fast - 1.0 for slow, fast in zip(theirs.total_s, ours.total_s, strict=True)]
-    return Gain(sum(theirs.total_s) / sum(ours.total_s) - 1.0, min(ratios), max(ratios))
+    by_seed = tuple(slow / fast - 1.0 for slow, fast in zip(theirs.total_s, ours.total_s, strict=True))
+    return Gain(sum(theirs.total_s) / sum(ours.total_s) - 1.0, by_seed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +102,8 @@ class RefillLimit:
     against: str
     limit_s: float | None
     """Below 0: it is slower already. None: it refills no more often, so no cost of it decides."""
+    by_seed_s: tuple[float, ...]
+    """The same of each seed alone; empty where no cost decides."""
     full_step_s: float
     """A decode step of a full batch with its gap, at the mean output's half: the unit in which it is told."""
 
@@ -105,7 +115,9 @@ class RefillLimit:
 
 def refill_limit(ours: Speed, theirs: Speed, decoder: Decoder) -> RefillLimit:
     """Of `ours`, which tops up, against `theirs`, which does not; mean over seeds."""
-    more = sum(ours.refills) - sum(theirs.refills)
+    more = [a - b for a, b in zip(ours.refills, theirs.refills, strict=True)]
+    gained_s = [slow - fast for slow, fast in zip(theirs.total_s, ours.total_s, strict=True)]
+    decides = min(more) > 0
     position = round(SETS[ours.test_set].mean / 2)
     return RefillLimit(
         ours.device,
@@ -113,7 +125,8 @@ def refill_limit(ours: Speed, theirs: Speed, decoder: Decoder) -> RefillLimit:
         ours.test_set,
         ours.strategy,
         theirs.strategy,
-        (sum(theirs.total_s) - sum(ours.total_s)) / more if more > 0 else None,
+        sum(gained_s) / sum(more) if decides else None,
+        tuple(gained / times for gained, times in zip(gained_s, more, strict=True)) if decides else (),
         decoder.cost.steps_at(decoder.batch)(position, position),
     )
 

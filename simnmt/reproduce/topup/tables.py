@@ -2,42 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from simnmt.reproduce.topup import online, published
-from simnmt.reproduce.topup.devices import Decoder
-from simnmt.reproduce.topup.occupancies import SEEDS, Occupied
-from simnmt.reproduce.topup.online import Curve, Holding
+from simnmt.reproduce.topup.occupancies import SEEDS
 from simnmt.reproduce.topup.published import TABLE_ONE
-from simnmt.reproduce.topup.speeds import RefillLimit, Speed, gain
+from simnmt.reproduce.topup.reproduction import Reproduction
+from simnmt.reproduce.topup.speed_claims import LEAST_BATCHES
+from simnmt.reproduce.topup.speeds import gain
 from simnmt.reproduce.topup.strategies import BY_KEY
 
 MEASURES = ("full_share", "below_8_share", "mean_active", "steps")
 
 
-class Found(Protocol):
-    """What tables are made of; see `Reproduction`."""
-
-    @property
-    def occupancies(self) -> Mapping[tuple[str, str], Occupied]: ...  # noqa: D102
-    @property
-    def moments(self) -> Mapping[str, tuple[float, float]]: ...  # noqa: D102
-    @property
-    def decoders(self) -> Sequence[Decoder]: ...  # noqa: D102
-    @property
-    def speeds(self) -> Mapping[tuple[str, int, str, str], Speed]: ...  # noqa: D102
-    @property
-    def limits(self) -> Sequence[RefillLimit]: ...  # noqa: D102
-    @property
-    def curves(self) -> Sequence[Curve]: ...  # noqa: D102
-    @property
-    def held(self) -> Sequence[Holding]: ...  # noqa: D102
-    @property
-    def sentences(self) -> int | None: ...  # noqa: D102
+def document(found: Reproduction) -> dict[str, Any]:
+    """What `--json` prints."""
+    return {
+        "paper": published.REFERENCE,
+        "claims": found.claims,
+        "tables": tables(found),
+        "devices": devices(found),
+        "slips": list(published.SLIPS),
+        "notes": notes(found),
+    }
 
 
-def tables(found: Found) -> list[dict[str, Any]]:
+def tables(found: Reproduction) -> list[dict[str, Any]]:
     """Each with `id`, `title` and `rows`."""
     return [
         {
@@ -55,31 +45,38 @@ def tables(found: Found) -> list[dict[str, Any]]:
     ]
 
 
-def devices(found: Found) -> list[dict[str, Any]]:
+def devices(found: Reproduction) -> list[dict[str, Any]]:
     """Which device with which beam, whose profile, and what is to be said of it."""
     keys = ("device", "box", "model", "beam", "profile", "kind", "batch", "guessed")
     return [{key: getattr(each, key) for key in keys} | {"remarks": list(each.remarks)} for each in found.decoders]
 
 
-def notes(found: Found) -> list[str]:
+def notes(found: Reproduction) -> list[str]:
     """What limits the numbers."""
     said = [
         "Lengths are drawn: log-normal with the moments of Table 1, outputs close to their sources. The paper's sentences are "
         "not at hand.",
         f"Occupancies are means over {len(SEEDS)} seeds. Speeds are of the same sentences under every strategy; brackets hold "
         "the least and the greatest over two seeds.",
-        "Times are simulated on step costs measured on the device, with random weights and forced lengths. One device encodes "
-        "and decodes in turns; the paper's engine encodes beside decoding.",
-        f"Online runs are of {min(found.sentences or online.SENTENCES, online.SENTENCES):,} sentences that arrive as a Poisson "
-        f"process, the same under every strategy, over {len(online.SEEDS)} seeds. A load is known to 2.6 % and its interval is "
-        "the 95 % one over seeds. Beyond what a device can carry, longer runs have a greater p95.",
+        "Times are simulated on each device's step costs: where they are measured, with random weights and forced lengths. "
+        "One device encodes and decodes in turns; the paper's engine encodes beside decoding.",
+        "A verdict on speeds needs the same sign in both seeds, and where it rests on what refills cost, that they and the "
+        f"gaps between steps were measured. Of fewer sentences than {LEAST_BATCHES} batches have, nothing is judged.",
+        f"Online runs are of {online.BATCHES} batches' sentences{_at_most(found)} that arrive as a Poisson process, the same "
+        f"under every strategy, over {len(online.SEEDS)} seeds; the first {100 * online.WARM_UP:.0f} % of a run, which find "
+        "the server empty, do not count. A load is known to 2.6 % and its interval is the 95 % one over seeds. No load beyond "
+        "what a strategy can do with all sentences at hand is looked at: those that wait would grow without end.",
     ]
     if not found.decoders:
         said.append("No device profile at hand tells of decode steps and of the encoder: nothing can be said of speeds.")
     return said
 
 
-def table_one(found: Found) -> list[dict[str, Any]]:
+def _at_most(found: Reproduction) -> str:
+    return "" if found.sentences is None else f", at most {found.sentences:,},"
+
+
+def table_one(found: Reproduction) -> list[dict[str, Any]]:
     """Published and drawn moments of the source lengths."""
     return [
         {
@@ -95,7 +92,7 @@ def table_one(found: Found) -> list[dict[str, Any]]:
     ]
 
 
-def occupancies(found: Found) -> list[dict[str, Any]]:
+def occupancies(found: Reproduction) -> list[dict[str, Any]]:
     """One row per set, strategy and measure."""
     said = {(each.test_set, each.strategy, each.measure): each for each in published.OCCUPANCIES}
     rows = []
@@ -118,7 +115,7 @@ def occupancies(found: Found) -> list[dict[str, Any]]:
     return rows
 
 
-def active(found: Found) -> list[dict[str, Any]]:
+def active(found: Reproduction) -> list[dict[str, Any]]:
     """The histogram of each set and strategy."""
     return [
         {"set": test_set, "strategy": strategy, "name": BY_KEY[strategy].name, "share_by_active": list(each.share_by_active)}
@@ -126,7 +123,7 @@ def active(found: Found) -> list[dict[str, Any]]:
     ]
 
 
-def speeds(found: Found) -> list[dict[str, Any]]:
+def speeds(found: Reproduction) -> list[dict[str, Any]]:
     """One row per device, beam, set and strategy; `relative`: to mini-batching on the same."""
     decoders = {(each.device, each.beam): each for each in found.decoders}
     rows = []
@@ -156,7 +153,7 @@ def speeds(found: Found) -> list[dict[str, Any]]:
     return rows
 
 
-def limits(found: Found) -> list[dict[str, Any]]:
+def limits(found: Reproduction) -> list[dict[str, Any]]:
     """What a refill may cost more, in milliseconds and in steps of a full batch."""
     return [
         {
@@ -173,7 +170,7 @@ def limits(found: Found) -> list[dict[str, Any]]:
     ]
 
 
-def loads(found: Found) -> list[dict[str, Any]]:
+def loads(found: Reproduction) -> list[dict[str, Any]]:
     """One row per device, set, p95 and strategy."""
     rows = []
     for each in found.held:
@@ -181,6 +178,7 @@ def loads(found: Found) -> list[dict[str, Any]]:
         rows.append(
             {
                 "device": each.device,
+                "beam": each.beam,
                 "set": each.test_set,
                 "strategy": each.strategy,
                 "name": each.name,
@@ -189,18 +187,22 @@ def loads(found: Found) -> list[dict[str, Any]]:
                 "up_to_rps": estimate.mean,
                 "low_rps": estimate.low,
                 "high_rps": estimate.high,
+                "saturated": each.saturated,
+                "dips": each.dips,
             }
         )
     return rows
 
 
-def curves(found: Found) -> list[dict[str, Any]]:
+def curves(found: Reproduction) -> list[dict[str, Any]]:
     """The p95 at each load that was looked at."""
     return [
         {
             "device": each.device,
+            "beam": each.beam,
             "set": each.test_set,
             "strategy": each.strategy,
+            "capacity_rps": each.capacity,
             "rate_rps": list(each.rate),
             "p95_ms": [1e3 * value for value in each.p95_s],
         }

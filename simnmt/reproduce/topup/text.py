@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
-from simnmt.reproduce.topup import published, tables
+from simnmt.reproduce.topup import published
 from simnmt.reproduce.topup.claims import counted
+from simnmt.reproduce.topup.online import Holding
 from simnmt.reproduce.topup.published import SETS
+from simnmt.reproduce.topup.reproduction import Reproduction
 from simnmt.reproduce.topup.strategies import OFFLINE, ONLINE
-from simnmt.results.statistics import Estimate
 
 
-class Told(tables.Found, Protocol):
-    """What is told of."""
-
-    @property
-    def claims(self) -> Sequence[Mapping[str, Any]]: ...  # noqa: D102
-
-
-def as_text(found: Told) -> str:
+def as_text(found: Reproduction) -> str:
     """Occupancies, speeds, loads, and a line per claim."""
     pieces = [
         _occupancies(found),
@@ -42,7 +36,7 @@ def columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     )
 
 
-def _occupancies(found: Told) -> str:
+def _occupancies(found: Reproduction) -> str:
     rows = []
     for each in published.OCCUPANCIES:
         mean = found.occupancies[each.test_set, each.strategy].of(each.measure)[0]
@@ -66,7 +60,7 @@ def _figure(measure: str, value: float) -> str:
     return f"{value:,.0f}" if measure == "steps" else f"{value:.1f}"
 
 
-def _speeds(found: Told, test_set: str) -> str:
+def _speeds(found: Reproduction, test_set: str) -> str:
     rows = []
     for each in found.decoders:
         own = {s.key: found.speeds[each.device, each.beam, test_set, s.key].sentences_per_s for s in OFFLINE}
@@ -76,24 +70,24 @@ def _speeds(found: Told, test_set: str) -> str:
     return f"{heading}\n" + columns(("device", "mini/s", *(s.key for s in OFFLINE[1:])), rows)
 
 
-def _loads(found: Told, test_set: str) -> str:
-    held = {(each.device, each.p95_s, each.strategy): each for each in found.held if each.test_set == test_set}
+def _loads(found: Reproduction, test_set: str) -> str:
+    held = {(each.device, each.beam, each.p95_s, each.strategy): each for each in found.held if each.test_set == test_set}
     rows = []
-    for device, p95_s in dict.fromkeys(key[:2] for key in held):
-        estimates = [held[device, p95_s, each.key].estimate for each in ONLINE]
-        shown = map(_load, estimates)
-        rows.append((f"{device}, {1e3 * p95_s:,.0f} ms", *shown))
-    return f"{SETS[test_set].name}: sentences a second up to which the p95 holds\n" + columns(
-        ("device, p95", *(each.key for each in ONLINE)), rows
-    )
+    for device, beam, p95_s in dict.fromkeys(key[:3] for key in held):
+        shown = [_load(held[device, beam, p95_s, each.key]) for each in ONLINE]
+        rows.append((f"{device}, beam {beam}, {1e3 * p95_s:,.0f} ms", *shown))
+    heading = f"{SETS[test_set].name}: sentences a second up to which the p95 holds"
+    marks = " (c: it holds up to the capacity; d: not below some lower load)"
+    return f"{heading}{marks}\n" + columns(("device, p95", *(each.key for each in ONLINE)), rows)
 
 
-def _load(found: Estimate) -> str:
+def _load(held: Holding) -> str:
+    found = held.estimate
     if not found.mean:
         return "never"
-    return (
-        f"{found.mean:.2f}" if found.low is None or found.high is None else f"{found.mean:.2f} ±{found.high - found.mean:.2f}"
-    )
+    spread = "" if found.low is None or found.high is None else f" ±{found.high - found.mean:.2f}"
+    marks = ("c" if held.saturated else "") + ("d" if held.dips else "")
+    return f"{found.mean:.2f}{spread}{' ' + marks if marks else ''}"
 
 
 def _claims(records: Sequence[Mapping[str, Any]]) -> str:
