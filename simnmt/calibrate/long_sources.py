@@ -4,57 +4,57 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import perf_counter
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from simnmt.calibrate.plan import STEP_SRC_LEN
 from simnmt.calibrate.settings import Settings
-from simnmt.nmt.engine import Engine, Work
+from simnmt.nmt.engine import Work
 from simnmt.nmt.errors import OutOfMemory
 
 LONG_SRC_LEN, BATCHES = 80, (8, 32)
 """And the largest batch."""
-STEPS = 12
-LEAST_PAIRS, PAIRS = 3, 15
+STEPS = 24
+LEAST_ROUNDS, ROUNDS = 2, 6
 WITHIN_S = 20.0
-"""No further pair of each batch is begun after so long."""
+"""No further round over all batches is begun after so long."""
 
 Pairs = list[tuple[int, int, list[tuple[float, float]]]]
-"""(batch, source tokens that the second has more, its pairs of seconds of the usual step: under short and long sources)."""
+"""(batch, source tokens that the second has more, its pairs of seconds of a step: under short and under long sources)."""
 
 
-def source_pairs(engine: Engine, settings: Settings, most: int, clock: Callable[[], float] = perf_counter) -> Pairs:
-    """Steps under short sources and under long ones right after or before, over and over; none where nothing is told.
+@runtime_checkable
+class TakesTurns(Protocol):
+    """An engine that takes steps of two batches in turn."""
 
-    A box's speed wanders by more than the difference, but not within a pair.
+    def in_turn_s(self, first: Work, second: Work) -> list[tuple[float, float]]:
+        """Seconds of the steps of both, in pairs that are adjacent in time."""
+
+
+def source_pairs(engine: object, settings: Settings, most: int, clock: Callable[[], float] = perf_counter) -> Pairs:
+    """Steps under short sources and under long ones in turn; none where nothing is told.
+
+    A box's speed wanders by more than the difference, but hardly within a pair.
     """
     short = min(STEP_SRC_LEN, settings.max_src_len)
     more = min(LONG_SRC_LEN, settings.max_src_len) - short
-    if settings.mode == "quick" or not more:
+    if settings.mode == "quick" or not more or not isinstance(engine, TakesTurns):
         return []
     steps = min(STEPS, settings.max_tgt_len)
-    found: dict[int, list[tuple[float, float]]] = {
-        batch: [] for batch in sorted({*(each for each in BATCHES if each <= most), most})
-    }
+    sizes = sorted({*(each for each in BATCHES if each <= most), most})
+    found: dict[int, list[tuple[float, float]]] = {}
     begin_s = clock()
-    # The first pair of each batch warms up.
-    for number in range(1 + PAIRS):
-        if number > LEAST_PAIRS and clock() - begin_s > WITHIN_S:
+    for number in range(ROUNDS):
+        if number >= LEAST_ROUNDS and clock() - begin_s > WITHIN_S:
             break
-        for batch in list(found):
-            both_s = {}
-            for src_len in (short, short + more) if number % 2 else (short + more, short):
-                try:
-                    steps_s = engine.run(Work(src_len, steps, batch, settings.beam)).steps_s
-                except OutOfMemory:
-                    del found[batch]
-                    break
-                if steps_s is None:
-                    return []
-                both_s[src_len] = float(np.median(steps_s[1:]))
-            if number and len(both_s) == 2:
-                found[batch].append((both_s[short], both_s[short + more]))
-    return [(batch, more, pairs) for batch, pairs in found.items()]
+        for batch in sizes:
+            both = (Work(src_len, steps, batch, settings.beam) for src_len in (short, short + more))
+            try:
+                found.setdefault(batch, []).extend(engine.in_turn_s(*both))
+            except OutOfMemory:
+                break
+    return [(batch, more, pairs) for batch, pairs in found.items() if pairs]
 
 
 def per_row_src_token_s(found: Pairs) -> tuple[float | None, str]:

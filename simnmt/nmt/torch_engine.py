@@ -20,6 +20,7 @@ from simnmt.nmt.processor import cpu_name, has_bfloat16
 from simnmt.nmt.search import beam, greedy
 from simnmt.nmt.slot_decoder import Mark, SlotDecoder
 from simnmt.nmt.source_batch import check_lengths, pad
+from simnmt.nmt.taking_turns import steps_in_turn
 
 HALF_WEIGHTS = "float16_weights"
 """Weights in float16, activations in float32: the fastest on an x86 CPU at small batches."""
@@ -73,6 +74,17 @@ class TorchEngine:
 
         def timed() -> Joining:
             return timed_joining(model, sources, joining, beam=beam, rounds=rounds, clock=self._now_s)
+
+        return within_memory(self.account.device, timed)
+
+    def in_turn_s(self, first: Work, second: Work) -> list[tuple[float, float]]:
+        """Seconds of the steps of both works, taken in turn; as many as the first has. See `steps_in_turn`. Raises as `run`."""
+        model = self._ready()
+        check_lengths(model.max_positions, max(first.src_len, second.src_len), first.tgt_len)
+        both = [random_sources(work, self._architecture, self._seed) for work in (first, second)]
+
+        def timed() -> list[tuple[float, float]]:
+            return steps_in_turn(model, *both, steps=first.tgt_len, beam=first.beam, clock=self._now_s)
 
         return within_memory(self.account.device, timed)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,8 @@ class FakeEngine:
         self._most_batch = most_batch
         self._gap_s = gap_s
         self._gap_s_per_sentence = gap_s_per_sentence
+        if tells_steps:
+            self.in_turn_s = self._in_turn_s
         if refill_s is not None:
             self.joining_s = self._joining_s
             self._refill_s = refill_s
@@ -97,6 +100,13 @@ class FakeEngine:
         gap_s = self._gap_s + self._gap_s_per_sentence * work.batch
         total_s = encode_s + sum(steps_s) + factor * (self.plane[2] + gap_s * work.tgt_len)
         return Timing(total_s, encode_s, steps_s) if self._tells_steps else Timing(total_s, None, None)
+
+    def _in_turn_s(self, first: Work, second: Work) -> list[tuple[float, float]]:
+        pairs = []
+        for position in range(1, first.tgt_len):
+            both = (self.run(replace(work, tgt_len=position + 1)).steps_s or () for work in (first, second))
+            pairs.append(tuple(steps_s[position] for steps_s in both))
+        return pairs  # type: ignore[return-value]
 
     def _joining_s(self, joining: int, others: int, *, src_len: int, beam: int, rounds: int) -> tuple[float, float]:
         if joining + others > self._most_batch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from simnmt.nmt.engine import Work, load_engine
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.joining import timed_joining
 from simnmt.nmt.models import load_model
+from simnmt.nmt.taking_turns import steps_in_turn
 
 TINY = {"kind": "gru", "layers": 1, "hidden": 8, "embedding": 8, "src_vocab": 20, "tgt_vocab": 20}
 
@@ -55,6 +57,7 @@ def test_an_engine_times_it_and_still_runs(tiny: str) -> None:
     join_s, leave_s = engine.joining_s(4, 2, src_len=5, beam=2, rounds=2)  # type: ignore[attr-defined]
     assert 0.0 < join_s < 1.0
     assert abs(leave_s) < 1.0
+    assert len(engine.in_turn_s(Work(3, 5, 2), Work(9, 5, 2))) == 4  # type: ignore[attr-defined]
     assert 0.0 < engine.encoding_s([3, 1, 9]) < 10.0  # type: ignore[attr-defined]
     assert engine.run(Work(5, 3)).total_s > 0.0
     engine.close()
@@ -62,9 +65,21 @@ def test_an_engine_times_it_and_still_runs(tiny: str) -> None:
         engine.joining_s(1, 0, src_len=5, beam=1, rounds=1)  # type: ignore[attr-defined]
 
 
+def test_steps_of_two_batches_are_taken_in_turn_and_told_apart(tiny: str) -> None:
+    """On a clock whose span grows by 1 s from each step to the next: whoever goes first takes 1 s less."""
+    now, model = (
+        itertools.accumulate(itertools.chain.from_iterable((100, span) for span in itertools.count())),
+        load_model(tiny).model,
+    )
+    pairs = steps_in_turn(model, [[5, 3]], [[5, 6, 7, 3]] * 2, steps=4, beam=2, clock=lambda: next(now))
+    assert pairs == [(2, 3), (5, 4), (6, 7)], "the first of each is left out"
+
+
 def test_torch_refills_its_batches_and_ctranslate2_does_not(tiny: str) -> None:
+    from simnmt.calibrate.long_sources import TakesTurns
     from simnmt.calibrate.refilling import Joins
     from simnmt.nmt.ctranslate2_engine import CTranslate2Engine
 
     assert isinstance(load_engine(tiny, threads=1), Joins)
-    assert not isinstance(object.__new__(CTranslate2Engine), Joins)
+    assert isinstance(load_engine(tiny, threads=1), TakesTurns)
+    assert not isinstance(object.__new__(CTranslate2Engine), Joins | TakesTurns)
