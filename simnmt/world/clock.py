@@ -14,8 +14,11 @@ from typing import Any
 
 import simpy
 
-REACHES_SERVER, SERVER_ACTS, ARRIVAL, ASKS = range(4)
-"""Kinds of event, in the order in which those of one moment happen. Each kind has numbers of its own."""
+REACHES_SERVER, ARRIVAL, ASKS, SERVER_ACTS = range(4)
+"""Kinds of event, in the order in which those of one moment happen. Each kind has numbers of its own.
+
+A server that batches acts when all who come to it in that moment are there, whether over a link or none.
+"""
 
 
 class Event:

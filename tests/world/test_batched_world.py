@@ -17,7 +17,7 @@ from simnmt.world.decode_all import decode_all
 from simnmt.world.pools import OneServer
 from simnmt.world.requests import Block, Requests
 from simnmt.world.simulate import Beliefs, Trail, simulate
-from tests.world.decoding import SECONDS, cost
+from tests.world.decoding import EIGHTHS, SECONDS, cost
 from tests.worlds import believing, everything_to
 
 COST = cost()
@@ -176,6 +176,40 @@ def test_events_of_one_moment_who_reaches_a_server_is_there_when_a_step_ends() -
     assert (requests.arrival_s + requests.uplink_s[0] + trail.queue_s).tolist() == [0.5, 2.5, 3.5]
     assert trail.execution_s is not None
     assert trail.execution_s.tolist() == [4.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("name", BATCHINGS)
+@pytest.mark.parametrize("target", [0, CLOUD])
+def test_arrivals_of_a_moment_are_there_before_a_server_acts_in_it(name: str, target: int) -> None:
+    """All times are eighths of seconds, many arrive at once, and no link is between: a server by itself takes all of them."""
+    random = np.random.default_rng(5)
+    n = 400
+    gap_s = random.choice([0.0, 0.0, 0.125, 0.25, 1.0, 4.0], n)
+    src_len, tgt_len, nothing = random.integers(1, 5, n), random.integers(0, 5, n), np.zeros(n)
+    requests = Requests(src_len, (nothing, nothing), (nothing,), (nothing,), np.cumsum(gap_s), tgt_len=tgt_len)
+    batched = Batched(replace(BATCHINGS[name], longest_wait_s=0.125 if name == "mini" else 0.0), EIGHTHS)
+    trail = simulate(requests, everything_to(target), believing(0.1), [BatchPool(batched)], own=batched)
+    alone = decode_all(batched.batching, EIGHTHS, src_len, tgt_len, requests.arrival_s)
+    assert (requests.arrival_s + trail.queue_s).tolist() == alone.begin_s.tolist()
+    assert (requests.arrival_s + trail.queue_s + trail.execution_s).tolist() == alone.finish_s.tolist()
+
+
+def test_clients_that_ask_in_one_moment_are_encoded_together() -> None:
+    """Found: at a gateway that batches the first was encoded alone, and the others waited for it."""
+    ones: Any = np.ones(6)
+    requests = Requests(np.ones(6, np.int64), (ones, ones), (ones,), (ones,), tgt_len=np.full(6, 3))
+    for there_s in (0.0, 0.5):
+        trail = simulate(
+            requests,
+            everything_to(0),
+            believing(0.1),
+            [OneServer()],
+            route=lambda request, node, at_s, there_s=there_s: ((0.0,), (0.0,), there_s, 0.0),
+            clients=Clients(6, 6, np.ones(12)),
+            own=Batched(top_up(8, 4), SECONDS),
+        )
+        assert trail.batches[0] is not None
+        assert (trail.batches[0].encodings, trail.batches[0].steps[6]) == (1, 3)
 
 
 class Listening(BatchView):
