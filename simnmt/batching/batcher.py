@@ -39,7 +39,7 @@ class Batcher:
     `batching.threshold` or fewer active.
     """
 
-    __slots__ = ("_closed", "_encodings", "_ready", "_sorted", "_waiting", "batching")
+    __slots__ = ("_encodings", "_let_go", "_ready", "_sorted", "_waiting", "batching")
 
     def __init__(self, batching: Batching) -> None:
         self.batching = batching
@@ -51,7 +51,8 @@ class Batcher:
         """Encoded."""
         self._encodings = 0
         """Of the present refill."""
-        self._closed = False
+        self._let_go = 0
+        """Of those that wait, the first so many need not wait for company."""
 
     @property
     def waiting(self) -> int:
@@ -70,8 +71,8 @@ class Batcher:
         self._waiting.append(_Waiting(request, src_len, now_s))
 
     def close(self) -> None:
-        """Nothing more will arrive: nothing waits for company any longer."""
-        self._closed = True
+        """Nobody will arrive for now: who waits does not wait for company any longer; who comes all the same does."""
+        self._let_go = len(self._waiting)
 
     def next(self, active: int, now_s: float, longest: int = 0) -> Encode | Join | None:
         """What is to be done before the next step; None: take a step, or without an active sentence wait.
@@ -87,7 +88,10 @@ class Batcher:
         together = batching.encoded_together or batching.size
         if len(self._ready) < free and self._encodings * together < free and self._may_begin(active, now_s):
             self._encodings += 1
-            group = self._taken(self._sorted or self._waiting, together, 0, 0)
+            queue = self._sorted or self._waiting
+            group = self._taken(queue, together, 0, 0)
+            if queue is self._waiting:
+                self._let_go = max(self._let_go - len(group), 0)
             self._ready.extend(group)
             return Encode(tuple(each.request for each in group))
         self._encodings = 0
@@ -109,11 +113,12 @@ class Batcher:
             return False
         # Who can join what runs, or what is ready to, does not wait for company; a collection is waited for in any case.
         joins = batching.collected is None and (active > 0 or bool(self._ready))
-        if not (joins or self._full() or self._closed or now_s >= waiting[0].arrival_s + batching.longest_wait_s):
+        if not (joins or self._full() or self._let_go or now_s >= waiting[0].arrival_s + batching.longest_wait_s):
             return False
         if batching.collected is not None:
             collected = [waiting.popleft() for _ in range(min(batching.collected, len(waiting)))]
             self._sorted.extend(sorted(collected, key=lambda each: each.src_len))
+            self._let_go = max(self._let_go - len(collected), 0)
         return True
 
     def _full(self) -> bool:

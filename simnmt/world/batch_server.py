@@ -155,7 +155,7 @@ class BatchServer:
             self.next_s = now_s
 
     def close(self, now_s: float) -> None:
-        """Nothing more will arrive: nothing waits for company any longer."""
+        """Nobody will arrive for now: who waits does not wait for company any longer."""
         self._batcher.close()
         if self._until:
             if len(self._active) <= self._threshold:

@@ -49,7 +49,7 @@ class BatchTier:
         return number
 
     def close(self) -> bool:
-        """Nothing is left to happen, so nobody comes: who waits for company need not; whether there was anyone."""
+        """Nothing is left to happen, so nobody comes: who waits for company is let go; whether there was anyone."""
         waits = False
         for number, server in enumerate(self.pool.servers):
             if server.holds:

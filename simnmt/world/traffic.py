@@ -102,7 +102,7 @@ class Traffic:
         self._foresight = Foresight(clock, self._places, self._tiers.get(0), pools, self._on_reaching)
 
     def close(self) -> bool:
-        """Nothing is left to happen: no server waits for company any longer; whether there was anyone to wait."""
+        """Nothing is left to happen: who waits for company anywhere is let go; whether there was anyone."""
         return sum(tier.close() for tier in self._tiers.values()) > 0
 
     def finished(self) -> Trail:

@@ -223,6 +223,31 @@ def test_closing_takes_what_waits_at_once() -> None:
         assert (batcher.waiting, batcher.due_s) == (0, inf)
 
 
+def test_who_comes_after_the_closing_waits_for_company_again() -> None:
+    """And goes with those who were let go, if there is room."""
+    for batching in (mini(4), maxi(4, 4), top_up(4, 2)):
+        batching = replace(batching, longest_wait_s=inf)
+        batcher = Batcher(batching)
+        batcher.arrive(0, 5, 1.0)
+        batcher.close()
+        batcher.arrive(1, 5, 2.0)
+        assert [batcher.next(0, 2.0), batcher.next(0, 2.0)] == [Encode((0, 1)), Join((0, 1))]
+        batcher.arrive(2, 5, 3.0)
+        assert batcher.next(0, 9.0) is None, "Found: closed once, it never waited again"
+        batcher.close()
+        assert batcher.next(0, 9.0) == Encode((2,))
+
+
+def test_closing_lets_all_go_who_wait_then_in_as_many_batches_as_it_takes() -> None:
+    batcher = Batcher(Batching(4, longest_wait_s=inf, padded_tokens=10))
+    for request in range(3):
+        batcher.arrive(request, 5, 0.0)
+    batcher.close()
+    assert [batcher.next(0, 1.0), batcher.next(0, 1.0), batcher.next(2, 1.0, 5)] == [Encode((0, 1)), Join((0, 1)), None]
+    batcher.arrive(3, 1, 2.0)
+    assert [batcher.next(0, 3.0), batcher.next(0, 3.0)] == [Encode((2, 3)), Join((2, 3))]
+
+
 def test_the_oldest_is_due_when_it_has_waited_long_enough() -> None:
     batcher = Batcher(mini(8, longest_wait_s=0.3))
     batcher.arrive(0, 5, 1.1)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simnmt.batching import Batching, mini, top_up
+from simnmt.batching import Batching, maxi, mini, top_up
 from simnmt.policies import Decide, Oracle, TransferEstimate
 from simnmt.policies.batch_view import BatchView
 from simnmt.world.batch_pools import Batched, BatchPool, ByNode, FewestTokens, InTurn, OfDrawn
@@ -159,6 +159,32 @@ def test_clients_wait_for_their_batch(name: str, keeps: int) -> None:
         own = np.flatnonzero(trail.node == client)
         again_s = answered_s[own] + think_s[clients + own]
         np.testing.assert_allclose(trail.arrival_s[own][1:], again_s[:-1])
+
+
+@pytest.mark.parametrize("batching", [mini(32), maxi(32, 40)])
+def test_clients_too_few_to_fill_a_batch_are_waited_for_again_and_again(batching: Batching) -> None:
+    """20 at each of two boxes of 32: when all wait, those who wait are let go, and the next batch is waited for like the first.
+
+    Found: after the first time nobody waited any longer.
+    """
+    n, clients = 400, 40
+    requests = replace(asked(n, nodes=clients), arrival_s=None)
+    trails = [
+        simulate(
+            requests,
+            everything_to(CLOUD),
+            believing(0.1),
+            [BatchPool(Batched(how, COST), 2, ByNode())],
+            route=lambda request, node, at_s: ((0.02,), (0.03,), 0.0, 0.0),
+            clients=Clients(clients, clients, np.random.default_rng(3).exponential(2.0, clients + n)),
+        )
+        for how in (batching, replace(batching, longest_wait_s=0.0))
+    ]
+    waiting, hasty = (trail.batches[CLOUD] for trail in trails)
+    assert waiting is not None
+    assert hasty is not None
+    assert waiting.sentences == hasty.sentences == n
+    assert waiting.sentences / waiting.refills > 15 > 5 > hasty.sentences / hasty.refills
 
 
 def test_events_of_one_moment_who_reaches_a_server_is_there_when_a_step_ends() -> None:
