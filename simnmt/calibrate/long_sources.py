@@ -16,9 +16,8 @@ from simnmt.nmt.errors import OutOfMemory
 LONG_SRC_LEN, BATCHES = 80, (8, 32)
 """And the largest batch."""
 STEPS = 24
-LEAST_ROUNDS, ROUNDS = 2, 6
-WITHIN_S = 20.0
-"""No further round over all batches is begun after so long."""
+ROUNDS, WITHIN_S = 6, 25.0
+"""Over all batches; after so long no more of them is begun than the first round."""
 
 Pairs = list[tuple[int, int, list[tuple[float, float]]]]
 """(batch, source tokens that the second has more, its pairs of seconds of a step: under short and under long sources)."""
@@ -46,9 +45,9 @@ def source_pairs(engine: object, settings: Settings, most: int, clock: Callable[
     found: dict[int, list[tuple[float, float]]] = {}
     begin_s = clock()
     for number in range(ROUNDS):
-        if number >= LEAST_ROUNDS and clock() - begin_s > WITHIN_S:
-            break
         for batch in sizes:
+            if number and clock() - begin_s > WITHIN_S:
+                break
             both = (Work(src_len, steps, batch, settings.beam) for src_len in (short, short + more))
             try:
                 found.setdefault(batch, []).extend(engine.in_turn_s(*both))
@@ -78,7 +77,7 @@ def per_row_src_token_s(found: Pairs) -> tuple[float | None, str]:
         f"{_percent(middle)} ({_percent(low)} to {_percent(high)}) at batch {batch}" for batch, _, (low, middle, high) in grown
     )
     note = (
-        f"{found[0][1]} source tokens more lengthen a step by {told}: medians, and the middle half, of {len(found[0][2])} pairs"
+        f"{found[0][1]} source tokens more lengthen a step by {told}: medians, and the middle half, of {least} pairs at least"
     )
     return own, f"{note}; told within {_percent(off)} of a step"
 
