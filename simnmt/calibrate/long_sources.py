@@ -76,6 +76,7 @@ def per_row_src_token_s(found: Pairs) -> tuple[float | None, str]:
     told = ", ".join(
         f"{_percent(middle)} ({_percent(low)} to {_percent(high)}) at batch {batch}" for batch, _, (low, middle, high) in grown
     )
+    least = min(len(pairs) for _, _, pairs in found)
     note = (
         f"{found[0][1]} source tokens more lengthen a step by {told}: medians, and the middle half, of {least} pairs at least"
     )
