@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from math import inf
 from typing import Annotated, Literal
 
@@ -13,6 +14,8 @@ from simnmt.configuration import Configuration
 
 MOST = 65_536
 """Largest batch, and collection, that may be asked for."""
+PRESETS = {"half_empty": half_empty, "immediate": immediate}
+"""Thresholds by name, given the size of a batch."""
 
 _Count = Annotated[int, Field(ge=1, le=MOST)]
 
@@ -38,7 +41,7 @@ class _Collecting(_Batching):
     def _fills_a_batch(cls, collect: int | None, info: ValidationInfo) -> int | None:
         size = info.data.get("size", 1)
         if collect is not None and collect < size:
-            what = "collect {collect}: too few for one batch of {size} (give {size} or more)"
+            what = "{collect} are too few for one batch of {size} (give {size} or more)"
             raise PydanticCustomError("collect_below_size", what, {"collect": collect, "size": size})
         return collect
 
@@ -68,12 +71,21 @@ class TopUpBatching(_Collecting):
     """Sentences that are collected and sorted by source length before the first of them is taken; null: none, they are taken
     as they arrive."""
 
+    @field_validator("threshold", mode="before")
+    @classmethod
+    def _named_or_counted(cls, threshold: object) -> object:
+        # A union of both kinds would complain once for each.
+        if threshold in PRESETS if isinstance(threshold, str) else type(threshold) is int:
+            return threshold
+        what = "must be one of {names} or a number of sentences, got {got}"
+        raise PydanticCustomError("threshold_unknown", what, {"names": ", ".join(PRESETS), "got": json.dumps(threshold)})
+
     @field_validator("threshold", mode="after")
     @classmethod
     def _below_the_batch(cls, threshold: str | int, info: ValidationInfo) -> str | int:
         size = info.data.get("size")
         if isinstance(threshold, int) and size is not None and not 0 <= threshold < size:
-            what = "threshold {threshold}: a batch of {size} sentences is refilled with {most} of them left at most ({remedy})"
+            what = "a batch of {size} sentences is refilled with {most} of them left at most, not {threshold} ({remedy})"
             remedy = f"give 0 to {size - 1}, half_empty or immediate"
             context = {"threshold": threshold, "size": size, "most": size - 1, "remedy": remedy}
             raise PydanticCustomError("threshold_outside_batch", what, context)
@@ -82,9 +94,6 @@ class TopUpBatching(_Collecting):
 
 BatchingConfiguration = Annotated[MiniBatching | MaxiBatching | TopUpBatching, Field(discriminator="kind")]
 """What a scenario may say under a device's `batching`."""
-
-KINDS = ("mini", "maxi", "top_up")
-"""Names that `kind` may take."""
 
 
 def batching_of(configuration: MiniBatching | MaxiBatching | TopUpBatching) -> Batching:
@@ -103,6 +112,5 @@ def batching_of(configuration: MiniBatching | MaxiBatching | TopUpBatching) -> B
 def _threshold(configuration: MiniBatching | MaxiBatching | TopUpBatching) -> int:
     if not isinstance(configuration, TopUpBatching):
         return 0
-    presets = {"half_empty": half_empty, "immediate": immediate}
     threshold = configuration.threshold
-    return presets[threshold](configuration.size) if isinstance(threshold, str) else threshold
+    return PRESETS[threshold](configuration.size) if isinstance(threshold, str) else threshold

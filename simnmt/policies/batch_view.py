@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from itertools import pairwise
 
 
@@ -79,6 +80,15 @@ class BatchView:
         self._alone_s, self._together_s = (joining_s(1), joining_s(size) / size) if threshold else (0.0, 0.0)
         """How long each that joins holds a running batch up: one by one, and with many."""
         self._size, self._threshold, self._servers = size, threshold, servers
+        self._forget()
+
+    def blank(self) -> BatchView:
+        """A view of the same target that has heard of nothing; what it costs is kept once for both."""
+        other = copy(self)
+        other._forget()
+        return other
+
+    def _forget(self) -> None:
         self._sent, self._reports, self._tgt_len = 0, 0, 1.0
         """Requests sent and reported, and the mean length predicted of the former."""
         self._under_way: dict[int, tuple[float, float]] = {}

@@ -114,7 +114,7 @@ class CNmtPolicy(_Estimating):
     """The expected latency of each request, or its 95th percentile over the target lengths it may have."""
     batch: Literal["plain", "reported"] = "plain"
     """What is reckoned of a device that batches: the plane, as if each request were alone there, or with what its answers last
-    reported of the batch in flight and of those that wait."""
+    reported of the batch in flight and of those that wait; with `sees_backlog` that is always so."""
 
     @model_validator(mode="after")
     def _lengths_that_suffice(self) -> CNmtPolicy:

@@ -99,7 +99,7 @@ figures.misroutes = (cell, state) => {
   const traces = chosen.map((policy, place) => {
     const found = cell.misroutes[policy];
     const went = codes(found.targets).map((target) => plain(cell.devices[target]));
-    const best = codes(found.best).map((target) => plain(cell.devices[target]));
+    const best = codes(found.best).map((target) => plain(cell.devices[target] ?? "fastest"));
     const byLoss = state.colour === "lost" ? { color: found.lost_ms, ...scale, showscale: place === 0, colorbar: bar } : { color: policyColour(cell, policy) };
     return {
       type: "scatter", mode: "markers", name: policyName(cell, policy), x: found.src_len, y: found.tgt_len, opacity: 1, showlegend: state.colour !== "lost",

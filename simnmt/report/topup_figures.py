@@ -82,8 +82,8 @@ def _speeds(rows: Rows) -> dict[str, Any]:
     return {
         "id": "figures-6-7",
         "title": "Figures 6 and 7: speed with top-up batching",
-        "note": "All sentences at hand, simulated on each device's step costs; the list of devices tells how they are known. The paper's curves are not in its "
-        "text; its statements stand among the claims.",
+        "note": "All sentences at hand, simulated on each device's step costs; the list of devices tells how they are known. "
+        "The paper's curves are not in its text; its statements stand among the claims.",
         "content": content,
         "figures": figures,
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -91,13 +91,3 @@ class BatchAccount:
             if each.name != "timeline"
             for value in (getattr(self, each.name),)
         }
-
-    @classmethod
-    def of_json(cls, written: Mapping[str, Any], timeline: NDArray[np.int64] | None = None) -> BatchAccount:
-        """What `as_json` gave, with the timeline, which is kept elsewhere."""
-        arrays = {
-            "steps": np.asarray(written["steps"], np.int64),
-            "step_s": np.asarray(written["step_s"], np.float64),
-            "timeline": _no_changes() if timeline is None else timeline,
-        }
-        return cls(**{**written, **arrays})

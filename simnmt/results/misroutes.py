@@ -31,7 +31,7 @@ class Misroutes:
     target: NDArray[np.int8]
     """Where it went."""
     best_target: NDArray[np.int8]
-    """Where it should have gone."""
+    """Where it should have gone; the number of devices where it is only known that it is another one."""
 
 
 def misroutes(truth: Truth, passage: Passage, most: int) -> Misroutes:
@@ -45,9 +45,12 @@ def misroutes(truth: Truth, passage: Passage, most: int) -> Misroutes:
     chosen = target[None].astype(np.int64)
     request_lost_s = np.take_along_axis(total_s, chosen, 0)[0] - total_s.min(0)
     if passage.lost_s is not None:
-        # Which one was foreseen to be best is not kept: of the others the one that is, alone.
         request_lost_s = passage.lost_s[sampled]
         np.put_along_axis(total_s, chosen, np.inf, 0)
+    best_target = total_s.argmin(0).astype(np.int8)
+    if passage.lost_s is not None and len(total_s) > 2:
+        # Which of the others was foreseen to be best is not kept.
+        best_target[:] = len(total_s)
     return Misroutes(
         count=int(misrouted.size),
         lost_s=float(lost.sum(dtype=np.float64)),
@@ -55,7 +58,7 @@ def misroutes(truth: Truth, passage: Passage, most: int) -> Misroutes:
         src_len=truth.src_len[sampled],
         tgt_len=truth.tgt_len[sampled],
         target=target,
-        best_target=total_s.argmin(0).astype(np.int8),
+        best_target=best_target,
     )
 
 

@@ -1,7 +1,8 @@
 """What waits and what works over the time of a run: the backlog and the utilisation of every device, by spans of time.
 
 A request is taken to reach its queue when half of its transfer time has passed since it was issued, which is exact where the
-way back takes as long as the way there; it leaves when its execution starts, and occupies a worker until that ends. Each
+way back takes as long as the way there; it leaves when its execution starts, and occupies a worker until that ends. In a
+batch it occupies a place from its first step on: before, it is encoded and waits for one beside a batch that may be full. Each
 number is a mean over its span, not a sample of it, so that nothing short is missed; summed over all spans, a backlog is the
 sum of the waits (Little's law), and the work is the sum of the executions.
 """
@@ -33,7 +34,8 @@ class OverTime:
     waiting: Column
     """Requests that wait, at all boxes of a device together."""
     busy_share: Column
-    """Share of a device's workers that execute something; where it batches, of the places in its batches that are taken."""
+    """Share of a device's workers that execute something; where it batches, of the places in its batches those of
+    sentences that have taken their first step."""
 
 
 def over_time(log: Log, devices: Sequence[Device], spans: int) -> OverTime:
@@ -53,8 +55,14 @@ def over_time(log: Log, devices: Sequence[Device], spans: int) -> OverTime:
         for number in np.unique(target).tolist():
             there = target == number
             starts_s = start_s[there]
+            ends_s = starts_s + execution_s[there]
             waiting_s[number] += presence_s(entry_s[there], starts_s, edges_s)
-            busy_s[number] += presence_s(starts_s, starts_s + execution_s[there], edges_s)
+            if devices[number].batch is None:
+                busy_from_s = starts_s
+            else:
+                first_s = entry_s[there] + part["first_token_s"][there]
+                busy_from_s = np.where(np.isnan(first_s), ends_s, first_s)
+            busy_s[number] += presence_s(busy_from_s, ends_s, edges_s)
     length_s = np.diff(edges_s)
     workers = np.array([device.servers * (device.batch or device.workers) for device in devices], np.float64)
     return OverTime(edges_s, waiting_s / length_s, busy_s / (workers[:, None] * length_s))

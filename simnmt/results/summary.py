@@ -43,7 +43,7 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
-class Batched:
+class BatchesOfDevice:
     """What a run tells of the batches of one device."""
 
     account: BatchAccount
@@ -56,7 +56,7 @@ def measure(
     lost_s: NDArray[np.floating[Any]],
     devices: Sequence[Device],
     discipline: Discipline,
-    batched: Sequence[Batched | None] = (),
+    batched: Sequence[BatchesOfDevice | None] = (),
 ) -> dict[str, float | None]:
     """The numbers of one run.
 

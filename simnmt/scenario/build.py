@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 
 from simnmt import shipped
-from simnmt.batching import Batching
 from simnmt.batching.configuration import batching_of
 from simnmt.costs import DeviceProfile, ProfileError, read_profile
 from simnmt.costs.batch_decoding import DecodingCost
@@ -24,13 +23,13 @@ from simnmt.workload.arrivals import input_paths as arrival_paths
 from simnmt.workload.configuration import fertility_of, lengths_warning, load_lengths, named_inputs
 from simnmt.workload.fertility import in_units
 from simnmt.workload.length_table import LengthTable
+from simnmt.world.batch_pools import Batched
 
 
 @dataclass(frozen=True, slots=True)
-class Decoding:
-    """How each box of a target decodes in batches, and what that takes."""
+class Decoding(Batched):
+    """How each box of a target decodes in batches, and what its profile says that takes."""
 
-    batching: Batching
     cost: DecodingCost
 
 

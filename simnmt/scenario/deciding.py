@@ -76,7 +76,8 @@ def deciding(
 
         return transfer_estimate(estimating, rtt_s(0.0) if initial_ms is None else initial_ms / 1e3, rtt_s)
 
-    hears = queues and getattr(configuration, "batch", "plain") == "reported"
+    # Who sees queues cannot see that of a device that batches as so many workers, each as fast as if alone.
+    hears = sees_backlog or (queues and getattr(configuration, "batch", "plain") == "reported")
     beliefs = Beliefs(
         estimate,
         probes=isinstance(estimating, Probing),
@@ -123,9 +124,9 @@ def _servers(scenario: Scenario, workload: str, device: str) -> int:
 
 
 def _parallel(scenario: Scenario, workload: str, device: str) -> int:
-    """Requests of one decider that may be executed side by side."""
+    """Requests of one decider that may be executed side by side where none share a batch."""
     part = scenario.devices[device]
-    return _servers(scenario, workload, device) * (part.workers if part.batching is None else part.batching.size)
+    return _servers(scenario, workload, device) * part.workers
 
 
 def _batch_views(scenario: Scenario, case: Case, learnt: Learnt) -> tuple[Callable[[], BatchView] | None, ...]:
@@ -142,7 +143,8 @@ def _batch_views(scenario: Scenario, case: Case, learnt: Learnt) -> tuple[Callab
             return decoding.cost.encode_s([src_len] * sentences) + decoding.cost.refill_s(sentences)
 
         batching, servers = decoding.batching, _servers(scenario, case.name, device)
-        return lambda: BatchView(step_s, batching.size, batching.threshold, servers, joining_s)
+        # Its tables of costs are made here, once, and shared by all deciders.
+        return BatchView(step_s, batching.size, batching.threshold, servers, joining_s).blank
 
     return tuple(
         None if decoding is None else views_of(device, decoding)

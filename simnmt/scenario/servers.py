@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt import streams
-from simnmt.scenario.build import Case, Decoding
+from simnmt.scenario.build import Case
 from simnmt.scenario.model import Scenario
 from simnmt.world.batch_pools import Balancer, Batched, BatchPool, ByNode, FewestTokens, InTurn, OfDrawn
 from simnmt.world.pools import Attached, DrawnChoices, LeastWork, OneServer, Pool, RoundRobin
@@ -16,24 +16,19 @@ from simnmt.world.pools import Attached, DrawnChoices, LeastWork, OneServer, Poo
 
 def own(case: Case) -> Batched | None:
     """How each decider's own device batches; None where it executes one by one, or nothing meets."""
-    return _batched(case.decoding[0]) if case.batches else None
+    return case.decoding[0] if case.batches else None
 
 
 def pools(scenario: Scenario, case: Case, replication: int) -> Sequence[Pool | BatchPool]:
     """The servers of every target but the first."""
     found: list[Pool | BatchPool] = []
     for name, decoding in list(zip(scenario.devices, case.decoding, strict=True))[1:]:
-        batched = _batched(decoding) if case.batches else None
-        if batched is None:
+        if decoding is None or not case.batches:
             found.append(_pool(scenario, case, replication, name))
         else:
             balancer = _balancer(scenario, case, replication, name)
-            found.append(BatchPool(batched, scenario.count_of(name, case.name), balancer))
+            found.append(BatchPool(decoding, scenario.count_of(name, case.name), balancer))
     return found
-
-
-def _batched(decoding: Decoding | None) -> Batched | None:
-    return None if decoding is None else Batched(decoding.batching, decoding.cost)
 
 
 def _balancer(scenario: Scenario, case: Case, replication: int, name: str) -> Balancer:

@@ -17,7 +17,7 @@ from simnmt.network.configuration import Network
 from simnmt.policies.cnmt import PredictLength
 from simnmt.results.misroutes import lost_s
 from simnmt.results.request_log import Passage, RequestLog, Truth
-from simnmt.results.summary import Batched, Device, RunKey, measure
+from simnmt.results.summary import BatchesOfDevice, Device, RunKey, measure
 from simnmt.scenario.build import Case
 from simnmt.scenario.deciding import Deciding, deciding
 from simnmt.scenario.drawing import Drawn, draw
@@ -112,15 +112,15 @@ def _under_policy(unit: Unit, drawn: Drawn, how: Deciding, folder: Path) -> tupl
     return numbers, passage.stored(folder)
 
 
-def _batched(case: Case, truth: Truth, passage: Passage) -> list[Batched | None]:
+def _batched(case: Case, truth: Truth, passage: Passage) -> list[BatchesOfDevice | None]:
     """What each target's batches were, and how long they would have taken if always full; empty where none batched."""
-    found: list[Batched | None] = []
+    found: list[BatchesOfDevice | None] = []
     for number, (account, decoding) in enumerate(zip(passage.batches, case.decoding, strict=False)):
         if account is None or decoding is None:
             found.append(None)
             continue
         there = np.flatnonzero(passage.target[:] == number)
-        found.append(Batched(account, saturated_s(decoding, truth.src_len[there], truth.tgt_len[there])))
+        found.append(BatchesOfDevice(account, saturated_s(decoding, truth.src_len[there], truth.tgt_len[there])))
     return found
 
 

@@ -15,6 +15,7 @@ from simnmt import shipped
 from simnmt.costs import DeviceProfile, read_profile, write_profile
 from simnmt.results.batch_columns import COLUMNS
 from simnmt.results.batches import BatchAccount
+from simnmt.results.over_time import over_time
 from simnmt.results.request_log import RequestLog
 from simnmt.results.run_directory import sha256
 from simnmt.scenario.saturation import saturated_s
@@ -229,6 +230,24 @@ def test_who_hears_of_batches_is_held_against_who_does_not(contested: dict[str, 
     contested["policies"]["sees"] = {"kind": "cnmt", "batch": "reported", "sees_backlog": True}
     pairs = {(row["policy"], row["baseline"]) for row in simnmt.run(contested, requests=100).comparisons}
     assert {("reported", "cnmt"), ("sees", "reported")} <= pairs
+
+
+def test_who_sees_queues_sees_that_of_a_batch_as_one(contested: dict[str, Any]) -> None:
+    """Eight places are no eight workers each as fast as if alone, which is what a queue's mirror would believe."""
+    contested["policies"] = {name: {"kind": "cnmt", "sees_backlog": True, "batch": name} for name in ("plain", "reported")}
+    logs = simnmt.run(contested, requests=200, replications=1).cells[0].logs
+    assert 0 < logs["plain"]["target"].sum() < 200
+    np.testing.assert_array_equal(logs["plain"]["latency_s"], logs["reported"]["latency_s"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_more_places_are_taken_than_there_are_however_much_is_asked(make_batched: MakeScenario, kind: str) -> None:
+    """Who is encoded while the batch is full has no place in it: with a queue the places were said to be taken twice over."""
+    result = simnmt.run(make_batched(KINDS[kind], rate_rps=600.0, policies=CLOUD_ONLY, requests=1_500, replications=1))
+    cell = result.cells[0]
+    busy_share = over_time(cell.logs["cloud"], cell.devices, 20).busy_share[1]
+    assert busy_share.max() <= 1.0 + 1e-9
+    assert busy_share[2:12].mean() > 0.3, "it is asked for more than it can do"
 
 
 def test_a_gap_analysis_tells_of_batches_as_of_queues(contested: dict[str, Any]) -> None:

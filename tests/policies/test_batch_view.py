@@ -238,3 +238,17 @@ if __name__ == "__main__":
                 outcomes = [judged(batching, load, own, 4_000, seed) for seed in range(5)]
                 figures = np.mean([(each.correlation, 100 * each.error, 100 * each.bias) for each in outcomes], axis=0)
                 print(f"{load:4}  {own:4}  {name:12} {figures[0]:11.2f} {figures[1]:24.0f} {figures[2]:+24.0f}")
+
+
+def test_views_of_many_deciders_share_the_costs_and_nothing_else() -> None:
+    asked: list[int] = []
+
+    def step_s(active: int) -> float:
+        asked.append(active)
+        return 0.009 + 0.001 * active
+
+    first = BatchView(step_s, 8, 4)
+    views = [first.blank() for _ in range(1_000)]
+    assert asked == list(range(1, 9)), "once for all"
+    views[0].sent(0.0, 10.0)
+    assert views[0].added_s(0.0, 10.0) > 0.0 == views[1].added_s(0.0, 10.0) == first.added_s(0.0, 10.0)

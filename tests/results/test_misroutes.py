@@ -72,6 +72,14 @@ def test_a_passage_with_a_truth_of_its_own_is_judged_by_that() -> None:
     assert misroutes(truth, replace(passage, truth=own, target=own.best_target), 100).count == 0
 
 
+@pytest.mark.parametrize("targets", [2, 3])
+def test_of_two_others_nobody_says_which_was_foreseen_to_be_best(targets: int) -> None:
+    """Only how much was lost is kept of what was foreseen with queues and batches; of two devices the best is the other one."""
+    truth, passage = made_up(300, targets=targets)
+    found = misroutes(truth, replace(passage, lost_s=np.full(300, 0.5, np.float32)), 300)
+    assert found.best_target.tolist() == ((1 - passage.target).tolist() if targets == 2 else [3] * 300)
+
+
 def test_where_two_devices_tie_neither_is_a_misroute() -> None:
     """As where all devices have one profile and nothing lies between them."""
     truth, passage = made_up(300, targets=2)

@@ -47,12 +47,17 @@ def complaint(tmp_path: Path, text: str, *overrides: str) -> str:
 CASES = {
     "a threshold that no batch is above": (
         (BATCHING, "batching: {kind: top_up, size: 32, threshold: 32}"),
-        "s.yaml:11:51: devices.cloud.batching.threshold: threshold 32: a batch of 32 sentences is refilled with 31 of them "
-        "left at most (give 0 to 31, half_empty or immediate)",
+        "s.yaml:11:51: devices.cloud.batching.threshold: a batch of 32 sentences is refilled with 31 of them "
+        "left at most, not 32 (give 0 to 31, half_empty or immediate)",
+    ),
+    "a threshold of no such name, in one line": (
+        (BATCHING, "batching: {kind: top_up, size: 32, threshold: half}"),
+        "s.yaml:11:51: devices.cloud.batching.threshold: must be one of half_empty, immediate or a number of sentences, "
+        'got "half"',
     ),
     "a collection that fills no batch": (
         (BATCHING, "batching: {kind: maxi, size: 32, collect: 31}"),
-        "s.yaml:11:47: devices.cloud.batching.collect: collect 31: too few for one batch of 32 (give 32 or more)",
+        "s.yaml:11:47: devices.cloud.batching.collect: 31 are too few for one batch of 32 (give 32 or more)",
     ),
     "a kind misspelt": (
         (BATCHING, "batching: {kind: topup, size: 32}"),
