@@ -75,6 +75,7 @@ def render(result: RunResult, *, published_tables: Sequence[PublishedTable] = ()
         verdicts=[(verdict, _trivial(verdict)) for verdict in result.verdicts],
         table=table(result.rows, result.comparisons, colours, roles(result)),
         cells=cells,
+        foreseen={_foreseen(cell) for cell in result.cells},
         sections=[_section(index, cell, result, colours) for index, cell in enumerate(result.cells)],
         sweeps=[{**sweep, "packed": _packed(sweep)} for sweep in over_load(result.rows, result.load_sweeps, colours)],
         fit_groups=[_fit_group(index, names, cell, result) for index, (names, cell) in enumerate(_alike(workloads, _fitted))],
@@ -115,6 +116,7 @@ def _section(index: int, cell: Cell, result: RunResult, colours: dict[str, int])
     return {
         "index": index,
         "cell": cell,
+        "foreseen": _foreseen(cell),
         "packed": _packed(content | {"requests": requests}),
         "estimating": estimating,
         "zoomed": content["rtt"]["used"] is not None,
@@ -135,6 +137,11 @@ def _section(index: int, cell: Cell, result: RunResult, colours: dict[str, int])
         "sampled": len(content["plane"]["src_len"]),
         "requests": requests,
     }
+
+
+def _foreseen(cell: Cell) -> bool:
+    """Whether misroutes are told from what was foreseen with queues and batches."""
+    return any(found.foreseen for found in cell.misroutes.values())
 
 
 def _fitted(cell: Cell) -> tuple[Any, ...]:

@@ -32,6 +32,8 @@ class Misroutes:
     """Where it went."""
     best_target: NDArray[np.int8]
     """Where it should have gone; the number of devices where it is only known that it is another one."""
+    foreseen: bool = False
+    """Whether it is told from what was foreseen with queues and batches; else both are left out."""
 
 
 def misroutes(truth: Truth, passage: Passage, most: int) -> Misroutes:
@@ -59,6 +61,7 @@ def misroutes(truth: Truth, passage: Passage, most: int) -> Misroutes:
         tgt_len=truth.tgt_len[sampled],
         target=target,
         best_target=best_target,
+        foreseen=passage.lost_s is not None,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -128,3 +129,16 @@ def test_batches_are_drawn_and_fit_a_phone(batched: Any, open_page: Any, tmp_pat
         page.set_viewport_size({"width": 1280, "height": 900})
         page.wait_for_function("() => document.documentElement.scrollWidth === 1280")
         assert opened.problems == []
+
+
+@pytest.mark.parametrize("foreseen", [False, True])
+def test_the_page_says_whether_misroutes_reckon_with_queues_and_batches(batched: Any, foreseen: bool) -> None:
+    cell = batched.cells[0]
+    batched.cells[0] = replace(
+        cell, misroutes={policy: replace(found, foreseen=foreseen) for policy, found in cell.misroutes.items()}
+    )
+    text = re.sub(r"\s+", " ", render(batched))
+    with_them = "with the queues and batches of that moment, as an oracle foresees them"
+    assert text.count(f"truly have been faster for it, {with_them if foreseen else 'queues left out'}.") == 1
+    assert text.count(f"truly have been faster, {with_them if foreseen else 'queues left out'}") == 1
+    assert foreseen or with_them not in text

@@ -112,7 +112,7 @@ def _figure_two(occupancies: Occupancies) -> dict[str, Any]:
     nearest = min(full, key=lambda strategy: abs(full[strategy] - theirs))
     return record_of(
         "FNI-12 (d)",
-        f"Figure 2, unlabelled, shows full steps of maxi-batching: mini-batching fills {_percent(stated)} of them (to 2 points)",
+        f"Figure 2, unlabelled, shows maxi-batching: mini-batching fills {_percent(stated)} of the steps (to 2 points)",
         "full in 42 % of the steps, batching not named",
         f"full with maxi-batching {_percent(full['maxi'])}, with mini-batching {_percent(full['mini'])}",
         nearest == "maxi" and abs(full["mini"] - theirs) > NEAR_PUBLISHED and off <= NEAR_STATED,
