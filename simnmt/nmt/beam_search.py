@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from simnmt.nmt.banned import Banned
 from simnmt.nmt.hypothesis import Hypothesis
 from simnmt.nmt.selection import largest_sums, log_softmax_
-from simnmt.nmt.slot_search import Banned, Limit
+from simnmt.nmt.slot_search import Limit
 from simnmt.nmt.step_model import StepModel
 
 _NEVER = float("-inf")

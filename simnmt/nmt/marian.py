@@ -62,9 +62,11 @@ class MarianModel(nn.Module):
 
     def start(self, memory: MarianMemory, beam: int) -> MarianState:
         """See `StepModel`."""
-        batch = memory.cross.shape[2]
-        state = MarianState(self._columns(batch, _FIRST_CAPACITY), memory.cross, memory.mask, 0)
-        return state if beam == 1 else self.select(state, torch.arange(batch, device=self.device).repeat_interleave(beam))
+        batch, cross, mask = memory.cross.shape[2], memory.cross, memory.mask
+        if beam > 1:
+            rows = torch.arange(batch, device=self.device).repeat_interleave(beam)
+            cross, mask = cross.index_select(2, rows), None if mask is None else mask.index_select(0, rows)
+        return MarianState(self._columns(batch * beam, _FIRST_CAPACITY), cross, mask, 0)
 
     def step(self, state: MarianState, tokens: Tensor) -> tuple[Tensor, MarianState]:
         """See `StepModel`."""
@@ -94,16 +96,6 @@ class MarianModel(nn.Module):
             hidden = layer.final_layer_norm(hidden + layer.fc2(layer.activation_fn(layer.fc1(hidden))))
         state.position += 1
         return self.hf.lm_head(hidden[:, 0]) + self.hf.final_logits_bias, state
-
-    def select(self, state: MarianState, rows: Tensor) -> MarianState:
-        """See `StepModel`."""
-        return MarianState(
-            state.past.index_select(2, rows),
-            state.cross.index_select(2, rows),
-            None if state.mask is None else state.mask.index_select(0, rows),
-            state.position,
-            None if state.begun is None else state.begun.index_select(0, rows),
-        )
 
     def reorder(self, state: MarianState, rows: Tensor) -> MarianState:
         """See `StepModel`."""

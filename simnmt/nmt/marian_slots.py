@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from simnmt.nmt.errors import NmtError
+from simnmt.nmt.leaving import Leaving
 from simnmt.nmt.marian_state import MarianMemory, MarianState
-from simnmt.nmt.slots import Leaving
 from simnmt.nmt.source_rows import SourceRows, with_room
 
 Step = Callable[[MarianState, Tensor], tuple[Tensor, MarianState]]
@@ -35,31 +35,25 @@ class MarianSlots:
         """The column that the next step writes."""
         self._state: MarianState | None = None
 
-    @property
-    def rows(self) -> int:
-        """See `Slots`."""
-        return len(self._begun)
-
     @torch.inference_mode()
-    def join(self, memory: MarianMemory, sentences: Sequence[int], beam: int) -> None:
+    def join(self, memory: MarianMemory, sentences: Sequence[int], src_lens: Sequence[int], beam: int) -> None:
         """See `Slots`."""
         if not sentences:
             return
         rows = [sentence for sentence in sentences for _ in range(beam)]
-        every = memory.lengths()
-        lengths = [every[row] for row in rows]
+        lengths = [src_len for src_len in src_lens for _ in range(beam)]
         chosen = torch.tensor(rows, device=memory.cross.device)
         self._source.append(memory.cross[..., : max(lengths), :].index_select(_ROWS, chosen), lengths)
-        self._make_room(self.rows + len(rows), self._past.shape[_COLUMNS])
+        self._make_room(self._rows + len(rows), self._past.shape[_COLUMNS])
         # What is hidden must be a number all the same: not-a-number times a weight of 0 is none.
-        self._past[:, :, self.rows : self.rows + len(rows), :, self._oldest : self._clock] = 0
+        self._past[:, :, self._rows : self._rows + len(rows), :, self._oldest : self._clock] = 0
         self._begun += [self._clock] * len(rows)
         self._see()
 
     @torch.inference_mode()
     def leave(self, slots: Sequence[int], beam: int) -> list[int]:
         """See `Slots`."""
-        leaving = Leaving(self.rows, slots, beam, self._past.device)
+        leaving = Leaving(self._rows, slots, beam, self._past.device)
         self._source.drop(leaving)
         leaving.move(self._past[self._used()], _ROWS)
         self._begun = [self._begun[row] for row in leaving.rows]
@@ -87,7 +81,12 @@ class MarianSlots:
         used = self._used()
         torch.index_select(self._past[used], _ROWS, rows, out=self._spare[used])
         self._past, self._spare = self._spare, self._past
-        self._state.past = self._past[:, :, : self.rows, :, self._oldest :]
+        self._state.past = self._past[:, :, : self._rows, :, self._oldest :]
+
+    @property
+    def _rows(self) -> int:
+        """Active ones."""
+        return len(self._begun)
 
     @property
     def _oldest(self) -> int:
@@ -97,7 +96,7 @@ class MarianSlots:
     def _used(self) -> tuple[slice, ...]:
         """What the active rows look at."""
         every = slice(None)
-        return every, every, slice(self.rows), every, slice(self._oldest, self._clock)
+        return every, every, slice(self._rows), every, slice(self._oldest, self._clock)
 
     def _make_room(self, rows: int, columns: int) -> None:
         grown = with_room(self._past, {_ROWS: rows, _COLUMNS: columns}, self._used())
@@ -110,10 +109,10 @@ class MarianSlots:
         looked_at = self._clock - self._oldest
         if 2 * looked_at <= self._past.shape[_COLUMNS]:
             kept = self._past[self._used()].clone()
-            self._past[:, :, : self.rows, :, :looked_at] = kept
+            self._past[:, :, : self._rows, :, :looked_at] = kept
             self._shift()
         else:
-            self._make_room(self.rows, self._clock + 1)
+            self._make_room(self._rows, self._clock + 1)
         self._see()
 
     def _shift(self) -> None:
@@ -124,7 +123,7 @@ class MarianSlots:
 
     def _see(self) -> None:
         """Show the step the active rows, from the oldest's first column on, and no further than their longest source goes."""
-        if not self.rows:
+        if not self._rows:
             self._clock, self._state = 0, None
             return
         oldest, within = self._oldest, self._source.within()
@@ -132,7 +131,7 @@ class MarianSlots:
         if max(self._begun) > oldest:
             after = torch.tensor([begun - oldest for begun in self._begun], device=self._past.device)
         self._state = MarianState(
-            self._past[:, :, : self.rows, :, oldest:],
+            self._past[:, :, : self._rows, :, oldest:],
             self._source.seen(),
             None if within is None else within[:, None, None, :],
             self._clock - oldest,

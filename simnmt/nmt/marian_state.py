@@ -16,11 +16,6 @@ class MarianMemory:
     mask: Tensor | None
     """True up to each source's end, [batch, 1, 1, src_len]; None where all are equally long."""
 
-    def lengths(self) -> list[int]:
-        """Source tokens of each sentence; waits for the device."""
-        batch, src_len = self.cross.shape[2], self.cross.shape[4]
-        return [src_len] * batch if self.mask is None else self.mask[:, 0, 0].sum(dim=1).tolist()
-
 
 @dataclass(slots=True)
 class MarianState:

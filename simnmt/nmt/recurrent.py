@@ -83,7 +83,10 @@ class RecurrentModel(nn.Module):
         if beam == 1:
             return replace(memory)
         rows = torch.arange(memory.hidden[0].shape[1], device=self.device).repeat_interleave(beam)
-        return self.select(memory, rows)
+        keys, values, mask = (
+            None if part is None else part.index_select(0, rows) for part in (memory.keys, memory.values, memory.mask)
+        )
+        return RecurrentState(tuple(part.index_select(1, rows) for part in memory.hidden), keys, values, mask)
 
     def step(self, state: RecurrentState, tokens: Tensor) -> tuple[Tensor, RecurrentState]:
         """See `StepModel`.
@@ -99,15 +102,6 @@ class RecurrentModel(nn.Module):
             after.append(kept)
         state.hidden = tuple(torch.stack(parts) for parts in zip(*after, strict=True))
         return self.projection(self._attend(state, inputs[:, None])[:, 0]), state
-
-    def select(self, state: RecurrentState, rows: Tensor) -> RecurrentState:
-        """See `StepModel`."""
-        return RecurrentState(
-            tuple(part.index_select(1, rows) for part in state.hidden),
-            None if state.keys is None else state.keys.index_select(0, rows),
-            None if state.values is None else state.values.index_select(0, rows),
-            None if state.mask is None else state.mask.index_select(0, rows),
-        )
 
     def reorder(self, state: RecurrentState, rows: Tensor) -> RecurrentState:
         """See `StepModel`."""

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from simnmt.nmt.leaving import Leaving
 from simnmt.nmt.recurrent_state import RecurrentState
-from simnmt.nmt.slots import Leaving
 from simnmt.nmt.source_rows import SourceRows
 
 Step = Callable[[RecurrentState, Tensor], tuple[Tensor, RecurrentState]]
@@ -26,21 +26,15 @@ class RecurrentSlots:
         self._step, self._state = step, RecurrentState(hidden, None, None, None)
         self._source = None if source is None else SourceRows(source, row_dim=1)
 
-    @property
-    def rows(self) -> int:
-        """See `Slots`."""
-        return self._state.hidden[0].shape[1]
-
     @torch.inference_mode()
-    def join(self, memory: RecurrentState, sentences: Sequence[int], beam: int) -> None:
+    def join(self, memory: RecurrentState, sentences: Sequence[int], src_lens: Sequence[int], beam: int) -> None:
         """See `Slots`."""
         if not sentences:
             return
         rows = [sentence for sentence in sentences for _ in range(beam)]
         chosen = torch.tensor(rows, device=memory.hidden[0].device)
         if self._source is not None and memory.keys is not None and memory.values is not None:
-            every = memory.lengths()
-            lengths = [every[row] for row in rows]
+            lengths = [src_len for src_len in src_lens for _ in range(beam)]
             keys, values = memory.keys.transpose(1, 2)[:, : max(lengths)], memory.values[:, : max(lengths)]
             self._source.append(torch.stack((keys.index_select(0, chosen), values.index_select(0, chosen))), lengths)
         before = self._state.hidden
@@ -51,7 +45,7 @@ class RecurrentSlots:
     @torch.inference_mode()
     def leave(self, slots: Sequence[int], beam: int) -> list[int]:
         """See `Slots`."""
-        leaving = Leaving(self.rows, slots, beam, self._state.hidden[0].device)
+        leaving = Leaving(self._rows, slots, beam, self._state.hidden[0].device)
         if self._source is not None:
             self._source.drop(leaving)
         for part in self._state.hidden:
@@ -70,10 +64,15 @@ class RecurrentSlots:
         """See `Slots`."""
         self._state.hidden = tuple(part.index_select(1, rows) for part in self._state.hidden)
 
+    @property
+    def _rows(self) -> int:
+        """Active ones."""
+        return self._state.hidden[0].shape[1]
+
     def _see(self, hidden: tuple[Tensor, ...]) -> None:
         """Show the step the active rows, no further than to the end of their longest source."""
         self._state = RecurrentState(hidden, None, None, None)
-        if self._source is not None and self.rows:
+        if self._source is not None and self._rows:
             keys, values = self._source.seen()
             within = self._source.within()
             mask = None if within is None else ~within[:, None, :]

@@ -19,9 +19,3 @@ class RecurrentState:
     """The encoder's states, [rows, src_len, hidden]."""
     mask: Tensor | None
     """True behind a source's end, [rows, 1, src_len]; None where all are equally long."""
-
-    def lengths(self) -> list[int]:
-        """Source tokens of each row, where there is attention; waits for the device."""
-        assert self.values is not None
-        rows, src_len, _ = self.values.shape
-        return [src_len] * rows if self.mask is None else (~self.mask[:, 0]).sum(dim=1).tolist()

@@ -26,7 +26,7 @@ def largest(logits: Tensor) -> Tensor:
     """The column of each row's largest value, the first where several are: int64 [rows]."""
     if _few(logits):
         return logits.argmax(dim=1)
-    columns = _columns(_block_maxima(logits).argmax(dim=1, keepdim=True), logits.shape[1])
+    columns = _columns(_block_maxima(logits).argmax(dim=1, keepdim=True))
     return columns.gather(1, _values(logits, columns).argmax(dim=1, keepdim=True))[:, 0]
 
 
@@ -46,7 +46,7 @@ def largest_sums(log_probs: Tensor, scores: Tensor, count: int) -> tuple[Tensor,
     # Adding the score keeps the order, so that what is largest in its block is so in the sum.
     _, places = maxima.add_(scores.view(-1, 1)).view(sentences, -1).topk(min(count, beam * blocks), dim=1)
     rows = places.div(blocks, rounding_mode="floor")
-    within = _columns(places.remainder(blocks).view(-1, 1), columns).view(*places.shape, _BLOCK)
+    within = _columns(places.remainder(blocks).view(-1, 1)).view(*places.shape, _BLOCK)
     firsts = torch.arange(0, sentences * beam, beam, device=rows.device)[:, None]
     whole = ((firsts + rows)[:, :, None] * columns + within.clamp(max=columns - 1)).view(-1)
     found = log_probs.view(-1).index_select(0, whole).view(within.shape) + scores.gather(1, rows)[:, :, None]
@@ -68,7 +68,7 @@ def _block_maxima(values: Tensor) -> Tensor:
     return maxima if whole == columns else torch.cat((maxima, values[:, whole:].amax(dim=1, keepdim=True)), dim=1)
 
 
-def _columns(blocks: Tensor, columns: int) -> Tensor:
+def _columns(blocks: Tensor) -> Tensor:
     """The columns of one block a row: [rows, 1] to [rows, block size]; in a short block some lie behind the last."""
     return blocks * _BLOCK + torch.arange(_BLOCK, device=blocks.device)
 

@@ -122,10 +122,11 @@ class SlotDecoder:
 
     def drop_all(self) -> None:
         """Forget every active sentence and give back their memory."""
-        self._search = self._new_search()
-        self._slots: Slots = self._model.slots(self.capacity * self._search.beam)
         self._keys: list[int] = []
         self._src_lens: list[int] = []
+        self._slots: Slots | None = None
+        """Made when the first joins, since there may be no room for them."""
+        self._search = self._new_search()
 
     def _limit(self, forced_len: int | None, max_len: int | None) -> Limit:
         positions = self._model.max_positions
@@ -140,29 +141,33 @@ class SlotDecoder:
         return Limit(int(steps), forced_len is not None)
 
     def _take(self, sentences: Sequence[Encoded], limits: Sequence[Limit]) -> None:
+        if self._slots is None:
+            self._slots = self._model.slots(self.capacity * self._search.beam)
         for _, together in groupby(sentences, key=lambda sentence: id(sentence.memory)):
             group = list(together)
-            self._slots.join(group[0].memory, [sentence.row for sentence in group], self._search.beam)
+            rows, src_lens = [sentence.row for sentence in group], [sentence.src_len for sentence in group]
+            self._slots.join(group[0].memory, rows, src_lens, self._search.beam)
         self._search.join(limits)
         self._src_lens += [sentence.src_len for sentence in sentences]
 
     def _advance(self) -> list[tuple[int, Hypothesis]]:
-        search, keys = self._search, self._keys
-        found = search.choose(self._logits(search.tokens))
+        search, slots, keys = self._search, self._slots, self._keys
+        assert slots is not None, "no sentence has joined"
+        found = search.choose(self._logits(slots, search.tokens))
         if found:
-            order = self._slots.leave([slot for slot, _ in found], search.beam)
+            order = slots.leave([slot for slot, _ in found], search.beam)
             search.leave(order)
             self._keys = [keys[slot] for slot in order]
             self._src_lens = [self._src_lens[slot] for slot in order]
         if self._keys and (parents := search.parents) is not None:
-            self._slots.reorder(parents)
+            slots.reorder(parents)
         return [(keys[slot], hypothesis) for slot, hypothesis in found]
 
-    def _logits(self, tokens: Tensor) -> Tensor:
+    def _logits(self, slots: Slots, tokens: Tensor) -> Tensor:
         if self._mark is None:
-            return self._slots.step(tokens)
+            return slots.step(tokens)
         self._mark()
-        logits = self._slots.step(tokens)
+        logits = slots.step(tokens)
         self._mark()
         return logits
 

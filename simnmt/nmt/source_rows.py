@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from simnmt.nmt.slots import Leaving
+from simnmt.nmt.leaving import Leaving
 
 
 def with_room(kept: Tensor, sizes: Mapping[int, int], used: tuple[slice, ...]) -> Tensor:

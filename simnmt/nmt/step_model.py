@@ -54,11 +54,11 @@ class StepModel(Protocol):
         The given state is used up: go on with the returned one.
         """
 
-    def select(self, state: State, rows: Tensor) -> State:
-        """The state whose row i is the given one's row `rows[i]`: reorders, repeats and drops. The given state is used up."""
-
     def reorder(self, state: State, rows: Tensor) -> State:
-        """As `select` where every row is replaced by one of the same source, as in a beam: what is of the source stays."""
+        """The state whose row i is the given one's row `rows[i]`, of the same source, as in a beam.
+
+        The given state is used up.
+        """
 
     def slots(self, capacity_rows: int) -> Slots:
         """Empty slots with room for so many rows before they must grow."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import weakref
 from functools import cache
+from typing import Any
 
 import pytest
 import torch
@@ -10,6 +12,7 @@ import torch
 from simnmt.nmt.agreement import Alone, decode_alone
 from simnmt.nmt.errors import NmtError, OutOfMemory
 from simnmt.nmt.hypothesis import Hypothesis
+from simnmt.nmt.recurrent_slots import RecurrentSlots
 from simnmt.nmt.slot_decoder import SlotDecoder
 from tests.nmt.tiny import ARCHITECTURES, MARIAN, Table, lively, sources
 
@@ -71,14 +74,21 @@ def test_each_keeps_its_own_length_be_it_forced_or_its_limit(name: str, beam: in
 
 
 @pytest.mark.parametrize("beam", [1, 2])
-def test_the_batch_loses_who_is_done_at_once(beam: int) -> None:
+def test_the_batch_loses_who_is_done_at_once(monkeypatch: pytest.MonkeyPatch, beam: int) -> None:
     """FNI-08: what a step costs follows those that are left."""
+    rows, step = [], RecurrentSlots.step
+
+    def counted(self: RecurrentSlots, tokens: torch.Tensor) -> torch.Tensor:
+        logits = step(self, tokens)
+        rows.append(len(logits))
+        return logits
+
+    monkeypatch.setattr(RecurrentSlots, "step", counted)
     decoder = SlotDecoder(lively("gru"), beam=beam, capacity=4)
     decoder.join(decoder.encode(sentences("gru")[:4]), range(4), [2, 5, 3, 2])
-    active, rows = [], []
+    active = []
     while decoder.active:
         active.append(decoder.active)
-        rows.append(decoder._slots.rows)
         decoder.step()
     assert active == [4, 4, 2, 1, 1]
     assert rows == [count * beam for count in active]
@@ -142,6 +152,34 @@ def test_memory_that_is_short_drops_all_and_the_decoder_goes_on(monkeypatch: pyt
     decoder.join(encoded, range(3))
     found = said(decoder)
     assert [found[at].tokens for at in range(3)] == [each.found.tokens for each in alone("gru", 2)[:3]]
+
+
+@pytest.mark.parametrize("beam", [1, 2])
+def test_slots_for_which_there_is_no_room_are_refused_in_one_line(beam: int) -> None:
+    """MarianMT has its room from the beginning: really asked of the allocator, 2**53 bytes and more."""
+    decoder = SlotDecoder(lively("marian"), beam=beam, capacity=10**12)
+    encoded = decoder.encode(sentences("marian")[:1])
+    for _ in range(2):
+        with pytest.raises(OutOfMemory, match=r"^cpu has too little memory for this work \(try a smaller batch"):
+            decoder.join(encoded, [0])
+        assert decoder.active == 0
+
+
+def test_what_was_under_way_is_let_go_before_there_is_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoder = SlotDecoder(lively("marian"), capacity=2)
+    encoded = decoder.encode(sentences("marian")[:2])
+    decoder.join(encoded[:1], [0])
+    held = weakref.ref(decoder._slots)
+    made = type(lively("marian")).slots
+
+    def slots(self: Any, rows: int) -> Any:
+        assert held() is None
+        return made(self, rows)
+
+    monkeypatch.setattr(type(lively("marian")), "slots", slots)
+    decoder.drop_all()
+    decoder.join(encoded, [0, 1])
+    assert decoder.active == 2
 
 
 def test_a_batch_that_no_memory_holds_is_refused_in_one_line() -> None:

@@ -90,9 +90,6 @@ class Table:
         return self.table[tokens], state
 
     def reorder(self, state: Any, rows: Tensor) -> Any:
-        return self.select(state, rows)
-
-    def select(self, state: Any, rows: Tensor) -> Any:
         return len(rows)
 
     def slots(self, capacity_rows: int) -> TableSlots:
@@ -103,14 +100,14 @@ class TableSlots:
     """Rows that carry nothing."""
 
     def __init__(self, table: Tensor) -> None:
-        self.table, self.rows = table, 0
+        self.table, self._rows = table, 0
 
-    def join(self, memory: Any, sentences: Sequence[int], beam: int) -> None:
-        self.rows += len(sentences) * beam
+    def join(self, memory: Any, sentences: Sequence[int], src_lens: Sequence[int], beam: int) -> None:
+        self._rows += len(sentences) * beam
 
     def leave(self, slots: Sequence[int], beam: int) -> list[int]:
-        order = [slot for slot in range(self.rows // beam) if slot not in slots]
-        self.rows = len(order) * beam
+        order = [slot for slot in range(self._rows // beam) if slot not in slots]
+        self._rows = len(order) * beam
         return order
 
     def step(self, tokens: Tensor) -> Tensor:
