@@ -15,7 +15,7 @@ pytest.importorskip("sentencepiece", reason="the extra packages of simnmt[models
 from simnmt.batching import Batching, maxi, mini, top_up  # noqa: E402
 from simnmt.nmt.architecture import Architecture  # noqa: E402
 from simnmt.nmt.batching_named import batching_named  # noqa: E402
-from simnmt.nmt.errors import NmtError  # noqa: E402
+from simnmt.nmt.errors import NmtError, OutOfMemory  # noqa: E402
 from simnmt.nmt.models import build_model  # noqa: E402
 from simnmt.nmt.subwords import Subwords  # noqa: E402
 from simnmt.nmt.training.subwords import learn_vocabulary  # noqa: E402
@@ -153,3 +153,10 @@ def test_a_batching_is_named_as_it_is_meant() -> None:
     assert batching_named("top-up", 9) == top_up(9, 4)
     assert batching_named("top-up", 9, threshold="immediate") == top_up(9, 8)
     assert batching_named("top-up", 9, threshold="2", collect=18) == top_up(9, 2, 18)
+
+
+def test_a_batch_for_which_there_is_no_room_is_a_line(vocabulary: Subwords) -> None:
+    """MarianMT keeps keys and values for all of it from the beginning."""
+    huge = translator(vocabulary, toy_language.TRANSFORMER, batching_named("mini", 10**12))
+    with pytest.raises(OutOfMemory, match=r"^cpu has too little memory for this work \(try a smaller batch, beam or length\)$"):
+        huge.translate(SOURCES[:2])
