@@ -60,6 +60,11 @@ class Batcher:
         return len(self._waiting) + len(self._sorted) + len(self._ready)
 
     @property
+    def queued(self) -> int:
+        """Of those, the ones that are not encoded, nor collected."""
+        return len(self._waiting)
+
+    @property
     def due_s(self) -> float:
         """When the oldest sentence that waits has waited long enough; infinity where none waits, or for ever."""
         if self._sorted or self._ready:

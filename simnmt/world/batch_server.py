@@ -126,6 +126,11 @@ class BatchServer:
         return self._account
 
     @property
+    def queued(self) -> int:
+        """Sentences that wait for their encoding and are in no collection yet."""
+        return self._batcher.queued
+
+    @property
     def holds(self) -> bool:
         """Whether a sentence is here that is not done."""
         return bool(self._sentences)
@@ -149,7 +154,8 @@ class BatchServer:
         self._waiting_tokens += tgt_len
         self._batcher.arrive(request, src_len, now_s)
         if self._until:
-            if self._until > 1 and len(self._active) <= self._threshold:
+            # Of a server that is ahead of its arrivals there is nothing to look at.
+            if self._until > 1 and len(self._active) <= self._threshold and now_s >= self._base_s:
                 self._look_at(now_s)
         elif self._joining is None:
             self.next_s = now_s

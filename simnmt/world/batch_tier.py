@@ -7,7 +7,8 @@ from heapq import heappush
 from typing import Any
 
 from simnmt.results.batches import BatchAccount
-from simnmt.world.batch_pools import BatchEntry, BatchPool
+from simnmt.world.batch_balancers import BatchEntry
+from simnmt.world.batch_pools import BatchPool
 from simnmt.world.batch_server import Sentence
 from simnmt.world.clock import SERVER_ACTS, Clock, Event
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from simnmt.world.batch_pools import BatchEntry, BatchPool
+from simnmt.world.batch_balancers import BatchEntry
+from simnmt.world.batch_pools import BatchPool
 from simnmt.world.batch_tier import BatchTier
 from simnmt.world.clock import Clock
 from simnmt.world.deciders import Decider
@@ -19,7 +20,7 @@ Wait = Callable[[int, Row, float], float]
 class Foresight:
     """The true delays of a request on each target, unless a later one overtakes it on the uplink or joins its batch."""
 
-    __slots__ = ("_clock", "_on_reaching", "_own", "_places", "_waits")
+    __slots__ = ("_clock", "_last", "_on_reaching", "_own", "_places", "_waits")
 
     def __init__(
         self,
@@ -32,6 +33,8 @@ class Foresight:
         """`own`: the deciders' own devices where they batch; `on_reaching`: what requests on the uplink of each pool call."""
         self._clock, self._places, self._on_reaching = clock, places, on_reaching
         self._own = None if own is None else self._at_batched(own.pool, 0)
+        self._last: tuple[int, list[float]] = (-1, [])
+        """The request whose totals were last told, and its waits, for an oracle that decides on it by the same."""
         self._waits = [
             (target, self._at_batched(pool, target) if isinstance(pool, BatchPool) else self._at_plain(pool, target))
             for target, pool in enumerate(pools, start=1)
@@ -44,15 +47,21 @@ class Foresight:
 
     def add_waits(self, delay_s: list[float], decider: Decider, request: int, row: Row, now_s: float) -> None:
         """Add, per target, what it takes beyond execution there alone: the wait, and where servers batch what company costs."""
+        if self._last[0] == request:
+            for target, more_s in enumerate(self._last[1]):
+                delay_s[target] += more_s
+            return
         delay_s[0] += max(decider.device.next_free_s - now_s, 0.0) if self._own is None else self._own(request, row, now_s)
         for target, waits_s in self._waits:
             delay_s[target] += waits_s(request, row, now_s)
 
     def totals_s(self, decider: Decider, request: int, row: Row, now_s: float) -> list[float]:
         """From the decision to the answer, by target."""
-        total_s = self.transfers_s(row)
-        self.add_waits(total_s, decider, request, row, now_s)
-        return [row[self._places.execution(target)] + beside_s for target, beside_s in enumerate(total_s)]
+        waits_s = [0.0] * self._places.targets
+        self.add_waits(waits_s, decider, request, row, now_s)
+        self._last = request, waits_s
+        total_s = zip(self.transfers_s(row), waits_s, strict=True)
+        return [row[self._places.execution(target)] + sum(beside_s) for target, beside_s in enumerate(total_s)]
 
     def _at_plain(self, pool: Pool, target: int) -> Wait:
         execution, uplink = self._places.execution(target), self._places.uplink(target)

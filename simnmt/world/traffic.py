@@ -8,7 +8,8 @@ from typing import Any
 
 from simnmt.policies.batch_view import BatchView
 from simnmt.policies.decision import Decide
-from simnmt.world.batch_pools import BatchEntry, BatchPool
+from simnmt.world.batch_balancers import BatchEntry
+from simnmt.world.batch_pools import BatchPool
 from simnmt.world.batch_server import Sentence
 from simnmt.world.batch_tier import BatchTier, Done
 from simnmt.world.clock import REACHES_SERVER, Clock, Event
@@ -163,7 +164,7 @@ class Traffic:
                 transfer_s = (received_s - event.sent_s) - (finish_s - entry_s)
             if decider.views and isinstance(decider.views[target], BatchView):
                 decider.reports[request] = active, waiting
-            if target or decider.views:
+            if target or (decider.views and decider.views[0] is not None):
                 decider.answers.add((received_s, request, target, transfer_s, event.sent_as, finish_s))
             if answered is not None:
                 answered(request, received_s)
@@ -198,7 +199,7 @@ class Traffic:
                 start_s = decider.device.serve(now_s, row[2])
                 if start_s > now_s:
                     queue_s[request] = start_s - now_s
-                if decider.views:
+                if decider.views and decider.views[0] is not None:
                     # It sees its own device start a request, no sooner; how long one takes it knows when that is done.
                     sent_as = self._announced(decider, 0, in_block, now_s)
                     decider.answers.add((start_s, request, 0, 0.0, sent_as, start_s))

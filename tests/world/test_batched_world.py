@@ -11,7 +11,10 @@ import pytest
 from simnmt.batching import Batching, maxi, mini, top_up
 from simnmt.policies import Decide, Oracle, TransferEstimate
 from simnmt.policies.batch_view import BatchView
-from simnmt.world.batch_pools import Batched, BatchPool, ByNode, FewestTokens, InTurn, OfDrawn
+from simnmt.world.answers import Answers
+from simnmt.world.batch_balancers import ByNode, FewestTokens, InTurn, OfDrawn
+from simnmt.world.batch_pools import Batched, BatchPool
+from simnmt.world.batch_server import BatchServer
 from simnmt.world.closed_loop import Clients
 from simnmt.world.decode_all import decode_all
 from simnmt.world.pools import OneServer
@@ -334,6 +337,68 @@ def test_an_oracle_is_told_what_a_request_takes_if_nobody_comes_after_it(
                 assert foretold[-1][target] == pytest.approx(taken_s, abs=1e-9)
 
 
+def overloaded(batching: Batching, balancer: Any, servers: int, n: int = 250) -> tuple[float, float, Trail]:
+    """What the last of many is told that it will take beyond execution alone at a cloud that most of them wait at, and what it
+    does take."""
+    requests = replace(asked(n, rate_rps=4_000.0), uplink_s=(np.full(n, 0.003),))
+    foretold: list[float] = []
+
+    def telling(block: Block) -> Decide:
+        return lambda in_block, delay_s: foretold.append(delay_s[CLOUD]) or CLOUD  # type: ignore[func-returns-value]
+
+    pool = BatchPool(Batched(batching, COST), servers, balancer)
+    trail = simulate(requests, telling, believing(0.1, clairvoyant=True), [pool])
+    assert trail.execution_s is not None
+    taken_s = trail.queue_s[-1] + trail.execution_s[-1] - requests.execution_s[CLOUD][-1]
+    return foretold[-1], taken_s + requests.uplink_s[0][-1] + requests.downlink_s[0][-1], trail
+
+
+DEEP = {
+    **{name: batching for name, batching in BATCHINGS.items() if name != "company for ever"},
+    "sorted": maxi(4, 40, longest_wait_s=0.05),
+    "sorted top-up": top_up(8, 4, collected=20),
+    "encoded few at a time": Batching(8, 4, encoded_together=3),
+    "encoded many at a time": Batching(4, 2, encoded_together=30),
+}
+
+
+@pytest.mark.parametrize("name", DEEP)
+@pytest.mark.parametrize(("balancer", "servers"), [(ByNode(), 1), (InTurn(), 2)])
+def test_an_oracle_is_told_the_same_of_a_long_queue(name: str, balancer: Any, servers: int) -> None:
+    foretold_s, taken_s, trail = overloaded(DEEP[name], balancer.copy(), servers)
+    assert trail.queue_s[-1] > 0.5
+    assert foretold_s == pytest.approx(taken_s, rel=1e-9)
+
+
+@pytest.mark.parametrize("batching", [top_up(8, 4), Batching(8, 4, padded_tokens=200)])
+def test_an_oracle_is_told_nearly_the_same_of_long_queues_that_are_compared_or_capped(batching: Batching) -> None:
+    foretold_s, taken_s, _ = overloaded(batching, FewestTokens(), 2)
+    assert foretold_s == pytest.approx(taken_s, rel=0.05)
+
+
+def test_a_look_ahead_costs_the_same_whatever_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found: each decision copied the whole queue and decoded it."""
+    acts, copied, act, copy = [0], [0], BatchServer.act, BatchServer.copy
+
+    def counted_act(server: BatchServer) -> Any:
+        acts[0] += 1
+        return act(server)
+
+    def counted_copy(server: BatchServer) -> BatchServer:
+        copied[0] += server.queued
+        return copy(server)
+
+    monkeypatch.setattr(BatchServer, "act", counted_act)
+    monkeypatch.setattr(BatchServer, "copy", counted_copy)
+    per_decision = []
+    for n in (200, 800):
+        acts[0], copied[0] = 0, 0
+        overloaded(top_up(4, 2), ByNode(), 1, n)
+        per_decision.append(np.divide((acts[0], copied[0]), n))
+    assert (per_decision[1] < 1.2 * per_decision[0]).all(), per_decision
+    assert per_decision[1].max() < 60, per_decision
+
+
 def test_what_a_decision_lost_is_what_the_oracle_foresaw_to_be_less_elsewhere() -> None:
     requests = asked(300, rate_rps=60.0)
 
@@ -358,6 +423,54 @@ def test_what_a_decision_lost_is_what_the_oracle_foresaw_to_be_less_elsewhere() 
     expected_s = [total_s[request % 2] - min(total_s) for request, total_s in enumerate(totals)]
     np.testing.assert_allclose(blind.lost_s, expected_s, atol=1e-9)
     assert (blind.lost_s > 1e-3).mean() > 0.2
+
+
+def test_who_looks_ahead_and_is_judged_by_it_looks_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    requests, looks, finish_s = asked(50), list[int](), BatchPool.finish_s
+
+    def counted(pool: BatchPool, entry: Any, ahead: Any) -> float:
+        looks.append(entry.request)
+        return finish_s(pool, entry, ahead)
+
+    monkeypatch.setattr(BatchPool, "finish_s", counted)
+    believes = believing(0.1, clairvoyant=True)
+    pools = [BatchPool(Batched(top_up(8, 4), COST))]
+    trail = simulate(
+        requests, lambda block: Oracle(block.execution_s).prepare(block.src_len), believes, pools, records_lost=True
+    )
+    assert looks == list(range(50))
+    assert trail.lost_s is not None
+    assert trail.lost_s.max() < 1e-12
+
+
+def test_who_has_no_view_of_its_own_device_hears_nothing_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer for each request that it keeps would be forgotten unread; one that sees its backlog needs them."""
+    requests, heard, add = asked(60), list[int](), Answers.add
+
+    def noted(answers: Answers, answer: Any, server: int = 0) -> None:
+        heard.append(answer[2])
+        add(answers, answer, server)
+
+    monkeypatch.setattr(Answers, "add", noted)
+    for own in (None, Batched(mini(4, 0.0), COST)):
+        for sees_backlog in (False, True):
+            heard.clear()
+            beliefs = Beliefs(
+                lambda decider, target: TransferEstimate(0.1),
+                sees_backlog=sees_backlog,
+                parallel=(1, 1),
+                batch_views=(None, lambda: Listening([])),
+            )
+            simulate(
+                requests,
+                split(requests),
+                beliefs,
+                [BatchPool(Batched(mini(4, 0.0), COST))],
+                predicted_for=lambda block: [[1.0] * len(block)] * 2,
+                predicted_tgt_len_for=lambda block: [7.0] * len(block),
+                own=own,
+            )
+            assert (heard.count(0), heard.count(CLOUD)) == (30 if sees_backlog else 0, 30)
 
 
 def test_looking_ahead_changes_nothing() -> None:

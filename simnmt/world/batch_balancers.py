@@ -1,0 +1,122 @@
+"""Which of a tier's batched servers a request enters.
+
+As in `pools.py` a balancer decides at the moment of entry, and those that compare servers know how much each has left to do:
+here the steps that all its sentences still take, one by one, those under way and those that wait. There each kind of server
+chooses and serves in one call, as that is most of its cost; here it is a small part of it.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class BatchEntry(NamedTuple):
+    """A request that reaches a batched tier."""
+
+    entry_s: float
+    request: int
+    src_len: int
+    tgt_len: int
+    node: int
+
+
+class Loaded(Protocol):
+    """A server, as far as a balancer looks at it."""
+
+    def tokens_left(self, now_s: float) -> int:
+        """Steps that its sentences still take, one by one, at a moment."""
+        ...
+
+
+class Balancer(Protocol):
+    """Which of some servers a request enters."""
+
+    def chosen(self, servers: Sequence[Loaded], entry: BatchEntry) -> int:
+        """Its number; entries come in order of time."""
+        ...
+
+    def copy(self) -> Balancer:
+        """A balancer in the same state, for asking what would happen."""
+        ...
+
+
+class ByNode:
+    """Each end node has its server: number node modulo servers."""
+
+    __slots__ = ()
+
+    def chosen(self, servers: Sequence[Loaded], entry: BatchEntry) -> int:
+        """The node's, however much it has to do."""
+        return entry.node % len(servers)
+
+    def copy(self) -> ByNode:
+        """There is no state."""
+        return self
+
+
+class InTurn:
+    """One server after another, whatever they have to do."""
+
+    __slots__ = ("_next",)
+
+    def __init__(self, first: int = 0) -> None:
+        self._next = first
+
+    def chosen(self, servers: Sequence[Loaded], entry: BatchEntry) -> int:
+        """The one whose turn it is."""
+        server = self._next
+        self._next = (server + 1) % len(servers)
+        return server
+
+    def copy(self) -> InTurn:
+        """The same turn."""
+        return InTurn(self._next)
+
+
+class FewestTokens:
+    """The server that has least left to do; of equal ones, idle ones too, the first: the others stay free for longer."""
+
+    __slots__ = ()
+
+    def chosen(self, servers: Sequence[Loaded], entry: BatchEntry) -> int:
+        """Looks at all of them."""
+        left = [server.tokens_left(entry.entry_s) for server in servers]
+        return left.index(min(left))
+
+    def copy(self) -> FewestTokens:
+        """There is no state."""
+        return self
+
+
+class OfDrawn:
+    """Of some servers drawn at random for each request the one that has least left to do, or the one if only one is drawn.
+
+    `choices`: shape (requests, drawn), server numbers. They are given, not drawn here, so that every policy meets the same.
+    """
+
+    __slots__ = ("_first", "_others")
+
+    def __init__(self, choices: NDArray[np.integer]) -> None:
+        self._first, *self._others = (array("h", column.astype(np.int16).tobytes()) for column in choices.T)
+
+    def chosen(self, servers: Sequence[Loaded], entry: BatchEntry) -> int:
+        """The one drawn first if it does not matter."""
+        best = int(self._first[entry.request])
+        if not self._others:
+            return best
+        least = servers[best].tokens_left(entry.entry_s)
+        for column in self._others:
+            other = int(column[entry.request])
+            left = servers[other].tokens_left(entry.entry_s)
+            if left < least:
+                best, least = other, left
+        return best
+
+    def copy(self) -> OfDrawn:
+        """The choices do not change."""
+        return self
