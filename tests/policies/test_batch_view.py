@@ -230,16 +230,6 @@ def test_outputs_of_no_tokens_are_no_trouble() -> None:
         view.sent(at_s, 0.0)
 
 
-if __name__ == "__main__":
-    print("load  own   batching     correlation  error, % of the plain plane's   mean belief, % off   (five seeds)")
-    for name, batching in (("half-empty", HALF_EMPTY), ("immediate", IMMEDIATE), ("mini", MINI)):
-        for load in (0.2, 0.5, 0.7, 0.9):
-            for own in (1.0, 0.25):
-                outcomes = [judged(batching, load, own, 4_000, seed) for seed in range(5)]
-                figures = np.mean([(each.correlation, 100 * each.error, 100 * each.bias) for each in outcomes], axis=0)
-                print(f"{load:4}  {own:4}  {name:12} {figures[0]:11.2f} {figures[1]:24.0f} {figures[2]:+24.0f}")
-
-
 def test_views_of_many_deciders_share_the_costs_and_nothing_else() -> None:
     asked: list[int] = []
 
@@ -252,3 +242,13 @@ def test_views_of_many_deciders_share_the_costs_and_nothing_else() -> None:
     assert asked == list(range(1, 9)), "once for all"
     views[0].sent(0.0, 10.0)
     assert views[0].added_s(0.0, 10.0) > 0.0 == views[1].added_s(0.0, 10.0) == first.added_s(0.0, 10.0)
+
+
+if __name__ == "__main__":
+    print("load  own   batching     correlation  error, % of the plain plane's   mean belief, % off   (five seeds)")
+    for name, batching in (("half-empty", HALF_EMPTY), ("immediate", IMMEDIATE), ("mini", MINI)):
+        for load in (0.2, 0.5, 0.7, 0.9):
+            for own in (1.0, 0.25):
+                outcomes = [judged(batching, load, own, 4_000, seed) for seed in range(5)]
+                figures = np.mean([(each.correlation, 100 * each.error, 100 * each.bias) for each in outcomes], axis=0)
+                print(f"{load:4}  {own:4}  {name:12} {figures[0]:11.2f} {figures[1]:24.0f} {figures[2]:+24.0f}")

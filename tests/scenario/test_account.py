@@ -39,6 +39,14 @@ def test_a_recorded_trace_is_told_by_name(tmp_path: Path) -> None:
     assert "asked.csv" in said(simnmt.run(scenario(workloads={"w": {"lengths": "@fr-en-news", "arrivals": arrivals}})))
 
 
+def test_lengths_that_were_drawn_are_no_reference_translations() -> None:
+    drawn = {"lognormal": {"mix": "opensubtitles"}, "fertility": {"src": 1.0, "tgt": 1.0}}
+    notes = said(simnmt.run(scenario(workloads={"w": {"lengths": drawn}})))
+    assert "No text lies behind them: both lengths are drawn." in notes
+    assert "reference translation" not in notes
+    assert "The target length is the reference translation's" in said(simnmt.run(scenario()))
+
+
 def test_a_bandwidth_that_changes_is_told_beside_the_round_trip(tmp_path: Path) -> None:
     (tmp_path / "up.csv").write_text("# kind: measured\ntime_s,mbps\n0,4\n1,\n2,6\n3,8\n", encoding="utf-8")
     notes = said(simnmt.run(scenario(networks={"n": {"rtt": {"constant_ms": 50}, "uplink_mbps": str(tmp_path / "up.csv")}})))
