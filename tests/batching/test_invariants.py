@@ -170,12 +170,34 @@ def test_topped_up_more_than_the_threshold_are_active_while_the_queue_can_fill_t
 
 @STEADY
 @given(traffic())
-def test_batches_of_one_are_a_queue(traffic: Traffic) -> None:
+def test_batches_of_one_are_a_queue_where_nothing_is_collected(traffic: Traffic) -> None:
     for batching in (mini(1, 0.0), maxi(1, 1), top_up(1, half_empty(1)), mini(1)):
         served, free_s = traffic.served(batching), 0.0
         for each, arrival_s in enumerate(traffic.arrival_s):
             free_s = max(free_s, arrival_s) + traffic.encode_s * (1 + 1 / 8) + traffic.tgt_len[each]
             assert served.finish_s[each] == pytest.approx(free_s, abs=1e-9)
+
+
+@STEADY
+@given(traffic(), st.integers(1, 9) | st.just(1_280))
+def test_collected_batches_of_one_are_served_shortest_source_first(traffic: Traffic, collected: int) -> None:
+    """Whenever a collection is through, those who wait then are the next one, so many at most."""
+    for batching in (maxi(1, collected, 0.0), top_up(1, 0, collected)):
+        served, coming, free_s = traffic.served(batching), list(range(len(traffic.arrival_s))), 0.0
+        while coming:
+            free_s = max(free_s, traffic.arrival_s[coming[0]])
+            there = [each for each in coming if traffic.arrival_s[each] <= free_s][:collected]
+            del coming[: len(there)]
+            for each in sorted(there, key=lambda each: traffic.src_len[each]):
+                free_s += traffic.encode_s * (1 + 1 / 8) + traffic.tgt_len[each]
+                assert served.finish_s[each] == pytest.approx(free_s, abs=1e-9)
+
+
+def test_who_comes_during_the_first_of_several_calls_of_the_encoder_is_encoded_in_the_next() -> None:
+    """Where encoding takes time, how many are encoded at once does change who is decoded with whom."""
+    late = Traffic([0.0, 0.0, 0.0, 0.5], [5] * 4, [3] * 4, 1.0)
+    joins = [late.served(Batching(4, 2, encoded_together=together)).joins for together in (2, 4)]
+    assert joins == [[(0, 1, 2, 3)], [(0, 1, 2), (3,)]]
 
 
 @STEADY

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from simnmt.batching import Batching, maxi, mini, top_up
 from simnmt.policies import Decide, Oracle, TransferEstimate
 from simnmt.policies.batch_view import BatchView
 from simnmt.world.answers import Answers
-from simnmt.world.batch_balancers import ByNode, FewestTokens, InTurn, OfDrawn
+from simnmt.world.batch_balancers import BatchEntry, ByNode, FewestTokens, InTurn, OfDrawn
 from simnmt.world.batch_pools import Batched, BatchPool
 from simnmt.world.batch_server import BatchServer
 from simnmt.world.closed_loop import Clients
@@ -351,6 +352,19 @@ def overloaded(batching: Batching, balancer: Any, servers: int, n: int = 250) ->
     assert trail.execution_s is not None
     taken_s = trail.queue_s[-1] + trail.execution_s[-1] - requests.execution_s[CLOUD][-1]
     return foretold[-1], taken_s + requests.uplink_s[0][-1] + requests.downlink_s[0][-1], trail
+
+
+@pytest.mark.parametrize(
+    ("longest_wait_s", "others", "finish_s"), [(10.0, 0, 13.0), (10.0, 2, 4.0), (inf, 0, 3.0), (0.0, 2, 3.0)]
+)
+def test_a_batch_is_foreseen_to_begin_when_it_is_due_or_full_with_those_who_are_known_to_come(
+    longest_wait_s: float, others: int, finish_s: float
+) -> None:
+    """Steps of a second, 3 tokens, from 0 s on; the others are on their way and come at 1 s. Who waits for ever does not."""
+    pool = BatchPool(Batched(mini(3, longest_wait_s), SECONDS))
+    for number in range(others):
+        pool.enter(BatchEntry(0.0, number, 1, 3, 0))
+    assert pool.finish_s(BatchEntry(1.0 if others else 0.0, 9, 1, 3, 0), []) == (finish_s if longest_wait_s else 6.0)
 
 
 DEEP = {
