@@ -16,6 +16,7 @@ from simnmt.results.wording import duration
 from simnmt.scenario.build import Case, Decoding, Plan, outside_share
 from simnmt.scenario.learning import Learnt
 from simnmt.scenario.model import Scenario
+from simnmt.workload.configuration import SyntheticLengths
 
 ILL_CONDITIONED = 30.0
 """Condition number from which single coefficients mean little, though their sum predicts (Belsley's rule of thumb)."""
@@ -80,11 +81,13 @@ def _of_lengths(plan: Plan, case: Case, learnt: Learnt) -> Iterator[str]:
     if case.warning:
         yield f"{case.name}: {case.warning}."
     table, fit, evaluated = case.table, learnt.fit_pairs.pairs, learnt.evaluated_pairs.pairs
+    synthetic = isinstance(plan.scenario.workloads[case.name].lengths, SyntheticLengths)
+    reference = "The target length is the reference translation's, standing in for a model's own output."
     yield (
         f"{case.name}: {table.pairs:,} length pairs of {table.source}, counted by {table.src_unit} and {table.tgt_unit}; in "
         f"each replication {fit:,} of them are set apart for fitting and the {plan.scenario.requests:,} requests drawn with "
         f"replacement from the other {evaluated:,}. "
-        "The target length is the reference translation's, standing in for a model's own output."
+        f"{'No text lies behind them: both lengths are drawn.' if synthetic else reference}"
     )
     if learnt.lengths.remark:
         yield f"{case.name}: {learnt.lengths.remark}."

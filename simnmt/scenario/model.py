@@ -55,8 +55,9 @@ class DeviceConfiguration(Configuration):
     beyond_measured_batch: bool = False
     """Whether batches may be larger than the largest that the profile was measured with; their step costs are extrapolated."""
     balancer: Balancer | None = None
-    """Which box a request enters: `attached` (that of its end node), `round_robin`, `least_work` (where it starts soonest),
-    `two_choices` (the better of two drawn) or `random`. Left out: `round_robin` for the last device, else `attached`."""
+    """Which box a request enters: `attached` (that of its end node), `round_robin`, `least_work` (where it starts soonest; of
+    boxes that batch, where fewest target tokens are left), `two_choices` (the better of two drawn) or `random`. Left out:
+    `round_robin` for the last device, else `attached`."""
 
 
 class FitConfiguration(Configuration):

@@ -35,7 +35,7 @@ class LengthTable:
     """How often each pair of (source length, target length) occurs in a corpus.
 
     The three columns have the same shape (distinct pairs,), sorted by (src_len, tgt_len), read-only. A target
-    length is the reference translation's: it stands in for what a model would emit.
+    length is the reference translation's, or drawn: it stands in for what a model would emit.
     """
 
     name: str
