@@ -79,7 +79,10 @@ class InTurn:
 
 
 class FewestTokens:
-    """The server that has least left to do; of equal ones, idle ones too, the first: the others stay free for longer."""
+    """The server that has least left to do; of equal ones the first.
+
+    So of idle ones too, where `LeastWork` takes the one that has been idle longest: the first servers do more at a low load.
+    """
 
     __slots__ = ()
 
