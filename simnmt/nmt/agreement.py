@@ -1,7 +1,7 @@
 """Whether two ways of decoding say the same, and where they do not, how close the call was (FNI-11).
 
 Batched products round differently, so that two candidates whose scores nearly tie may change places. To tell such a case from
-a fault the sentence is decoded once more, alone and by the plainest of searches, and the closest decision is looked up.
+a fault the sentence is decoded once more, alone and by the plainest of searches, and the call between the two is looked up.
 """
 
 from __future__ import annotations
@@ -12,9 +12,12 @@ from math import inf
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from simnmt.nmt.hypothesis import Hypothesis
 from simnmt.nmt.step_model import State, StepModel
+
+Tokens = tuple[int, ...]
 
 NEAR_TIE = 1e-4
 """Scores closer than this may change their order with the rounding of batched products (FNI-11)."""
@@ -26,7 +29,9 @@ class Difference:
 
     sentence: int
     gap: float
-    """See `closest_call`."""
+    """How close the call was between the two, in natural log-probability: greedily, by how much the lower of the first two
+    tokens that differ lies below the best; with a beam, see `Alone`, and infinity where neither is what the sentence says
+    alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +40,11 @@ class Agreement:
 
     equal: int
     near_ties: tuple[Difference, ...]
-    """Different, where a call was closer than the tolerance: allowed."""
+    """Different, where the call between the two was closer than the tolerance: allowed."""
     disagreements: tuple[Difference, ...]
     """Different without such an excuse."""
+    equal_tokens: float
+    """Share of the tokens, of the longer of both, that are the same at the same place; 1 where there is none."""
 
 
 class Alone(NamedTuple):
@@ -45,7 +52,11 @@ class Alone(NamedTuple):
 
     found: Hypothesis
     gap: float
-    """See `closest_call`."""
+    """The smallest gap between two scores whose order decided something, over all steps: who stays open, who is kept as ended,
+    when to stop, who is best at last. Of a rival, over the steps before it was lost and the one that lost it: a tie afterwards
+    decided nothing about it. In natural log-probability, divided by the length where hypotheses that have ended are compared;
+    infinity where there was no choice.
+    """
 
 
 def agreement(
@@ -60,27 +71,53 @@ def agreement(
 ) -> Agreement:
     """Compare two translations of `sources`, token by token; `max_len`: of all, or of each."""
     most = [max_len] * len(sources) if isinstance(max_len, int) else max_len
+    pairs = [(one.tokens, other.tokens) for one, other in zip(ones, others, strict=True)]
     different = [
-        Difference(sentence, closest_call(model, sources[sentence], beam, most[sentence]))
-        for sentence, (one, other) in enumerate(zip(ones, others, strict=True))
-        if one.tokens != other.tokens
+        Difference(
+            sentence,
+            _gap_of_greedy(model, sources[sentence], *pair)
+            if beam == 1
+            else _gap_of_beam(model, sources[sentence], *pair, beam, most[sentence]),
+        )
+        for sentence, pair in enumerate(pairs)
+        if pair[0] != pair[1]
     ]
     near = tuple(each for each in different if each.gap < tolerance)
-    return Agreement(len(sources) - len(different), near, tuple(each for each in different if not each.gap < tolerance))
+    same = sum(one == other for pair in pairs for one, other in zip(*pair, strict=False))
+    tokens = sum(max(map(len, pair)) for pair in pairs)
+    return Agreement(
+        len(sources) - len(different),
+        near,
+        tuple(each for each in different if not each.gap < tolerance),
+        same / tokens if tokens else 1.0,
+    )
 
 
-def closest_call(model: StepModel, source: Sequence[int], beam: int = 1, max_len: int = 200) -> float:
-    """The smallest gap between two scores whose order decided something, over all steps of the sentence alone.
+@torch.inference_mode()
+def _gap_of_greedy(model: StepModel, source: Sequence[int], one: Tokens, other: Tokens) -> float:
+    """See `Difference`; both go on from the same tokens."""
+    shared = next(
+        (at for at, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), min(len(one), len(other))
+    )
+    state = _begun(model, source, 1)
+    for word in (model.start_token, *one[:shared]):
+        logits, state = model.step(state, torch.tensor([word], device=model.device))
+    scores = _log_probs(model, logits)[0]
+    words = [tokens[shared] if len(tokens) > shared else model.eos_token for tokens in (one, other)]
+    return float(scores.max() - scores[words].min())
 
-    That is: who stays open, who is kept as ended, when to stop, who is best at last. In natural log-probability, divided by the
-    length where hypotheses that have ended are compared; infinity where there was no choice.
-    """
-    return decode_alone(model, source, beam, max_len).gap
+
+def _gap_of_beam(model: StepModel, source: Sequence[int], one: Tokens, other: Tokens, beam: int, max_len: int) -> float:
+    """See `Difference`."""
+    alone = decode_alone(model, source, beam, max_len).found.tokens
+    if alone not in (one, other):
+        return inf
+    return decode_alone(model, source, beam, max_len, rival=other if alone == one else one).gap
 
 
 class _Path(NamedTuple):
     score: float
-    tokens: tuple[int, ...]
+    tokens: Tokens
 
 
 class _Candidate(NamedTuple):
@@ -90,12 +127,21 @@ class _Candidate(NamedTuple):
 
 
 @torch.inference_mode()
-def decode_alone(model: StepModel, source: Sequence[int], beam: int = 1, max_len: int = 200) -> Alone:
-    """What `SlotDecoder` should find, by a search written out for one sentence in plain lists: slow, and independent of it."""
-    src = torch.tensor([list(source)], device=model.device)
-    state = model.start(model.encode(src, torch.tensor([len(source)], device=model.device)), beam)
+def decode_alone(
+    model: StepModel, source: Sequence[int], beam: int = 1, max_len: int = 200, *, rival: Tokens | None = None
+) -> Alone:
+    """What `SlotDecoder` should find, by a search written out for one sentence in plain lists: slow, and independent of it.
+
+    `rival`: an output that it does not find, of a beam; the gap is then that of the calls that lost it.
+    """
+    state = _begun(model, source, beam)
     steps = max_len if model.max_positions is None else min(max_len, model.max_positions)
-    return _greedily(model, state, steps) if beam == 1 else _with_beam(model, state, steps, beam)
+    return _greedily(model, state, steps) if beam == 1 else _with_beam(model, state, steps, beam, rival)
+
+
+def _begun(model: StepModel, source: Sequence[int], beam: int) -> State:
+    src = torch.tensor([list(source)], device=model.device)
+    return model.start(model.encode(src, torch.tensor([len(source)], device=model.device)), beam)
 
 
 def _greedily(model: StepModel, state: State, steps: int) -> Alone:
@@ -111,36 +157,43 @@ def _greedily(model: StepModel, state: State, steps: int) -> Alone:
     return Alone(Hypothesis(path.tokens, path.score / steps), gap)
 
 
-def _with_beam(model: StepModel, state: State, steps: int, beam: int) -> Alone:
+def _with_beam(model: StepModel, state: State, steps: int, beam: int, rival: Tokens | None) -> Alone:
     going = [_Path(0.0, ())] + [_Path(-inf, ())] * (beam - 1)
     fed = [model.start_token] * beam
     kept: list[_Path] = []
     gaps: list[float] = []
+    lost = False
     for length in range(1, steps + 1):
         ranked, state = _ranked(model, state, going, fed, 2 * beam + 1)
+        calls: list[float] = []
         ending = [(rank, each) for rank, each in enumerate(ranked) if each.word == model.eos_token]
         for rank, each in ending:
             # The one across the edge of the beam.
-            rival = ranked[beam:][:1] if rank < beam else ranked[beam - 1 : beam]
-            gaps += [abs(each.score - other.score) for other in rival]
+            across = ranked[beam:][:1] if rank < beam else ranked[beam - 1 : beam]
+            calls += [abs(each.score - other.score) for other in across]
         kept += [_Path(each.score / length, going[each.row].tokens) for rank, each in ending if rank < beam]
         kept.sort(key=lambda path: -path.score)
-        gaps.append(_behind(kept, beam))
+        calls.append(_behind(kept, beam))
         del kept[beam:]
         staying = [each for each in ranked if each.word != model.eos_token]
-        gaps.append(_behind(staying, beam))
+        calls.append(_behind(staying, beam))
         staying = (staying + [_Candidate(-inf, 0, model.start_token)] * beam)[:beam]
         going = [_Path(each.score, (*going[each.row].tokens, each.word)) for each in staying]
         if len(kept) == beam:
-            gaps.append(abs(going[0].score / length - kept[-1].score))
-            if going[0].score / length <= kept[-1].score:
-                break
+            calls.append(abs(going[0].score / length - kept[-1].score))
+        if not lost:
+            gaps += calls
+        if len(kept) == beam and going[0].score / length <= kept[-1].score:
+            break
+        if rival is not None:
+            lost = lost or rival not in [path.tokens for path in kept] + [(*path.tokens, *rival[length:]) for path in going]
         fed = [each.word for each in staying]
         state = model.reorder(state, torch.tensor([each.row for each in staying], device=model.device))
     else:
         kept += [_Path(path.score / steps, path.tokens) for path in going]
         kept.sort(key=lambda path: -path.score)
-    return Alone(Hypothesis(kept[0].tokens, kept[0].score), min([*gaps, _behind(kept, 1)]))
+    beaten = [kept[0].score - path.score for path in kept[1:] if rival in (None, path.tokens)][:1]
+    return Alone(Hypothesis(kept[0].tokens, kept[0].score), min(gaps + beaten, default=inf))
 
 
 def _ranked(
@@ -148,13 +201,18 @@ def _ranked(
 ) -> tuple[list[_Candidate], State]:
     """The best ways to go on, the best first."""
     logits, state = model.step(state, torch.tensor(fed, device=model.device))
-    if model.pad_token != model.eos_token:
-        logits[:, model.pad_token] = -inf
     scores = torch.tensor([[path.score] for path in going], dtype=torch.float64, device=model.device)
-    sums = (logits.double().log_softmax(dim=1) + scores).view(-1)
+    sums = (_log_probs(model, logits) + scores).view(-1)
     best = sums.topk(min(count, len(sums)))
     found = zip(best.values.tolist(), best.indices.tolist(), strict=True)
     return [_Candidate(score, *divmod(at, model.vocab)) for score, at in found if score > -inf], state
+
+
+def _log_probs(model: StepModel, logits: Tensor) -> Tensor:
+    """Without padding, which is no output; uses up the logits."""
+    if model.pad_token != model.eos_token:
+        logits[:, model.pad_token] = -inf
+    return logits.double().log_softmax(dim=1)
 
 
 def _behind(ranked: Sequence[_Path] | Sequence[_Candidate], count: int) -> float:

@@ -13,7 +13,7 @@ import torch
 
 from simnmt.batching import Batching, half_empty, immediate, maxi, mini, top_up
 from simnmt.batching.schedule import schedule
-from simnmt.nmt.agreement import Agreement, Difference, agreement, closest_call, decode_alone
+from simnmt.nmt.agreement import Agreement, Difference, agreement, decode_alone
 from simnmt.nmt.batched import decode_batched
 from simnmt.nmt.errors import NmtError, OutOfMemory
 from simnmt.nmt.hypothesis import Hypothesis
@@ -117,10 +117,37 @@ def test_a_near_tie_is_told_from_a_fault() -> None:
         logits[2, 3], logits[2, 4], logits[3, 1], logits[4, 1] = lead, 0.0, 9.0, 9.0
         model = Table(logits.log_softmax(dim=1))
         one, other = Hypothesis((3,), None), Hypothesis((4,), None)
-        assert closest_call(model, [5]) == pytest.approx(lead, abs=1e-6)
+        assert decode_alone(model, [5]).gap == pytest.approx(lead, abs=1e-6)
         compared = agreement(model, [[5], [5]], [one, one], [one, other])
         assert (compared.equal, len(compared.near_ties), len(compared.disagreements)) == (1, ties, 1 - ties)
-    assert compared == Agreement(1, (), (Difference(1, pytest.approx(0.3, abs=1e-6)),))
+    assert compared == Agreement(1, (), (Difference(1, pytest.approx(0.3, abs=1e-6)),), equal_tokens=0.5)
+
+
+@pytest.mark.parametrize("beam", [1, 2])
+@pytest.mark.parametrize("tie_first", [True, False])
+def test_a_tie_excuses_what_it_decided_and_no_fault_elsewhere(beam: int, tie_first: bool) -> None:
+    """Words 3 and 4 come first, then 5 and 6; in the one place they nearly tie, in the other nothing is close."""
+    close, apart = torch.tensor([1e-6, 0.0]), torch.tensor([3.0, 0.0])
+    logits = torch.full((8, 8), -50.0)
+    logits[2, 3:5] = close if tie_first else apart
+    logits[3, 5:7] = logits[4, 5:7] = apart if tie_first else close
+    logits[5, 7] = logits[6, 7] = logits[7, 1] = 9.0
+    model = Table(logits.log_softmax(dim=1))
+    right, first, second = (Hypothesis(tokens, None) for tokens in ((3, 5, 7), (4, 5, 7), (3, 6, 7)))
+    assert decode_alone(model, [5], beam).found.tokens == right.tokens
+    compared = agreement(model, [[5], [5]], [right, right], [first, second], beam=beam)
+    assert [each.sentence for each in compared.near_ties] == [0 if tie_first else 1]
+    assert compared.disagreements == (Difference(1 if tie_first else 0, pytest.approx(3.0, abs=1e-5)),)
+    assert compared.equal_tokens == pytest.approx(4 / 6)
+
+
+def test_a_beam_that_neither_way_finds_alone_is_no_near_tie() -> None:
+    logits = torch.full((6, 6), -50.0)
+    logits[2, 3], logits[2, 4], logits[3, 1], logits[4, 1] = 1e-6, 0.0, 9.0, 9.0
+    model = Table(logits.log_softmax(dim=1))
+    compared = agreement(model, [[5]], [Hypothesis((4,), None)], [Hypothesis((5,), None)], beam=2)
+    assert compared.disagreements == (Difference(0, float("inf")),)
+    assert agreement(model, [], [], []) == Agreement(0, (), (), equal_tokens=1.0)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +161,7 @@ def test_a_beam_calls_closely_at_its_edge_and_at_last(
     """Of a beam of three, by one step: which of two comes second or third changes nothing."""
     p = torch.full((7, 7), 1e-9)
     p[2, 3:7] = torch.tensor([first, second, third, fourth])
-    assert closest_call(Table(p.log()), [6], beam=3, max_len=1) == pytest.approx(gap, abs=1e-6)
+    assert decode_alone(Table(p.log()), [6], 3, 1).gap == pytest.approx(gap, abs=1e-6)
 
 
 def test_choosing_and_keeping_account_costs_little() -> None:
