@@ -12,10 +12,12 @@ from simnmt.reproduce.topup import claims, online
 from simnmt.reproduce.topup.devices import Decoder, decoders, shipped_profiles
 from simnmt.reproduce.topup.occupancies import SEEDS, Occupied, lengths_of, occupied
 from simnmt.reproduce.topup.online import Curve, Holding, holding
+from simnmt.reproduce.topup.online_claims import online_claims
 from simnmt.reproduce.topup.published import SETS
-from simnmt.reproduce.topup.speed_claims import LEAST_BATCHES, online_claims, speed_claims
+from simnmt.reproduce.topup.speed_claims import speed_claims
 from simnmt.reproduce.topup.speeds import RefillLimit, Speed, refill_limits, speed
 from simnmt.reproduce.topup.strategies import OFFLINE
+from simnmt.reproduce.topup.undecided import LEAST_BATCHES
 from simnmt.scenario.processes import answers
 
 LEAST_SENTENCES = 100

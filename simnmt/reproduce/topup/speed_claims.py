@@ -1,4 +1,4 @@
-"""What each device says of the paper's speeds: figures 6 and 7 by their text (FNI-16), and the p95 online."""
+"""What each device says of the paper's speeds: figures 6 and 7 by their text (FNI-16)."""
 
 from __future__ import annotations
 
@@ -6,24 +6,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from simnmt.reproduce.topup import published
-from simnmt.reproduce.topup.claims import FAILS, HOLDS, UNCLEAR, UNKNOWN, Records, record_of, together, worst
+from simnmt.reproduce.topup.claims import HOLDS, UNKNOWN, Records, record_of, together
 from simnmt.reproduce.topup.devices import Decoder
-from simnmt.reproduce.topup.online import Holding
 from simnmt.reproduce.topup.published import SETS
 from simnmt.reproduce.topup.speeds import Gain, RefillLimit, Speed, gain
-from simnmt.results.statistics import over_replications
+from simnmt.reproduce.topup.undecided import Cell, passed_over, undecided
 
 Speeds = Mapping[tuple[str, int, str, str], Speed]
 """By device, beam, set and strategy."""
-Cell = tuple[Decoder, str]
-"""A device with a beam, and a set."""
 
 HARMLESS = -0.01
 """A loss within which top-up with maxi-batching does no harm."""
 AS_FAST = -0.03
 """A loss within which top-up alone is as fast as maxi-batching."""
-LEAST_BATCHES = 40
-"""Of fewer batches' sentences nothing is judged: the first batch, and the last, would weigh too much."""
 
 
 def speed_claims(
@@ -39,26 +34,6 @@ def speed_claims(
         own = [each for each in decoders if each.device == device]
         records += _of_device(_Device(own, speeds, by_key, sentences))
     return records
-
-
-def undecided(cell: Cell, sentences: int | None, *, refills: bool = True) -> str:
-    """Why numbers of a device and a set decide no verdict; empty where they do. `refills`: they rest on what refills cost."""
-    decoder, test_set = cell
-    if decoder.extrapolates(test_set):
-        return "extrapolated"
-    if refills and not decoder.refilling_known:
-        return "without what refills and the gaps between steps take, which was not measured"
-    if sentences is not None and sentences < LEAST_BATCHES * decoder.batch:
-        return f"of fewer than {LEAST_BATCHES} batches"
-    return ""
-
-
-def _passed_over(told: Iterable[tuple[str, str]]) -> list[str]:
-    """A sentence per reason. `told`: (reason, what would have been said)."""
-    groups: dict[str, list[str]] = {}
-    for reason, words in told:
-        groups.setdefault(reason, []).append(words)
-    return [f"{reason}, and no part of the verdict: {'; '.join(words)}" for reason, words in groups.items()]
 
 
 class _Device:
@@ -110,7 +85,7 @@ class _Device:
             *([f"not in every seed with {_listed(unclear)}"] if unclear else []),
             *(["in every case looked at"] if verdict == HOLDS else []),
             *(["nothing that could decide it was measured"] if verdict == UNKNOWN else []),
-            *_passed_over((reason, f"{_name(cell)} {told(cell)}") for cell, reason in reasons.items() if reason),
+            *passed_over((reason, f"{_name(cell)} {told(cell)}") for cell, reason in reasons.items() if reason),
         ]
         ours = "; ".join(f"{_name(cell)} {told(cell)}" for cell in cells)
         return self.finished(letter, claim, theirs, ours, verdict, "; ".join(why))
@@ -216,7 +191,7 @@ def _small_beams(device: _Device) -> dict[str, Any]:
     sound = [cell for cell in cells if not reasons[cell]]
     if len(sound) < 2:
         why = ["needs two beams of which enough was measured"]
-        why += _passed_over(
+        why += passed_over(
             (reason, f"{_name(cell)} {device.gain(cell, 'half-empty', 'maxi').percent()}")
             for cell, reason in reasons.items()
             if reason
@@ -232,48 +207,6 @@ def _small_beams(device: _Device) -> dict[str, Any]:
         why.append(f"batches of {pair[0][0].batch} and of {pair[1][0].batch}")
     ours = "; ".join(f"{_name(cell)} {each.percent()}" for cell, each in zip(pair, (small, large), strict=True))
     return device.finished("FNI-16 (g)", claim, theirs, ours, verdict, "; ".join(why))
-
-
-def online_claims(decoders: Sequence[Decoder], held: Iterable[Holding], sentences: int | None = None) -> Records:
-    """One record per device: half-empty top-up against maxi-batching, paired by seed. `sentences`: as of `speed_claims`."""
-    by_key = {(each.device, each.test_set, each.over_solo, each.strategy): each for each in held}
-    records = []
-    for device in dict.fromkeys(device for device, *_ in by_key):
-        decoder = min((each for each in decoders if each.device == device), key=lambda each: each.beam)
-        told, verdicts, passed = [], [], []
-        for _, test_set, over_solo in dict.fromkeys(key[:3] for key in by_key if key[0] == device):
-            ours, theirs = (by_key[device, test_set, over_solo, each] for each in ("half-empty", "maxi"))
-            more = over_replications([a - b for a, b in zip(ours.up_to, theirs.up_to, strict=True)])
-            verdict = UNCLEAR
-            if more.low is not None and more.high is not None:
-                verdict = HOLDS if more.low > 0.0 else FAILS if more.high < 0.0 else UNCLEAR
-            rates = f"{ours.estimate.mean:.2f} against {theirs.estimate.mean:.2f} a second"
-            ending = {HOLDS: "", FAILS: ", less", UNCLEAR: ", not distinguishable"}[verdict]
-            words = f"{SETS[test_set].name}, {1e3 * ours.p95_s:,.0f} ms: {rates}{ending}"
-            reason = undecided((decoder, test_set), sentences)
-            if reason:
-                passed.append((reason, words))
-            else:
-                told.append(words)
-                verdicts.append(verdict)
-        verdict = worst(verdicts)
-        because = {
-            HOLDS: "in every case by more than seeds differ",
-            UNKNOWN: "nothing that could decide it was measured",
-        }
-        records.append(
-            record_of(
-                "FNI-09 (online)",
-                "Sentences that arrive one by one: within a p95, topping up carries more load than maxi-batching",
-                "maxi-batching can delay an online answer unacceptably",
-                "; ".join(told),
-                verdict,
-                "; ".join([because.get(verdict, "not in every case by more than seeds differ"), *_passed_over(passed)]),
-                device=device,
-                basis=decoder.kind,
-            )
-        )
-    return records
 
 
 def _name(cell: Cell) -> str:

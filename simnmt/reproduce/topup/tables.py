@@ -8,9 +8,9 @@ from simnmt.reproduce.topup import online, published
 from simnmt.reproduce.topup.occupancies import SEEDS
 from simnmt.reproduce.topup.published import TABLE_ONE
 from simnmt.reproduce.topup.reproduction import Reproduction
-from simnmt.reproduce.topup.speed_claims import LEAST_BATCHES
 from simnmt.reproduce.topup.speeds import gain
 from simnmt.reproduce.topup.strategies import BY_KEY
+from simnmt.reproduce.topup.undecided import LEAST_BATCHES
 
 MEASURES = ("full_share", "below_8_share", "mean_active", "steps")
 
