@@ -50,6 +50,7 @@ class CountdownServer:
         batching, next_move, arrivals = self._batcher.batching, self._batcher.next, self._arrival_s
         count, threshold, capped = len(arrivals), batching.threshold, batching.padded_tokens is not None
         steps_take, steps_with = self._steps_take, self.steps
+        weighs_sources, leave_s = any(self._cost.source_s(1, longest) for longest in (1, 2)), self._cost.leave_s
         now_s, base_s, more_s, step, since, position = 0.0, 0.0, 0.0, 0, 0, 0
         take_s, arrived_next_s = None, arrivals[0] if count else 0.0
         closed, asked, asked_s, due_s = False, False, 0.0, 0.0
@@ -82,7 +83,8 @@ class CountdownServer:
                 continue
             if take_s is None:
                 take_s, base_s, since = steps_take[len(active)], now_s, 0
-                more_s = self._cost.source_s(len(active), max(each.src_len for each in active))
+                if weighs_sources:
+                    more_s = self._cost.source_s(len(active), max(each.src_len for each in active))
                 position = step - min(each.joined for each in active)
             since += 1
             steps_with[len(active)] += 1
@@ -90,10 +92,11 @@ class CountdownServer:
             for each in active:
                 each.left -= 1
             done = [each for each in active if each.left == 0]
-            now_s = base_s + (taken_s + self._cost.leave_s if done else taken_s)
-            for each in active:
-                if each.joined == step:
-                    self.first_s[each.request] = now_s
+            now_s = base_s + (taken_s + leave_s if done else taken_s)
+            if since == 1:
+                for each in active:
+                    if each.joined == step:
+                        self.first_s[each.request] = now_s
             step += 1
             if done:
                 for each in done:

@@ -267,9 +267,9 @@ def test_what_is_left_to_do_is_what_came_less_the_steps_that_were_taken(
 
 
 def test_a_copy_goes_its_own_way() -> None:
-    server = BatchServer(top_up(3, 2), cost())
+    server = BatchServer(top_up(3, 2), LEAVING)
     for request in range(5):
-        server.arrive(request, 4, 6, 0.0)
+        server.arrive(request, (9, 4, 12, 2, 3)[request], 6 - request, 0.0)
     server.act()
     copies = [server.copy(), server.copy()]
     for copy in copies:

@@ -21,7 +21,7 @@ from simnmt.world.decode_all import decode_all
 from simnmt.world.pools import OneServer
 from simnmt.world.requests import Block, Requests
 from simnmt.world.simulate import Beliefs, Trail, simulate
-from tests.world.decoding import EIGHTHS, SECONDS, cost
+from tests.world.decoding import EIGHTHS, LEAVING, SECONDS, cost
 from tests.worlds import believing, everything_to
 
 COST = cost()
@@ -347,7 +347,7 @@ def overloaded(batching: Batching, balancer: Any, servers: int, n: int = 250) ->
     def telling(block: Block) -> Decide:
         return lambda in_block, delay_s: foretold.append(delay_s[CLOUD]) or CLOUD  # type: ignore[func-returns-value]
 
-    pool = BatchPool(Batched(batching, COST), servers, balancer)
+    pool = BatchPool(Batched(batching, LEAVING), servers, balancer)
     trail = simulate(requests, telling, believing(0.1, clairvoyant=True), [pool])
     assert trail.execution_s is not None
     taken_s = trail.queue_s[-1] + trail.execution_s[-1] - requests.execution_s[CLOUD][-1]
