@@ -27,7 +27,7 @@ def torch_finding(box: BoxDescription) -> Iterator[Finding]:
             continue
         yield _types("torch", f"torch {torch.__version__}", device)
     if "transformers" not in box.versions:
-        what = "transformers is not installed: no Marian, bilstm and gru alone"
+        what = "transformers is not installed: no Marian, recurrent models alone"
         yield Finding("cannot", "torch", what, "pip install 'simnmt[models]'")
 
 

@@ -32,7 +32,7 @@ class Settings:
     """
 
     model: str
-    """bilstm, gru, marian, or a path that `simnmt.nmt.engine.load_engine` takes."""
+    """bilstm, gru, gru-512, marian, or a path that `simnmt.nmt.engine.load_engine` takes."""
     backend: str = "torch"
     device: str = "cpu"
     threads: int | None = None

@@ -144,7 +144,7 @@ def translate(
     ] = None,
     collect: Annotated[
         int | None,
-        typer.Option("--collect", metavar="N", help="maxi, top-up: lines sorted by length [maxi: 8 batches; top-up: none]."),
+        typer.Option("--collect", metavar="N", help="maxi, top-up: lines sorted by length [maxi: 10 batches; top-up: none]."),
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="File to write instead of standard output.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="An object a line: text, tokens, score.")] = False,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from simnmt.batching import Batching, half_empty, immediate, maxi, mini, top_up
 from simnmt.nmt.errors import NmtError
 
-COLLECTED_BATCHES = 8
-"""Of maxi-batching by default."""
+COLLECTED_BATCHES = 10
+"""Of maxi-batching by default, as the paper on top-up batching collects 1,280 sentences for batches of 128 (FNI-09)."""
 _PRESETS = {"half-empty": half_empty, "immediate": immediate}
 
 
@@ -14,7 +14,7 @@ def batching_named(kind: str = "maxi", size: int = 64, *, threshold: str | None 
     """Of lines that are all at hand, or come as fast as they are read. Raises `NmtError` for what makes no batch.
 
     `kind`: mini, maxi or top-up. `threshold`, of top-up: half-empty (the default), immediate or a number. `collect`: lines that
-    are sorted by length before they are cut into batches; of maxi by default those of eight batches, of top-up none.
+    are sorted by length before they are cut into batches; of maxi by default those of ten batches, of top-up none.
     """
     if kind not in ("mini", "maxi", "top-up"):
         raise NmtError(f"no batching {kind}", remedy="take mini, maxi or top-up")

@@ -93,8 +93,8 @@ def load_engine(
 ) -> Engine:
     """Load a model onto a device.
 
-    `model`: a name (bilstm, gru, marian), an architecture file (YAML or JSON), a folder that `simnmt nmt train` wrote, or
-    a Hugging Face Marian folder; the first two get random weights drawn from `seed`. `device`: cpu, cuda or cuda:0.
+    `model`: a name (bilstm, gru, gru-512, marian), an architecture file (YAML or JSON), a folder that `simnmt nmt train`
+    wrote, or a Hugging Face Marian folder; the first two get random weights drawn from `seed`. `device`: cpu, cuda or cuda:0.
     `threads`: of one operation on the CPU, all cores by default. `compute_type`: float32 by default; torch on the CPU has
     also bfloat16 and float16_weights, torch on a GPU bfloat16 and float16, CTranslate2 what it says it supports of int8,
     int16, bfloat16 and float16. Raises `NmtError` where the model cannot be read, or this machine lacks what is asked for.

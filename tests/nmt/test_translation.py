@@ -147,7 +147,7 @@ def test_a_batching_that_is_none_is_refused(given: dict[str, Any], complaint: st
 
 
 def test_a_batching_is_named_as_it_is_meant() -> None:
-    assert batching_named() == maxi(64, 512)
+    assert batching_named() == maxi(64, 640)
     assert batching_named("mini", 8) == mini(8)
     assert batching_named("maxi", 8, collect=1_280) == maxi(8, 1_280)
     assert batching_named("top-up", 9) == top_up(9, 4)
