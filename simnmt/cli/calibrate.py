@@ -31,7 +31,9 @@ class Backend(str, Enum):
 def calibrate(
     model: Annotated[
         str,
-        typer.Option("--model", metavar="NAME|PATH", help="bilstm, gru, gru-512, marian, an architecture file, or a model's folder."),
+        typer.Option(
+            "--model", metavar="NAME|PATH", help="bilstm, gru, gru-512, marian, an architecture file, or a model's folder."
+        ),
     ],
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Device profile to write; an older one is replaced.")],
     backend: Annotated[Backend, typer.Option("--backend", help="What computes.")] = Backend.torch,
