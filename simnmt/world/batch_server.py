@@ -154,8 +154,7 @@ class BatchServer:
         self._waiting_tokens += tgt_len
         self._batcher.arrive(request, src_len, now_s)
         if self._until:
-            # Of a server that is ahead of its arrivals there is nothing to look at.
-            if self._until > 1 and len(self._active) <= self._threshold and now_s >= self._base_s:
+            if self._until > 1 and len(self._active) <= self._threshold:
                 self._look_at(now_s)
         elif self._joining is None:
             self.next_s = now_s

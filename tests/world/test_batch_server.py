@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from benchmarks.countdown_server import CountdownServer
 from simnmt.batching import Batching, maxi, mini, top_up
 from simnmt.costs import read_profile
+from simnmt.costs.batch_decoding import DecodingCost
 from simnmt.world.batch_server import BatchServer
 from simnmt.world.decode_all import Decoded, decode_all
 from simnmt.world.fifo import FifoServer
@@ -68,6 +69,20 @@ def test_a_server_that_takes_each_step_ends_at_the_same_times_to_the_bit(
     np.testing.assert_array_equal(decoded.begin_s, slow.begin_s)
     np.testing.assert_array_equal(decoded.first_token_s, np.subtract(slow.first_s, arrival_s))
     assert decoded.account.steps.tolist() == slow.steps
+
+
+@pytest.mark.parametrize("times", [cost(), EIGHTHS, LEAVING, LEAVING_EIGHTHS])
+def test_the_same_to_the_bit_where_batches_are_joined_all_the_time(times: DecodingCost) -> None:
+    """Hypothesis seldom draws many who come while others are decoded: by its examples alone, leaving at each look passed."""
+    random = np.random.default_rng(4)
+    for size in [*range(2, 8)] * 10:
+        src_len, tgt_len = random.integers(1, 16, 12), random.integers(0, 13, 12)
+        arrival_s = np.cumsum(random.integers(0, 9, 12)) / 8 * random.choice([0.1, 1.0, 3.0])
+        batching = top_up(size, int(random.integers(0, size)))
+        decoded = decode_all(batching, times, src_len, tgt_len, arrival_s)
+        slow = CountdownServer(batching, times, src_len.tolist(), tgt_len.tolist(), arrival_s.tolist())
+        assert decoded.finish_s.tolist() == slow.finish_s
+        np.testing.assert_array_equal(decoded.first_token_s, np.subtract(slow.first_s, arrival_s))
 
 
 @settings(derandomize=True, deadline=None, max_examples=60)
@@ -199,8 +214,9 @@ def test_who_is_done_is_so_when_it_has_left_and_holds_the_others_up() -> None:
 
 
 def test_who_comes_while_others_leave_is_there_when_the_next_step_begins() -> None:
-    """The step that ends at 2 with one leaving until 2.5: an arrival at 2.25 finds it still under way."""
+    """The step that ends at 2 with one leaving until 2.5 is under way at 2.25; at the end of that at 0.75 nobody leaves."""
     leaving = cost((1.0, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 0.0), (0.0, 0.0), (0.0, 0.0), leave_s=0.5)
+    assert decode_all(top_up(2, 1), leaving, [1, 1], [4, 1], [0.0, 0.75]).begin_s.tolist() == [0.0, 1.0]
     decoded = decode_all(top_up(3, 2), leaving, [1, 1, 1], [2, 4, 1], [0.0, 0.0, 2.25])
     assert decoded.begin_s.tolist() == [0.0, 0.0, 2.5]
     assert decoded.finish_s.tolist() == [2.5, 5.5, 4.0]
