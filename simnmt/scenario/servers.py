@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from simnmt import streams
 from simnmt.scenario.build import Case
 from simnmt.scenario.model import Scenario
-from simnmt.world.batch_pools import Balancer, Batched, BatchPool, ByNode, FewestTokens, InTurn, OfDrawn
+from simnmt.world.batch_balancers import Balancer, ByNode, FewestTokens, InTurn, OfDrawn
+from simnmt.world.batch_pools import Batched, BatchPool
 from simnmt.world.pools import Attached, DrawnChoices, LeastWork, OneServer, Pool, RoundRobin
 
 

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 
 from simnmt.batching import Batching
 from simnmt.results.batches import BatchAccount
-from simnmt.world.batch_balancers import Balancer, BatchEntry, ByNode, FewestTokens, InTurn, OfDrawn
+from simnmt.world.batch_balancers import Balancer, BatchEntry, ByNode
 from simnmt.world.batch_foresight import ForeseenServer, ForeseenServers
 from simnmt.world.batch_server import BatchServer
 from simnmt.world.server_cost import ServerCost, StepTimes
-
-__all__ = ["Balancer", "BatchPool", "Batched", "ByNode", "FewestTokens", "InTurn", "OfDrawn"]
 
 
 @dataclass(frozen=True, slots=True)
