@@ -25,6 +25,7 @@ import torch
 from simnmt import shipped
 from simnmt.batching import Batching, half_empty, immediate, maxi, mini, top_up
 from simnmt.costs import DecodingCost, DeviceProfile, read_profile
+from simnmt.errors import SimnmtError
 from simnmt.nmt.batched import BatchedRun, decode_batched
 from simnmt.nmt.models import TranslationModel, load_model
 from simnmt.workload.lognormal_lengths import EUROPARL, OPENSUBTITLES, LognormalLengths
@@ -163,6 +164,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
     given = parser.parse_args(arguments)
+    for option in ("sentences", "batch", "beam", "rounds", "threads"):
+        if getattr(given, option) < 1:
+            parser.error(f"--{option} {getattr(given, option)}: give 1 or more")
     profile = None if given.profile is None else _profile(given.profile)
     cost = None if profile is None else _cost(profile, given.beam)
     name, threads, device = given.model or "gru", given.threads, given.device
@@ -204,7 +208,8 @@ def _profile(name: str) -> DeviceProfile:
 
 
 def _cost(profile: DeviceProfile, beam: int) -> DecodingCost:
-    assert profile.step is not None
+    if profile.step is None:
+        raise SystemExit(f"profile {profile.name} has no costs of decode steps: calibrate one")
     if profile.step.beam != beam:
         raise SystemExit(f"profile {profile.name} was measured with beam {profile.step.beam}, not {beam}")
     if profile.engine is None or (profile.engine.backend, profile.engine.compute_type) != ("torch", "float32"):
@@ -231,4 +236,7 @@ def _print(found: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except SimnmtError as error:
+        sys.exit(str(error))
