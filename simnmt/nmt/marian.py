@@ -101,10 +101,10 @@ class MarianModel(nn.Module):
         """See `StepModel`."""
         return replace(state, past=state.past.index_select(2, rows))
 
-    def slots(self, capacity_rows: int) -> MarianSlots:
+    def slots(self, rows: int, most_rows: int | None = None) -> MarianSlots:
         """See `StepModel`."""
-        past = self._columns(capacity_rows, _FIRST_CAPACITY)
-        return MarianSlots(self.step, past, self._columns(capacity_rows, 0), self.max_positions)
+        past = self._columns(rows, _FIRST_CAPACITY)
+        return MarianSlots(self.step, past, self._columns(rows, 0), self.max_positions, most_rows)
 
     def halve(self) -> None:
         """Hold the weights of all products in float16 from now on, for inference alone."""

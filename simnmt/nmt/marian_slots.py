@@ -23,10 +23,15 @@ class MarianSlots:
     that joined earliest are looked at by nobody, and are given back when there is no room for another.
     """
 
-    def __init__(self, step: Step, past: Tensor, cross: Tensor, max_positions: int | None) -> None:
-        """`step` is the model's own; it is given views of the active rows. `past`, `cross`: room to begin with."""
-        self._step, self._max_positions = step, max_positions
-        self._past, self._source = past, SourceRows(cross, _ROWS)
+    def __init__(
+        self, step: Step, past: Tensor, cross: Tensor, max_positions: int | None, most_rows: int | None = None
+    ) -> None:
+        """`step` is the model's own; it is given views of the active rows. `past`, `cross`: room to begin with.
+
+        `most_rows`: as in `StepModel.slots`.
+        """
+        self._step, self._max_positions, self._most = step, max_positions, {_ROWS: most_rows}
+        self._past, self._source = past, SourceRows(cross, _ROWS, most_rows)
         self._spare: Tensor | None = None
         """What reordering writes to, as large as `_past`, whose place it then takes; made when first needed."""
         self._begun: list[int] = []
@@ -99,7 +104,7 @@ class MarianSlots:
         return every, every, slice(self._rows), every, slice(self._oldest, self._clock)
 
     def _make_room(self, rows: int, columns: int) -> None:
-        grown = with_room(self._past, {_ROWS: rows, _COLUMNS: columns}, self._used())
+        grown = with_room(self._past, {_ROWS: rows, _COLUMNS: columns}, self._used(), self._most)
         if grown is not self._past:
             self._past = grown
             self._shift()

@@ -107,12 +107,13 @@ class RecurrentModel(nn.Module):
         """See `StepModel`."""
         return replace(state, hidden=tuple(part.index_select(1, rows) for part in state.hidden))
 
-    def slots(self, capacity_rows: int) -> RecurrentSlots:
+    def slots(self, rows: int, most_rows: int | None = None) -> RecurrentSlots:
         """See `StepModel`."""
         layers, width = self.architecture.layers, self.architecture.hidden
         empty = self.tgt_embedding.weight.detach().new_zeros
         hidden = tuple(empty((layers, 0, width)) for _ in range(2 if self._is_lstm else 1))
-        return RecurrentSlots(self.step, hidden, None if self.score is None else empty((2, capacity_rows, 0, width)))
+        source = None if self.score is None else empty((2, rows, 0, width))
+        return RecurrentSlots(self.step, hidden, source, most_rows)
 
     def halve(self) -> None:
         """Hold the decoder's weights in float16 from now on, for inference alone."""

@@ -17,14 +17,14 @@ Step = Callable[[RecurrentState, Tensor], tuple[Tensor, RecurrentState]]
 class RecurrentSlots:
     """See `Slots`. The source lies in a tensor with room to grow; the hidden state, which every step makes anew, does not."""
 
-    def __init__(self, step: Step, hidden: tuple[Tensor, ...], source: Tensor | None) -> None:
+    def __init__(self, step: Step, hidden: tuple[Tensor, ...], source: Tensor | None, most_rows: int | None = None) -> None:
         """`step` is the model's own; it is given views of the active rows.
 
-        `hidden`: as in `RecurrentState`, of no row. `source`: room for keys and values, [2, capacity, 0, hidden]; None
-        without attention.
+        `hidden`: as in `RecurrentState`, of no row. `source`: room for keys and values, [2, rows, 0, hidden]; None
+        without attention. `most_rows`: as in `StepModel.slots`.
         """
         self._step, self._state = step, RecurrentState(hidden, None, None, None)
-        self._source = None if source is None else SourceRows(source, row_dim=1)
+        self._source = None if source is None else SourceRows(source, 1, most_rows)
 
     @torch.inference_mode()
     def join(self, memory: RecurrentState, sentences: Sequence[int], src_lens: Sequence[int], beam: int) -> None:

@@ -142,7 +142,9 @@ class SlotDecoder:
 
     def _take(self, sentences: Sequence[Encoded], limits: Sequence[Limit]) -> None:
         if self._slots is None:
-            self._slots = self._model.slots(self.capacity * self._search.beam)
+            # Room for those alone: a capacity may be far beyond what ever comes.
+            beam = self._search.beam
+            self._slots = self._model.slots(len(sentences) * beam, self.capacity * beam)
         for _, together in groupby(sentences, key=lambda sentence: id(sentence.memory)):
             group = list(together)
             rows, src_lens = [sentence.row for sentence in group], [sentence.src_len for sentence in group]

@@ -10,17 +10,21 @@ from torch import Tensor
 from simnmt.nmt.leaving import Leaving
 
 
-def with_room(kept: Tensor, sizes: Mapping[int, int], used: tuple[slice, ...]) -> Tensor:
+def with_room(
+    kept: Tensor, sizes: Mapping[int, int], used: tuple[slice, ...], most: Mapping[int, int | None] | None = None
+) -> Tensor:
     """The tensor itself where it is as large along these dimensions; else its used part at the beginning of a larger one.
 
-    A dimension that is too short is at least doubled, so that growing step by step copies little; what is not used is 0.
+    A dimension that is too short is doubled, so that growing step by step copies little, but not beyond its `most` unless its
+    size is; what is not used is 0.
     """
     if all(kept.shape[dim] >= size for dim, size in sizes.items()):
         return kept
     shape = list(kept.shape)
     for dim, size in sizes.items():
         if shape[dim] < size:
-            shape[dim] = max(size, 2 * shape[dim])
+            doubled, bound = 2 * shape[dim], None if most is None else most.get(dim)
+            shape[dim] = max(size, doubled if bound is None else min(doubled, bound))
     grown = kept.new_zeros(shape)
     part = kept[used]
     grown[tuple(slice(size) for size in part.shape)] = part
@@ -30,9 +34,13 @@ def with_room(kept: Tensor, sizes: Mapping[int, int], used: tuple[slice, ...]) -
 class SourceRows:
     """Keys and values of each active row's source, with room for more rows and longer sources."""
 
-    def __init__(self, kept: Tensor, row_dim: int) -> None:
-        """Begin with the room of `kept`: rows along `row_dim`, source tokens along the last but one dimension."""
+    def __init__(self, kept: Tensor, row_dim: int, most_rows: int | None = None) -> None:
+        """Begin with the room of `kept`: rows along `row_dim`, source tokens along the last but one dimension.
+
+        `most_rows`: as in `StepModel.slots`.
+        """
         self._kept, self._row_dim, self._length_dim = kept, row_dim, kept.dim() - 2
+        self._most = {row_dim: most_rows}
         self._lengths: list[int] = []
 
     def __len__(self) -> int:
@@ -41,7 +49,7 @@ class SourceRows:
     def append(self, joining: Tensor, lengths: Sequence[int]) -> None:
         """Add rows of `joining`, as wide as the longest of them is long; numbers behind a source's end change nothing."""
         rows, longest = len(self) + len(lengths), max(lengths)
-        self._kept = with_room(self._kept, {self._row_dim: rows, self._length_dim: longest}, self._used())
+        self._kept = with_room(self._kept, {self._row_dim: rows, self._length_dim: longest}, self._used(), self._most)
         new = self._kept.narrow(self._row_dim, len(self), len(lengths))
         new[..., :longest, :] = joining
         # What no row looks at must be a number all the same: not-a-number times a weight of 0 is none.

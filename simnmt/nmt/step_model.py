@@ -60,5 +60,5 @@ class StepModel(Protocol):
         The given state is used up.
         """
 
-    def slots(self, capacity_rows: int) -> Slots:
-        """Empty slots with room for so many rows before they must grow."""
+    def slots(self, rows: int, most_rows: int | None = None) -> Slots:
+        """Empty slots with room for so many rows; it grows by doubling, but to no more than `most_rows` while these suffice."""

@@ -106,7 +106,12 @@ def test_as_many_lines_come_out_as_go_in(
         simnmt("nmt", "translate", "--model", model, "--threads", "1", "in.txt", "--max-len", "6", "--out", "out.txt").out == ""
     )
     assert Path("out.txt").read_text() == found.out
-    for batching in (["mini"], ["top-up", "--threshold", "immediate"], ["top-up", "--threshold", "1", "--collect", "2"]):
+    for batching in (
+        ["mini"],
+        ["top-up", "--threshold", "immediate"],
+        ["top_up", "--threshold", "half_empty"],
+        ["top-up", "--threshold", "1", "--collect", "2"],
+    ):
         other = simnmt(
             "nmt", "translate", "--model", model, "--max-len", "6", "--batch", "2", "in.txt", "--batching", *batching
         )
@@ -145,9 +150,11 @@ def test_bad_input_is_told_in_a_line(here: Path, model: str, train: Callable[...
         (simnmt(*translate, "latin.txt"), "latin.txt:1:4: byte 0xe9 is not UTF-8"),
         (simnmt(*translate, "one.txt", "--out", "one.txt"), "one.txt would replace what is read"),
         (simnmt(*translate, "one.txt", "--beam", "0"), "beam is 0"),
-        (simnmt(*translate, "one.txt", "--batch", "0"), "a batch of 0"),
-        (simnmt(*translate, "one.txt", "--batching", "top_up"), "no batching top_up (take mini, maxi or top-up)"),
-        (simnmt(*translate, "one.txt", "--batching", "top-up", "--threshold", "64"), "threshold 64: a batch of 64"),
+        (simnmt(*translate, "one.txt", "--batch", "0"), "--batch 0 is out of range (give 1 to 1,000,000,000)"),
+        (simnmt(*translate, "one.txt", "--batch", "9" * 23), "is out of range (give 1 to 1,000,000,000)"),
+        (simnmt(*translate, "one.txt", "--batching", "maxy"), "no batching maxy (take mini, maxi or top-up)"),
+        (simnmt(*translate, "one.txt", "--batching", "top-up", "--threshold", "64"), "batches of 64 (give 0 to 63)"),
+        (simnmt(*translate, "one.txt", "--batching", "top-up", "--threshold", "-1"), "--threshold -1 is out of range"),
         (simnmt("nmt", "translate", "--model", "full", "one.txt"), "full: no trained model: source.model is missing"),
     ):
         assert (found.status, found.out, found.err.count("\n")) == (2, "", 1), found.err

@@ -155,14 +155,34 @@ def test_memory_that_is_short_drops_all_and_the_decoder_goes_on(monkeypatch: pyt
 
 
 @pytest.mark.parametrize("beam", [1, 2])
-def test_slots_for_which_there_is_no_room_are_refused_in_one_line(beam: int) -> None:
-    """MarianMT has its room from the beginning: really asked of the allocator, 2**53 bytes and more."""
-    decoder = SlotDecoder(lively("marian"), beam=beam, capacity=10**12)
+def test_slots_for_which_there_is_no_room_are_refused_in_one_line(monkeypatch: pytest.MonkeyPatch, beam: int) -> None:
+    """Really asked of the allocator: 2**53 bytes and more."""
+    made = type(lively("marian")).slots
+    monkeypatch.setattr(type(lively("marian")), "slots", lambda self, *_: made(self, 10**12))
+    decoder = SlotDecoder(lively("marian"), beam=beam, capacity=2)
     encoded = decoder.encode(sentences("marian")[:1])
     for _ in range(2):
         with pytest.raises(OutOfMemory, match=r"^cpu has too little memory for this work \(try a smaller batch"):
             decoder.join(encoded, [0])
         assert decoder.active == 0
+
+
+@pytest.mark.parametrize("beam", [1, 2])
+@pytest.mark.parametrize("name", ["gru", "marian"])
+def test_room_is_made_for_those_that_join_and_grows_to_the_capacity_and_no_further(name: str, beam: int) -> None:
+    decoder = SlotDecoder(lively(name), beam=beam, capacity=7, max_len=MOST)
+    encoded = decoder.encode((sentences(name) * 2)[:7])
+    rows = []
+    for first, last in ((0, 2), (2, 3), (3, 4), (4, 5), (5, 7)):
+        decoder.join(encoded[first:last], range(first, last))
+        slots: Any = decoder._slots
+        dim = slots._source._row_dim
+        rows.append(slots._source._kept.shape[dim] // beam)
+        if name == "marian":
+            assert slots._past.shape[dim] == rows[-1] * beam
+    assert rows == [2, 4, 4, 7, 7]
+    found = said(decoder)
+    assert [found[at].tokens for at in range(6)] == [each.found.tokens for each in alone(name, beam)]
 
 
 def test_what_was_under_way_is_let_go_before_there_is_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,9 +192,9 @@ def test_what_was_under_way_is_let_go_before_there_is_room_for_others(monkeypatc
     held = weakref.ref(decoder._slots)
     made = type(lively("marian")).slots
 
-    def slots(self: Any, rows: int) -> Any:
+    def slots(self: Any, *rows: int) -> Any:
         assert held() is None
-        return made(self, rows)
+        return made(self, *rows)
 
     monkeypatch.setattr(type(lively("marian")), "slots", slots)
     decoder.drop_all()

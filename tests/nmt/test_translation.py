@@ -14,7 +14,7 @@ pytest.importorskip("sentencepiece", reason="the extra packages of simnmt[models
 
 from simnmt.batching import Batching, maxi, mini, top_up  # noqa: E402
 from simnmt.nmt.architecture import Architecture  # noqa: E402
-from simnmt.nmt.batching_named import batching_named  # noqa: E402
+from simnmt.nmt.batching_named import MOST, batching_named  # noqa: E402
 from simnmt.nmt.errors import NmtError, OutOfMemory  # noqa: E402
 from simnmt.nmt.models import build_model  # noqa: E402
 from simnmt.nmt.subwords import Subwords  # noqa: E402
@@ -132,11 +132,16 @@ def test_a_long_line_holds_no_other_back_and_all_leave_in_order(vocabulary: Subw
 @pytest.mark.parametrize(
     ("given", "complaint"),
     [
-        ({"size": 0}, "a batch of 0"),
+        ({"size": 0}, r"^--batch 0 is out of range \(give 1 to 1,000,000,000\)$"),
+        ({"size": 10**23}, r"^--batch 100,000,000,000,000,000,000,000 is out of range \(give 1 to 1,000,000,000\)$"),
         ({"kind": "maxy"}, "no batching maxy"),
-        ({"kind": "top-up", "size": 4, "threshold": "4"}, "threshold 4: a batch of 4 is never above it"),
-        ({"kind": "top-up", "size": 4, "threshold": "half"}, "threshold half"),
-        ({"kind": "maxi", "size": 4, "collect": 3}, "3 collected: fewer than a batch of 4"),
+        ({"kind": "top-up", "size": 4, "threshold": "4"}, r"^--threshold 4 is out of range with batches of 4 \(give 0 to 3\)$"),
+        ({"kind": "top-up", "size": 4, "threshold": "-1"}, r"^--threshold -1 is out of .* of 4 \(give 0 to 3\)$"),
+        ({"kind": "top-up", "size": 1, "threshold": "1"}, r"^--threshold 1 is out of range with batches of 1 \(give 0\)$"),
+        ({"kind": "top-up", "size": 4, "threshold": "half"}, r"^no threshold half \(take half-empty, immediate or a number"),
+        ({"kind": "top-up", "size": 4, "threshold": ""}, "no threshold"),
+        ({"kind": "maxi", "size": 4, "collect": 3}, r"^--collect 3 is out of .* of 4 \(give 4 to 10,000,000,000\)$"),
+        ({"kind": "top-up", "size": 4, "collect": 10**23}, r"^--collect 100,.* \(give 4 to 10,000,000,000\)$"),
         ({"kind": "maxi", "threshold": "2"}, "maxi batching has no threshold"),
         ({"kind": "mini", "collect": 99}, "mini batching collects nothing"),
     ],
@@ -155,8 +160,25 @@ def test_a_batching_is_named_as_it_is_meant() -> None:
     assert batching_named("top-up", 9, threshold="2", collect=18) == top_up(9, 2, 18)
 
 
-def test_a_batch_for_which_there_is_no_room_is_a_line(vocabulary: Subwords) -> None:
-    """MarianMT keeps keys and values for all of it from the beginning."""
-    huge = translator(vocabulary, toy_language.TRANSFORMER, batching_named("mini", 10**12))
+def test_a_batching_may_be_spelled_as_in_a_scenario() -> None:
+    assert batching_named("top_up", 9, threshold="half_empty") == batching_named("top-up", 9, threshold="half-empty")
+
+
+@pytest.mark.parametrize("architecture", [GRU, toy_language.TRANSFORMER], ids=["gru", "transformer"])
+@pytest.mark.parametrize("kind", ["mini", "maxi", "top-up"])
+def test_memory_follows_the_lines_however_large_the_batch(vocabulary: Subwords, architecture: Architecture, kind: str) -> None:
+    """Really asked of the allocator: room for the whole batch would be 2**36 bytes and more."""
+    usual, huge = (
+        translator(vocabulary, architecture, batching_named(kind, size), max_len=5, beam=2).translate(SOURCES[:8])
+        for size in (8, MOST)
+    )
+    assert huge == usual
+
+
+def test_a_batch_for_which_there_is_no_room_is_a_line(vocabulary: Subwords, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Really asked of the allocator: 2**53 bytes and more."""
+    huge = translator(vocabulary, toy_language.TRANSFORMER)
+    made = type(huge.model).slots
+    monkeypatch.setattr(type(huge.model), "slots", lambda self, *_: made(self, 10**13))
     with pytest.raises(OutOfMemory, match=r"^cpu has too little memory for this work \(try a smaller batch, beam or length\)$"):
         huge.translate(SOURCES[:2])

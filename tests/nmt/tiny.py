@@ -92,7 +92,7 @@ class Table:
     def reorder(self, state: Any, rows: Tensor) -> Any:
         return len(rows)
 
-    def slots(self, capacity_rows: int) -> TableSlots:
+    def slots(self, rows: int, most_rows: int | None = None) -> TableSlots:
         return TableSlots(self.table)
 
 
