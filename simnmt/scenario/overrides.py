@@ -40,7 +40,7 @@ class Override:
             raise ScenarioError("nothing after the '='", remedy="write KEY=null for no value", override=label)
         if value.startswith("@"):
             return Override(location, node_of(value, override=label), label)
-        node = parse_node(value, override=label)
+        node = parse_node(value, override=label, key=location[-1])
         if node is None or (node.text is not None and node.text != value):
             raise ScenarioError("not one YAML value", remedy=f"write KEY={quoted(value)}", override=label)
         return Override(location, node, label)

@@ -28,6 +28,8 @@ _WORDS: dict[str, bool | None] = {
 }
 _YAML_1_1_WORDS = frozenset({"y", "n", "yes", "no", "on", "off"})
 """Texts that older readers take for booleans; the writer quotes them."""
+_NULL_IS_ENDLESS = frozenset({"longest_wait_ms"})
+"""Keys whose null means no limit, while leaving them out means another value."""
 _INDENTING_TAB = re.compile(r"^ *\t[ \t]*[^\s#]", re.MULTILINE)
 _PLAIN_TEXT = re.compile(r"[A-Za-z_/][A-Za-z0-9_./%+-]*( [A-Za-z0-9_./%+(][A-Za-z0-9_./%+()-]*)*")
 
@@ -40,12 +42,12 @@ class _Fault(Exception):
         self.what, self.line, self.column, self.remedy = what, line, column, remedy
 
 
-def parse_node(text: str, path: str | None = None, *, override: str | None = None) -> Node | None:
-    """The one value of a YAML text, None where it holds nothing; raises `ScenarioError`."""
+def parse_node(text: str, path: str | None = None, *, override: str | None = None, key: str | None = None) -> Node | None:
+    """The one value of a YAML text, None where it holds nothing; `key`: whose value it is. Raises `ScenarioError`."""
     text = text.removeprefix("\ufeff")
     try:
         _refuse_odd_characters(text)
-        return _build(_events(text), override)
+        return _build(_events(text), override, key)
     except _Fault as fault:
         line, column = (None, None) if override else (fault.line, fault.column)
         raise ScenarioError(fault.what, path=path, line=line, column=column, remedy=fault.remedy, override=override) from None
@@ -130,7 +132,7 @@ class _Open:
             self.key = None
 
 
-def _build(events: Iterable[Any], override: str | None) -> Node | None:
+def _build(events: Iterable[Any], override: str | None, of_key: str | None) -> Node | None:
     """Build the tree without recursion: what is nested too deep is refused before anything can overflow."""
     stack: list[_Open] = []
     root: Node | None = None
@@ -148,7 +150,8 @@ def _build(events: Iterable[Any], override: str | None) -> Node | None:
             stack.append(_Open({} if kind == "MappingStart" else [], line, column))
             continue
         if kind == "Scalar":
-            value = _scalar(event, line, column)
+            waiting = stack[-1].key if stack else None
+            value = _scalar(event, line, column, waiting[0] if waiting else None if stack else of_key)
             if stack and stack[-1].awaits_key:
                 stack[-1].key = _checked_key(value, event.value, stack, line, column), line, column
                 continue
@@ -204,7 +207,7 @@ def _checked_key(value: Scalar, written: str, stack: list[_Open], line: int, col
     return value
 
 
-def _scalar(event: Any, line: int, column: int) -> Scalar:
+def _scalar(event: Any, line: int, column: int, key: str | None) -> Scalar:
     text: str = event.value
     if odd := UNPRINTABLE.search(text):
         raise _Fault(f"character U+{ord(odd[0]):04X} is no part of a text", line, column, "leave it out")
@@ -213,7 +216,8 @@ def _scalar(event: Any, line: int, column: int) -> Scalar:
     if text in _WORDS:
         return _WORDS[text]
     if _NOT_FINITE.fullmatch(text):
-        raise _Fault(f"{text} is no finite number", line, column, "leave the key out where nothing limits it")
+        remedy = "write null" if key in _NULL_IS_ENDLESS else "leave the key out"
+        raise _Fault(f"{text} is no finite number", line, column, f"{remedy} where nothing limits it")
     if _INTEGER.fullmatch(text):
         if len(text) > MAX_DIGITS:
             raise _Fault(f"a whole number of {len(text)} digits", line, column, f"use {MAX_DIGITS} at most")

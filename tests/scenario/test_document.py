@@ -128,6 +128,7 @@ def test_an_empty_value_stands_at_its_key() -> None:
         ("a: {: 2}", "s.yaml:1:6: an empty key (name it)"),
         ("? [a]\n: 1", "s.yaml:1:3: a mapping or list cannot be a key (quote a text that begins with a bracket)"),
         ("a: .nan", "s.yaml:1:4: .nan is no finite number (leave the key out where nothing limits it)"),
+        ("b: {longest_wait_ms: .inf}", "s.yaml:1:22: .inf is no finite number (write null where nothing limits it)"),
         ("a: 1e999", "s.yaml:1:4: 1e999 is too large a number (stay below 1e308)"),
         ("a: " + "9" * 5000, "s.yaml:1:4: a whole number of 5000 digits (use 64 at most)"),
         ("b: 1\na: \x00", "s.yaml:2:4: character U+0000 is no part of a text (is this a YAML file?)"),

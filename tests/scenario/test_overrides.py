@@ -92,6 +92,10 @@ def test_the_document_given_stays_as_it_is() -> None:
         ("a=[1", "--set a=[1: a '[' is not closed (close it, part its items by ',')"),
         ("a={b: 1, b: 2}", "--set a={b: 1, b: 2}: b: given twice (keep one)"),
         ("a=.nan", "--set a=.nan: .nan is no finite number (leave the key out where nothing limits it)"),
+        (
+            "x.longest_wait_ms=.inf",
+            "--set x.longest_wait_ms=.inf: .inf is no finite number (write null where nothing limits it)",
+        ),
         ("seed.x=1", "--set seed.x=1: seed: is 1 and has no keys (set seed as a whole)"),
         ("nodes.1=1", '--set nodes.1=1: nodes: a list has no "1" (name an item from 0 to 0)'),
         ("none.x=1", '--set none.x=1: none: a list has no "x" (the list is empty)'),
