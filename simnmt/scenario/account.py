@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from math import isinf
 from typing import Any
 
 import numpy as np
@@ -12,10 +11,9 @@ import numpy as np
 from simnmt.network.bandwidth_series import BandwidthSeries
 from simnmt.network.link import Link
 from simnmt.results.summary import Row
-from simnmt.results.wording import duration
-from simnmt.scenario.build import Case, Decoding, Plan, outside_share
+from simnmt.scenario.batch_notes import batches, not_told, of_endless_waits, of_nothing_batched
+from simnmt.scenario.build import Case, Plan, outside_share
 from simnmt.scenario.learning import Learnt
-from simnmt.scenario.model import Scenario
 from simnmt.workload.configuration import SyntheticLengths
 
 ILL_CONDITIONED = 30.0
@@ -70,7 +68,8 @@ def notes(plan: Plan, learnt: dict[str, Learnt], rows: Sequence[Row]) -> list[st
         said += _of_devices(case, list(plan.scenario.devices), learnt[case.name])
     for network in plan.networks.values():
         said += [_of_link(link) for link in dict.fromkeys((network.link, *itertools.chain(*network.hops.values())))]
-    said += _of_nothing_batched(plan.scenario)
+    said += of_nothing_batched(plan.scenario)
+    said += of_endless_waits(plan)
     said += _of_overload(rows)
     if plan.scenario.replications == 1:
         said.append("One replication: no intervals, no word on whether a difference is chance.")
@@ -86,7 +85,7 @@ def _of_lengths(plan: Plan, case: Case, learnt: Learnt) -> Iterator[str]:
     yield (
         f"{case.name}: {table.pairs:,} length pairs of {table.source}, counted by {table.src_unit} and {table.tgt_unit}; in "
         f"each replication {fit:,} of them are set apart for fitting and the {plan.scenario.requests:,} requests drawn with "
-        f"replacement from the other {evaluated:,}. "
+        f"replacement from the other {evaluated:,}. {_dropped(table.filtered)}"
         f"{'No text lies behind them: both lengths are drawn.' if synthetic else reference}"
     )
     if learnt.lengths.remark:
@@ -96,6 +95,11 @@ def _of_lengths(plan: Plan, case: Case, learnt: Learnt) -> Iterator[str]:
             f"{case.name}: counted by Han character, a target is longer than its source ({learnt.lengths.len_slope:.2f} tokens "
             "a source token); the C-NMT paper counts subwords, of which Chinese needs fewer than English."
         )
+
+
+def _dropped(filtered: str) -> str:
+    """What the filter took out before; nothing where it took nothing, or where that is unknown."""
+    return f"Filter {filtered}. " if filtered and " 0 dropped" not in filtered else ""
 
 
 def _of_link(link: Link) -> str:
@@ -118,7 +122,9 @@ def _of_devices(case: Case, devices: Sequence[str], learnt: Learnt) -> Iterator[
         beyond = f"; {100 * outside:.2f} % of the pairs lie outside its range" if outside else ""
         yield f"{case.name}, {device}: profile {profile.name} of {profile.device.name} ({profile.execution.kind}){beyond}."
         if decoding is not None:
-            yield f"{case.name}, {device}: {_batches(decoding)}."
+            yield f"{case.name}, {device}: {batches(decoding)}."
+            if missing := not_told(profile):
+                yield f"{case.name}, {device}: not in profile {profile.name}, so counted as 0 s: {', '.join(missing)}."
         if fit is not None and fit.collinear:
             yield (
                 f"{case.name}, {device}: target lengths follow from source lengths, so these do not determine the plane's "
@@ -132,38 +138,6 @@ def _of_devices(case: Case, devices: Sequence[str], learnt: Learnt) -> Iterator[
     models = list(dict.fromkeys(profile.model.name for profile in case.profiles))
     if len(models) > 1:
         yield f"{case.name}: the devices run different models ({', '.join(models)}); only latency is compared, not quality."
-
-
-def _batches(decoding: Decoding) -> str:
-    """How a device batches, and on what its times rest."""
-    batching, cost = decoding.batching, decoding.cost
-    order = "in the order of arrival"
-    if batching.collected is not None:
-        order = f"collected by {batching.collected:,} and sorted by source length"
-    refilled = "a batch begins when the one before is done"
-    if batching.threshold:
-        refilled = f"a batch is refilled when at most {batching.threshold} of its sentences are left"
-    wait = ""
-    if batching.longest_wait_s > 0.0:
-        long = "until it can be filled" if isinf(batching.longest_wait_s) else f"up to {duration(batching.longest_wait_s)}"
-        wait = f", for which whoever waits first waits {long}"
-    beams = f"step costs of beam {cost.beam} measured up to batches of {cost.most_batch}"
-    beyond = ", extrapolated beyond" if batching.size > cost.most_batch else ""
-    return (
-        f"decodes up to {batching.size} sentences together, {order}; {refilled}{wait}. What that takes follows from lengths "
-        f"({beams}{beyond}), without the residual of single executions; what policies learn of the device is its time alone"
-    )
-
-
-def _of_nothing_batched(scenario: Scenario) -> Iterator[str]:
-    """What is said of batches where there are none: taking `batching` away must not make a scenario wrong."""
-    if any(device.batching is not None for device in scenario.devices.values()):
-        return
-    hearing = [name for name, policy in scenario.policies.items() if getattr(policy, "batch", "plain") != "plain"]
-    if hearing:
-        yield f"No device batches, so nothing is reported of a batch to {', '.join(hearing)}."
-    if scenario.foresee_misroutes:
-        yield "No device batches, so misroutes are told from what devices take for a sentence alone."
 
 
 def _of_overload(rows: Sequence[Row]) -> Iterator[str]:

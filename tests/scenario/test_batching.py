@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -165,6 +166,37 @@ def test_the_reader_is_told_of_sorting_waiting_and_extrapolation(tmp_path: Path)
     assert "whoever waits first waits until it can be filled" in notes_of(
         plan_of(tmp_path, GOOD, "devices.cloud.batching={kind: mini, longest_wait_ms: null}")
     )
+
+
+def test_the_reader_is_told_what_a_profile_does_not_tell_of_batching(tmp_path: Path) -> None:
+    said = notes_of(plan_of(tmp_path, GOOD.replace("@cpu1-gru", "@cpu2-gru")))
+    (told,) = [line for line in said.splitlines() if "so counted as 0 s" in line]
+    assert told == (
+        "w, cloud: not in profile cpu2-gru, so counted as 0 s: what each sentence adds to the gap between two steps, joining a "
+        "batch (refilling), leaving it, what a longer source adds to a step."
+    )
+
+
+def test_the_reader_is_told_that_nothing_foresees_a_batch_that_waits_for_ever(tmp_path: Path) -> None:
+    text = GOOD.replace("policies: {cnmt: {}}", "policies: {cnmt: {}, best: {kind: oracle}}\nforesee_misroutes: true")
+    for_ever = "devices.cloud.batching.longest_wait_ms=null"
+    said = "That is not foreseen by best, the misroutes (foresee_misroutes), which take it to begin at once"
+    assert said in notes_of(plan_of(tmp_path, text, for_ever))
+    assert "not foreseen" not in notes_of(plan_of(tmp_path, text, "devices.cloud.batching.longest_wait_ms=200"))
+    assert "not foreseen" not in notes_of(plan_of(tmp_path, GOOD, for_ever)), "where nobody foresees anything"
+
+
+def test_the_reader_is_told_how_many_pairs_a_filter_dropped(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path)
+    case = plan.cases["w"]
+
+    def said(filtered: str) -> str:
+        plan.cases["w"] = replace(case, table=replace(case.table, filtered=filtered))
+        return notes_of(plan)
+
+    assert " Filter cnmt: 20 pairs read, 1 dropped (empty 1). " in said("cnmt: 20 pairs read, 1 dropped (empty 1)")
+    assert "Filter" not in said("cnmt: 20 pairs read, 0 dropped (empty 0)")
+    assert "Filter" not in said("")
 
 
 def test_without_batches_what_was_said_of_them_means_nothing_and_that_is_told(tmp_path: Path) -> None:
