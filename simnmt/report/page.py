@@ -76,6 +76,7 @@ def render(result: RunResult, *, published_tables: Sequence[PublishedTable] = ()
         table=table(result.rows, result.comparisons, colours, roles(result)),
         cells=cells,
         foreseen={_foreseen(cell) for cell in result.cells},
+        batching=any(map(batching_devices, result.cells)),
         sections=[_section(index, cell, result, colours) for index, cell in enumerate(result.cells)],
         sweeps=[{**sweep, "packed": _packed(sweep)} for sweep in over_load(result.rows, result.load_sweeps, colours)],
         fit_groups=[_fit_group(index, names, cell, result) for index, (names, cell) in enumerate(_alike(workloads, _fitted))],

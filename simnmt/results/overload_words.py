@@ -26,8 +26,14 @@ def known_instead(row: Row, overload: Overload) -> str:
 
 
 def named(row: Row) -> str:
-    """A policy and its overload, such as `edge (gateway: load 1.30)`."""
-    return f"{row['policy']} ({row['unstable']})"
+    """A policy and its overload: `edge (gateway: load 1.30)`, or `cloud (load 1.30)` where it is called as its device."""
+    return f"{row['policy']} ({_overload(row)})"
+
+
+def _overload(row: Row) -> str:
+    """The loads of what is overloaded; without the device's name where the policy has it and nothing else is."""
+    said: str = row["unstable"]
+    return said if ", " in said else said.removeprefix(f"{row['policy']}: ")
 
 
 def unstable_sentence(row: Row) -> str:
@@ -46,6 +52,8 @@ def beside(rows: Sequence[Row]) -> str:
     if not rows:
         return ""
     stable = [row for row in rows if not row.get("unstable")]
+    if len(rows) == 1 and not stable:
+        return f" The single device {rows[0]['policy']} does not hold either ({_overload(rows[0])})."
     if not stable:
         return f" No single device holds either: {', '.join(named(row) for row in rows)}."
     best = min(stable, key=lambda row: row["mean_latency_s"])

@@ -103,6 +103,16 @@ def test_a_run_without_batches_has_nothing_of_them(make_result: Callable[..., An
         assert word not in text
 
 
+def test_load_is_explained_for_batches_where_there_are_any(batched: Any, make_result: Callable[..., Any]) -> None:
+    plain = make_result(requests=300, networks=("cp1",), workloads=("office",), name="plain")
+    for result in (plain, batched):
+        for row in result.rows:
+            row |= {"gateway_busiest_load": 0.3, "cloud_busiest_load": 0.6}
+    said = "of one that batches, the share that the same work would take with batches as full as its batching lets them be"
+    assert "is asked to work." in render(plain) and said not in render(plain)
+    assert f"is asked to work; {said}." in render(batched)
+
+
 def test_batches_are_drawn_and_fit_a_phone(batched: Any, open_page: Any, tmp_path: Path) -> None:
     file = tmp_path / "batched.html"
     file.write_text(render(batched), encoding="utf-8")

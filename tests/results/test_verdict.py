@@ -188,6 +188,18 @@ def test_where_nothing_holds_that_is_said() -> None:
     assert sentence.endswith("No single device holds either: edge (gateway: load 2.00), cloud (gateway: load 2.00).")
 
 
+def test_a_policy_called_as_its_device_is_named_once() -> None:
+    loads = {"gateway": 1.5, "edge": 2.0, "cnmt": 2.0}
+    both = Roles("cnmt", ["edge", "gateway"], None)
+    assert judged(roles=both, loads=loads, edge=[9.0], gateway=[8.0], cnmt=[7.0])[0]["sentence"].endswith(
+        " No single device holds either: edge (gateway: load 2.00), gateway (load 1.50)."
+    )
+    alone = Roles("cnmt", ["gateway"], None)
+    assert judged(roles=alone, loads=loads, gateway=[8.0], cnmt=[7.0])[0]["sentence"].endswith(
+        " The single device gateway does not hold either (load 1.50)."
+    )
+
+
 def test_what_goes_beyond_the_paper_is_held_against_the_plain_policy() -> None:
     roles = Roles("cnmt", ["edge", "cloud"], None, {"queue": "cnmt", "probing": "cnmt"})
     record, _ = judged(
