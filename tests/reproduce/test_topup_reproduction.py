@@ -68,6 +68,7 @@ def test_the_text_tells_published_beside_ours_and_each_verdict(found: Reproducti
     for record in found.claims:
         assert f"{record['verdict'].capitalize()}: {record['id']}." in text
     assert "alpha, beam 5, batches of 64" in text
+    assert "Batches of 64 sentences, no more were measured:\n  " in text
     assert max(map(len, text.split("Holds: ")[0].splitlines())) < 140
 
 

@@ -87,6 +87,7 @@ def test_profiles_are_found_by_what_they_hold() -> None:
     assert "batches of 64 sentences, no more were measured" in own.remarks
     guessed = found["beta", 5]
     assert guessed.guessed and guessed.batch == 12
+    assert "batches of 12 sentences: each takes 5 of the 64 rows measured with beam 1" in guessed.remarks
     assert found["alpha", 1].refilling_known and not found["beta", 1].refilling_known
     assert "join a batch was not measured" in " ".join(found["beta", 1].remarks)
     assert "not measured" not in " ".join(found["alpha", 1].remarks), "a measured 0 s is known"

@@ -45,6 +45,8 @@ class Decoder:
     """Whether its profile says what each sentence adds between two steps; else that counts as 0 s."""
     refill_known: bool = False
     """Whether its profile says what joining a batch takes; else that counts as 0 s."""
+    why_batch: str = ""
+    """Why its mini-batches are smaller than the paper's; empty where they are not."""
     remarks: tuple[str, ...] = ()
     """What is other than in the paper, or beyond what was measured."""
 
@@ -145,8 +147,13 @@ def _decoder(device: str, profile: DeviceProfile, cost: DecodingCost, batch: int
     guessed = profile.step is not None and profile.step.beam != cost.beam
     possible = min(batch, cost.most_batch)
     remarks = [f"beam {cost.beam} from the steps of {cost.beam} times as many sentences with beam 1"] if guessed else []
+    why_batch = ""
     if possible < batch:
-        remarks.append(f"batches of {possible} sentences, no more were measured")
+        why_batch = f"batches of {possible} sentences, no more were measured"
+        rows = profile.step_cost.batch_range[1]
+        if guessed and possible == rows // cost.beam:
+            why_batch = f"batches of {possible} sentences: each takes {cost.beam} of the {rows} rows measured with beam 1"
+        remarks.append(why_batch)
     own = profile.overheads
     gap_known = own is not None and _known(own.step_gap_s_per_sentence)
     refill_known = own is not None and (_known(own.refill_s_fixed) or _known(own.refill_s_per_sentence))
@@ -156,7 +163,9 @@ def _decoder(device: str, profile: DeviceProfile, cost: DecodingCost, batch: int
         remarks.append("what it takes to join a batch was not measured and counts as 0 s")
     kind = profile.step.kind if profile.step else "synthetic"
     box, model = profile.device.name, profile.model.name
-    found = Decoder(device, box, model, cost.beam, profile.name, kind, cost, possible, guessed, gap_known, refill_known)
+    found = Decoder(
+        device, box, model, cost.beam, profile.name, kind, cost, possible, guessed, gap_known, refill_known, why_batch
+    )
     for test_set, long in LONG_OUTPUT.items():
         if long > cost.step.position_range[1]:
             change = f"a step's time changes by {100 * found.prolonged(test_set):+.0f} % from there to the {long}th"

@@ -18,6 +18,7 @@ def as_text(found: Reproduction) -> str:
     pieces = [
         _occupancies(found),
         *(_speeds(found, key) for key in SETS if found.speeds),
+        _smaller_batches(found) if found.speeds else "",
         *(_loads(found, key) for key in SETS if found.held),
         _claims(found.claims),
     ]
@@ -68,6 +69,15 @@ def _speeds(found: Reproduction, test_set: str) -> str:
         rows.append((name, f"{own['mini']:,.1f}", *(f"{own[s.key] / own['mini']:.3f}" for s in OFFLINE[1:])))
     heading = f"{SETS[test_set].name}: sentences a second with mini-batching, and the others' speed over it (* extrapolated)"
     return f"{heading}\n" + columns(("device", "mini/s", *(s.key for s in OFFLINE[1:])), rows)
+
+
+def _smaller_batches(found: Reproduction) -> str:
+    """Why batches are smaller than the paper's, once for all decoders of which it is the same."""
+    whose: dict[str, list[str]] = {}
+    for each in found.decoders:
+        if each.why_batch:
+            whose.setdefault(each.why_batch, []).append(f"{each.device}, beam {each.beam}")
+    return "\n".join(f"{why[:1].upper()}{why[1:]}:\n  {'; '.join(names)}." for why, names in whose.items())
 
 
 def _loads(found: Reproduction, test_set: str) -> str:
