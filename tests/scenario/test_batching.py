@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from simnmt import shipped
+from simnmt.costs import read_profile
+from simnmt.costs.profile_blocks import Overhead, Overheads
 from simnmt.errors import InputError
 from simnmt.scenario.account import notes
 from simnmt.scenario.build import Plan, build
@@ -27,6 +30,7 @@ devices:
     batching: {kind: top_up, size: 32}
 policies: {cnmt: {}}
 """
+MOST = read_profile(shipped.find("calibration", "@cpu1-gru")).decoding_cost.most_batch
 BATCHING = "batching: {kind: top_up, size: 32}"
 
 
@@ -78,9 +82,9 @@ CASES = {
         "s.yaml:11:45: devices.cloud.batching.longest_wait_ms: must be >= 0, got -1",
     ),
     "batches beyond what was measured": (
-        ("size: 32", "size: 128"),
-        "s.yaml:11:36: devices.cloud.batching.size: batches of up to 128, but profile cpu1-gru has step costs measured up to "
-        "64 (give 64 or less, calibrate with --max-batch 128, or set devices.cloud.beyond_measured_batch: true)",
+        ("size: 32", "size: 9999"),
+        "s.yaml:11:36: devices.cloud.batching.size: batches of up to 9999, but profile cpu1-gru has step costs measured up to "
+        f"{MOST} (give {MOST} or less, calibrate with --max-batch 9999, or set devices.cloud.beyond_measured_batch: true)",
     ),
     "workers beside batches": (
         (BATCHING, f"{BATCHING}\n    workers: 2"),
@@ -113,8 +117,8 @@ def test_what_cannot_be_batched_has_one_line_with_place_and_remedy(tmp_path: Pat
 
 
 def test_what_an_option_asks_for_names_it(tmp_path: Path) -> None:
-    said = complaint(tmp_path, GOOD, "devices.cloud.batching.size=65")
-    assert said.startswith("--set devices.cloud.batching.size=65: devices.cloud.batching.size: batches of up to 65, but")
+    said = complaint(tmp_path, GOOD, "devices.cloud.batching.size=9999")
+    assert said.startswith("--set devices.cloud.batching.size=9999: devices.cloud.batching.size: batches of up to 9999, but")
     said = complaint(tmp_path, GOOD, "devices.cloud.profile=@titan-xp-gru")
     assert said.startswith("--set devices.cloud.profile=@titan-xp-gru: devices.cloud.profile: profile titan-xp-gru has no")
 
@@ -149,30 +153,41 @@ def test_the_reader_is_told_how_a_device_batches_and_on_what_that_rests(tmp_path
     said = notes_of(plan_of(tmp_path))
     assert (
         "w, cloud: decodes up to 32 sentences together, in the order of arrival; a batch is refilled when at most 16 of its "
-        "sentences are left. What that takes follows from lengths (step costs of beam 1 measured up to batches of 64), without "
-        "the residual of single executions; what policies learn of the device is its time alone." in said
+        f"sentences are left. What that takes follows from lengths (step costs of beam 1 measured up to batches of {MOST}), "
+        "without the residual of single executions; what policies learn of the device is its time alone." in said
     )
     assert "w, gateway: decodes" not in said
 
 
 def test_the_reader_is_told_of_sorting_waiting_and_extrapolation(tmp_path: Path) -> None:
-    batching = "devices.cloud.batching={kind: maxi, size: 100, longest_wait_ms: 250}"
+    batching = "devices.cloud.batching={kind: maxi, size: 999, longest_wait_ms: 250}"
     said = notes_of(plan_of(tmp_path, GOOD, batching, "devices.cloud.beyond_measured_batch=true"))
     assert (
-        "up to 100 sentences together, collected by 1,280 and sorted by source length; a batch begins when the one before is "
+        "up to 999 sentences together, collected by 1,280 and sorted by source length; a batch begins when the one before is "
         "done, for which whoever waits first waits up to 250 ms." in said
     )
-    assert "measured up to batches of 64, extrapolated beyond)" in said
+    assert f"measured up to batches of {MOST}, extrapolated beyond)" in said
     assert "whoever waits first waits until it can be filled" in notes_of(
         plan_of(tmp_path, GOOD, "devices.cloud.batching={kind: mini, longest_wait_ms: null}")
     )
 
 
 def test_the_reader_is_told_what_a_profile_does_not_tell_of_batching(tmp_path: Path) -> None:
-    said = notes_of(plan_of(tmp_path, GOOD.replace("@cpu1-gru", "@cpu2-gru")))
+    plan = plan_of(tmp_path)
+    case = plan.cases["w"]
+    gateway, cloud = case.profiles
+    assert cloud.step is not None
+    bare = cloud.model_copy(
+        update={
+            "overheads": Overheads(step_gap_s=Overhead(value=1e-6, kind="measured")),
+            "step": cloud.step.model_copy(update={"s_per_row_src_token": None}),
+        }
+    )
+    plan.cases["w"] = replace(case, profiles=(gateway, bare))
+    said = notes_of(plan)
     (told,) = [line for line in said.splitlines() if "so counted as 0 s" in line]
     assert told == (
-        "w, cloud: not in profile cpu2-gru, so counted as 0 s: what each sentence adds to the gap between two steps, joining a "
+        "w, cloud: not in profile cpu1-gru, so counted as 0 s: what each sentence adds to the gap between two steps, joining a "
         "batch (refilling), leaving it, what a longer source adds to a step."
     )
 
