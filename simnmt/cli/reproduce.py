@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -96,7 +96,6 @@ def _topup(
     from simnmt.reproduce.topup.reproduction import reproduce
     from simnmt.reproduce.topup.tables import document as document_of
     from simnmt.reproduce.topup.text import as_text
-    from simnmt.results import run_directory as files
 
     profiles = named_profiles(names) if names else None
     with _directory(out, "topup") as directory:
@@ -104,14 +103,8 @@ def _topup(
             p95_s = None if p95_ms is None else p95_ms / 1e3
             found = reproduce(profiles=profiles, p95_s=p95_s, requests=requests, jobs=jobs, progress=progress)
         document = document_of(found)
-        page = render_topup(document)
-        with files.whole(directory) as folder:
-            (folder / files.PAGE).write_text(page, encoding="utf-8")
-            files.write_json(folder / "reproduction.json", document)
-    if as_json:
-        print(json.dumps(document | {"directory": str(directory)}, indent=1, allow_nan=False))
-    else:
-        print(f"{as_text(found)}\n\npage: {directory / files.PAGE}")
+        _write(directory, document, render_topup(document))
+    _tell(directory, document, as_text(found), as_json)
 
 
 def _fit(out: Path, requests: int | None, jobs: int, as_json: bool) -> None:
@@ -145,14 +138,25 @@ def _reproduce(out: Path | None, measured: str, requests: int | None, jobs: int,
         with files.scratch(directory) as room, progress_bar() as progress:
             found = reproduce(measured=measured, requests=requests, folder=room, jobs=jobs, progress=progress)
         document = found.document()
-        page = render_reproduction(document, {part.name: part for part in found.parts})
-        with files.whole(directory) as folder:
-            (folder / files.PAGE).write_text(page, encoding="utf-8")
-            files.write_json(folder / "reproduction.json", document)
+        _write(directory, document, render_reproduction(document, {part.name: part for part in found.parts}))
+    _tell(directory, document, found.text(), as_json)
+
+
+def _write(directory: Path, document: dict[str, Any], page: str) -> None:
+    from simnmt.results import run_directory as files
+
+    with files.whole(directory) as folder:
+        (folder / files.PAGE).write_text(page, encoding="utf-8")
+        files.write_json(folder / "reproduction.json", document)
+
+
+def _tell(directory: Path, document: dict[str, Any], text: str, as_json: bool) -> None:
+    from simnmt.results.run_directory import PAGE
+
     if as_json:
         print(json.dumps(document | {"directory": str(directory)}, indent=1, allow_nan=False))
     else:
-        print(f"{found.text()}\n\npage: {directory / files.PAGE}")
+        print(f"{text}\n\npage: {directory / PAGE}")
 
 
 @contextmanager
