@@ -7,7 +7,6 @@ least of the rounds on either side. Both must end every sentence at the same tim
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import sys
 import time
@@ -19,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.countdown_server import CountdownServer
+from benchmarks.printing import print_figures
 from simnmt.batching import Batching, half_empty, immediate, top_up
 from simnmt.costs import EncoderCost, StepCost
 from simnmt.costs.batch_decoding import DecodingCost
@@ -133,13 +133,7 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=SENTENCES, help=help_sentences)
     arguments = parser.parse_args()
     figures = measure(arguments.rounds, arguments.sentences)
-    if arguments.json:
-        print(json.dumps(figures, indent=1))
-        return
-    for name, value in figures.items():
-        sign, bar = BARS.get(name, ("", None))
-        shown = f"{value:.4g}" if isinstance(value, float) else str(value)
-        print(f"{name:40}{shown:>12}" + (f"   asked: {sign} {bar}" if bar is not None else ""))
+    print_figures(figures, BARS, as_json=arguments.json)
 
 
 if __name__ == "__main__":

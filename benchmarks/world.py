@@ -6,7 +6,6 @@ Absolute times mean little on a shared machine; a ratio of two things measured i
 from __future__ import annotations
 
 import argparse
-import json
 import resource
 import shutil
 import subprocess
@@ -23,6 +22,7 @@ import numpy as np
 
 from benchmarks import ciw_model, idiomatic
 from benchmarks.inputs import EndNodes, WorldInputs, cnmt_inputs, end_nodes, two_choices
+from benchmarks.printing import print_figures
 from simnmt.policies import Decide, TransferEstimate, least_total
 from simnmt.world.pools import DrawnChoices, LeastWork, OneServer, Pool, RoundRobin
 from simnmt.world.requests import Block, Requests
@@ -197,13 +197,7 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs=3, default=SIZES, metavar=("SMALL", "COMMON", "LARGE"), help=help_sizes)
     arguments = parser.parse_args()
     figures = measure(arguments.rounds, whole_processes=not arguments.skip_table1, sizes=tuple(arguments.sizes))
-    if arguments.json:
-        print(json.dumps(figures, indent=1))
-        return
-    for name, value in figures.items():
-        sign, bar = BARS.get(name, ("", None))
-        shown = f"{value:.4g}" if isinstance(value, float) else str(value)
-        print(f"{name:32}{shown:>12}" + (f"   asked: {sign} {bar}" if bar is not None else ""))
+    print_figures(figures, BARS, as_json=arguments.json)
 
 
 if __name__ == "__main__":
