@@ -28,6 +28,7 @@ FLOORS = {
     "results": 0,
     "batching": 1,
     "policies": 1,
+    "kernels": 1,
     "world": 2,
     "nmt": 2,
     "scenario": 3,
@@ -39,7 +40,7 @@ FLOORS = {
 }
 FRONT_DOOR = "__init__"
 """simnmt/__init__.py names what users import, and imports it on first use."""
-HEAVY_ROOMS = {"simpy": {"world"}, "plotly": {"report"}, "ciw": set(), "torch": {"nmt", "calibrate"}, "sklearn": set()}
+HEAVY_ROOMS = {"simpy": {"world"}, "plotly": {"report"}, "ciw": set(), "torch": {"kernels", "nmt", "calibrate"}, "sklearn": set()}
 """Libraries that no other room may import."""
 
 
