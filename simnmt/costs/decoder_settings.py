@@ -1,0 +1,55 @@
+"""How a decoder is written: one set of options for the kernels, the engine, the profile and the scenario (XP-03)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from simnmt.configuration import Configuration
+
+FREQUENT_WORDS = 8000
+"""Of which SHARP-06 keeps the products when it does not keep all."""
+
+
+class DecoderSettings(Configuration):
+    """One variant of a decoder; the default is the plain one, of beam 1."""
+
+    beam: Annotated[int, Field(ge=1, le=1000)] = 1
+    """Hypotheses of each sentence."""
+    fused: bool = False
+    """Bias, softmax and search in one pass over the output layer's products (FNI-03, FNI-05)."""
+    gemm: Literal["float32", "int16"] | None = None
+    """In what the products are computed (SHARP-05); None: in the compute type of the engine."""
+    embeddings: Literal["computed", "precomputed", "frequent"] = "computed"
+    """Products of embeddings looked up for all words, or for the `frequent_words` first ones of the vocabulary (SHARP-06)."""
+    frequent_words: Annotated[int, Field(ge=1, le=10**9)] = FREQUENT_WORDS
+    """Of `embeddings: frequent` alone."""
+    attention: Literal["computed", "precomputed"] = "computed"
+    """Products of source states made once a sentence instead of once a step (SHARP-07)."""
+    activations: Literal["library", "table", "polynomial"] = "library"
+    """How sigmoid and tanh are computed (SHARP-08)."""
+    merge: bool = False
+    """Hypotheses that share a recurrent state share its products (SHARP-09)."""
+    candidates: Annotated[int, Field(ge=1, le=10**9)] | None = None
+    """Target words of the candidate list (SHARP-02); None: the whole vocabulary."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether every technique used is an identity: translations are those of the plain decoder of this beam (XP-03)."""
+        return self.gemm != "int16" and self.activations == "library" and self.candidates is None
+
+    def words(self) -> str:
+        """In a few words: `beam 5, fused`; `beam 1, plain` where no technique is used."""
+        told = [
+            "fused" if self.fused else "",
+            self.gemm or "",
+            {"computed": "", "precomputed": "embeddings kept", "frequent": f"{self.frequent_words:,} embeddings kept"}[
+                self.embeddings
+            ],
+            "attention kept" if self.attention == "precomputed" else "",
+            "" if self.activations == "library" else f"{self.activations} activations",
+            "states merged" if self.merge else "",
+            "" if self.candidates is None else f"{self.candidates:,} candidates",
+        ]
+        return ", ".join([f"beam {self.beam}", *(list(filter(None, told)) or ["plain"])])
