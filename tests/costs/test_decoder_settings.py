@@ -15,7 +15,8 @@ from simnmt.costs.decoder_settings import DecoderSettings
         (DecoderSettings(beam=5, fused=True), "beam 5, fused"),
         (DecoderSettings(beam=6, embeddings="frequent", attention="precomputed", merge=True),
          "beam 6, 8,000 embeddings kept, attention kept, states merged"),
-        (DecoderSettings(gemm="int16", activations="table", candidates=500), "beam 1, int16, table activations, 500 candidates"),
+        (DecoderSettings(gemm="int16", activations="table", candidates=500),
+         "beam 1, int16, table activations, 500 candidates"),
     ],
 )  # fmt: skip
 def test_settings_say_in_words_what_they_change(settings: DecoderSettings, words: str) -> None:
