@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from simnmt.reproduce.topup import published
-from simnmt.reproduce.topup.claims import counted, moment_claim, occupancy_claims
+from simnmt.reproduce.topup.claims import moment_claim, occupancy_claims
 from simnmt.reproduce.topup.devices import Decoder
 from simnmt.reproduce.topup.online import Holding
 from simnmt.reproduce.topup.online_claims import online_claims
 from simnmt.reproduce.topup.speed_claims import speed_claims
 from simnmt.reproduce.topup.speeds import RefillLimit, Speed, refill_limits
+from simnmt.reproduce.verdicts import counted
 from tests.reproduce.topup_stand_ins import as_published, cost, decoder, speeds, tampered
 
 Changed = dict[tuple[str, int, str], float]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from simnmt.reproduce.topup import published
 from simnmt.reproduce.topup.occupancies import Occupied
 from simnmt.reproduce.topup.published import BATCH, NEAR_PUBLISHED, NEAR_STATED, SETS
+from simnmt.reproduce.verdicts import Records, record_of
 
-Records = list[dict[str, Any]]
 Occupancies = Mapping[tuple[str, str], Occupied]
 """By set and strategy."""
 
@@ -17,46 +17,7 @@ NEAR_STEPS = 0.03
 """By how much of them numbers of steps, stated as `about`, may differ."""
 NEAR_MOMENT = 0.02
 """FNI-14's accept."""
-HOLDS, FAILS, UNCLEAR, UNKNOWN = "holds", "does not hold", "not distinguishable", "not measurable here"
-"""The verdicts: UNCLEAR where seeds do not agree, UNKNOWN where nothing was measured that could decide."""
 SEEN = {"full_share": f"steps with a full batch of {BATCH}", "below_8_share": "steps with fewer than 8 active"}
-
-
-def record_of(
-    identifier: str,
-    claim: str,
-    theirs: str,
-    ours: str,
-    verdict: bool | str,
-    why: str,
-    *,
-    device: str = "",
-    basis: str = "synthetic",
-) -> dict[str, Any]:
-    """One claim on one device, or on none; `verdict`: one of the four, True and False for the first two."""
-    return {
-        "id": f"{identifier}, {device}" if device else identifier,
-        "bare": identifier,
-        "device": device,
-        "claim": claim,
-        "published": theirs,
-        "ours": ours,
-        "verdict": verdict if isinstance(verdict, str) else HOLDS if verdict else FAILS,
-        "why": why,
-        "hardware_dependent": bool(device),
-        "basis": basis,
-    }
-
-
-def together(cases: Iterable[Sequence[bool]]) -> str:
-    """The verdict of several cases, each a truth value per seed: a case is clear where all seeds say the same."""
-    return worst(HOLDS if all(seeds) else UNCLEAR if any(seeds) else FAILS for seeds in cases)
-
-
-def worst(verdicts: Iterable[str]) -> str:
-    """Of several cases' verdicts the one that counts: a claim holds where it does in all of them."""
-    found = list(verdicts)
-    return next((each for each in (FAILS, UNCLEAR, HOLDS) if each in found), UNKNOWN)
 
 
 def occupancy_claims(occupancies: Occupancies) -> Records:
@@ -149,13 +110,4 @@ def _as_many_steps(occupancies: Occupancies) -> dict[str, Any]:
         "; ".join(f"{SETS[each.test_set].name} {each.strategy} {steps:,.0f}" for each, steps in found.items()),
         abs(off[worst]) <= NEAR_STEPS,
         f"furthest off: {SETS[worst.test_set].name}, {worst.strategy}, {100 * off[worst]:+.1f} %",
-    )
-
-
-def counted(records: Sequence[Mapping[str, Any]]) -> str:
-    """How many hold, do not hold, and are not measurable here."""
-    verdicts = [record["verdict"] for record in records]
-    found = [verdicts.count(each) for each in (HOLDS, FAILS, UNCLEAR, UNKNOWN)]
-    return "{} of {} claims hold, {} do not, {} are not distinguishable, {} not measurable here".format(
-        found[0], len(verdicts), *found[1:]
     )

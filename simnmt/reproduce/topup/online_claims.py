@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from simnmt.reproduce.topup.claims import FAILS, HOLDS, UNCLEAR, UNKNOWN, Records, record_of, worst
 from simnmt.reproduce.topup.devices import Decoder
 from simnmt.reproduce.topup.online import Holding
 from simnmt.reproduce.topup.published import SETS
 from simnmt.reproduce.topup.undecided import passed_over, undecided
+from simnmt.reproduce.verdicts import FAILS, HOLDS, UNCLEAR, UNKNOWN, Records, record_of, worst
 from simnmt.results.statistics import over_replications
 
 

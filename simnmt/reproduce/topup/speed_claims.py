@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from simnmt.reproduce.topup import published
-from simnmt.reproduce.topup.claims import HOLDS, UNKNOWN, Records, record_of, together
 from simnmt.reproduce.topup.devices import Decoder
 from simnmt.reproduce.topup.published import SETS
 from simnmt.reproduce.topup.speeds import Gain, RefillLimit, Speed, gain
 from simnmt.reproduce.topup.undecided import Cell, passed_over, undecided
+from simnmt.reproduce.verdicts import HOLDS, UNKNOWN, Records, record_of, together
 
 Speeds = Mapping[tuple[str, int, str, str], Speed]
 """By device, beam, set and strategy."""

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
+from simnmt.reproduce.told import claim_lines, columns
 from simnmt.reproduce.topup import published
-from simnmt.reproduce.topup.claims import counted
 from simnmt.reproduce.topup.online import Holding
 from simnmt.reproduce.topup.published import SETS
 from simnmt.reproduce.topup.reproduction import Reproduction
@@ -20,21 +17,9 @@ def as_text(found: Reproduction) -> str:
         *(_speeds(found, key) for key in SETS if found.speeds),
         _smaller_batches(found) if found.speeds else "",
         *(_loads(found, key) for key in SETS if found.held),
-        _claims(found.claims),
+        claim_lines(found.claims),
     ]
     return "\n\n".join(filter(None, pieces))
-
-
-def columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table: the first column to the left, the others to the right."""
-    widths = [max(len(row[at]) for row in (head, *rows)) for at in range(len(head))]
-    return "\n".join(
-        "  ".join(
-            text.ljust(width) if at == 0 else text.rjust(width)
-            for at, (text, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in (head, *rows)
-    )
 
 
 def _occupancies(found: Reproduction) -> str:
@@ -98,11 +83,3 @@ def _load(held: Holding) -> str:
     spread = "" if found.low is None or found.high is None else f" ±{found.high - found.mean:.2f}"
     marks = ("c" if held.saturated else "") + ("d" if held.dips else "")
     return f"{found.mean:.2f}{spread}{' ' + marks if marks else ''}"
-
-
-def _claims(records: Sequence[Mapping[str, Any]]) -> str:
-    lines = [
-        f"{str(each['verdict']).capitalize()}: {each['id']}. {each['claim']} ({each['ours'] or each['why']})."
-        for each in records
-    ]
-    return "\n".join([*lines, f"{counted(records)}."])
