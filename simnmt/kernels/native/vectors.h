@@ -1,0 +1,154 @@
+/* Vectors of LANES floats, and what the kernels do with them. LANES is given by the level that is compiled: 16 with AVX-512, 8 with AVX2, FMA
+   and F16C, 4 anywhere else (SSE2, NEON, or whatever the compiler makes of it). */
+#ifndef SIMNMT_VECTORS_H
+#define SIMNMT_VECTORS_H
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#ifndef LANES
+#define LANES 4
+#endif
+
+typedef float vf __attribute__((vector_size(4 * LANES)));
+typedef int32_t vi __attribute__((vector_size(4 * LANES)));
+typedef uint16_t vh __attribute__((vector_size(2 * LANES)));
+
+#define SIMNMT_EXPORT __attribute__((visibility("default")))
+#define INLINE static inline __attribute__((always_inline, unused))
+
+INLINE vf vset(float x) { return x - (vf){0}; }
+INLINE vi viset(int32_t x) { return x - (vi){0}; }
+
+/* Memory: anywhere, aligned or not; `_some` touches the first n lanes alone, 0 <= n <= LANES. */
+INLINE vf vload(const float *from) {
+    vf x;
+    memcpy(&x, from, sizeof x);
+    return x;
+}
+
+INLINE void vstore(float *to, vf x) { memcpy(to, &x, sizeof x); }
+
+INLINE vf vload_some(const float *from, ptrdiff_t n, float rest) {
+    vf x = vset(rest);
+    memcpy(&x, from, (size_t)n * sizeof *from);
+    return x;
+}
+
+INLINE void vstore_some(float *to, vf x, ptrdiff_t n) { memcpy(to, &x, (size_t)n * sizeof *to); }
+
+/* Lanes of a where the mask has all its bits set, of b where it has none. */
+INLINE vf vselect(vi mask, vf a, vf b) { return (vf)((mask & (vi)a) | (~mask & (vi)b)); }
+
+/* The larger and the smaller; b where either is NaN. */
+INLINE vf vmax(vf a, vf b) {
+#if LANES == 16
+    return _mm512_max_ps(a, b);
+#elif LANES == 8
+    return _mm256_max_ps(a, b);
+#elif defined(__SSE2__)
+    return _mm_max_ps(a, b);
+#else
+    return vselect(a > b, a, b);
+#endif
+}
+
+INLINE vf vmin(vf a, vf b) {
+#if LANES == 16
+    return _mm512_min_ps(a, b);
+#elif LANES == 8
+    return _mm256_min_ps(a, b);
+#elif defined(__SSE2__)
+    return _mm_min_ps(a, b);
+#else
+    return vselect(a < b, a, b);
+#endif
+}
+
+/* a * b + c, rounded once where the processor can. */
+INLINE vf vfma(vf a, vf b, vf c) {
+#if LANES == 16
+    return _mm512_fmadd_ps(a, b, c);
+#elif LANES == 8
+    return _mm256_fmadd_ps(a, b, c);
+#else
+    return a * b + c;
+#endif
+}
+
+INLINE float vreduce_add(vf x) {
+    float lanes[LANES], sum = 0;
+    vstore(lanes, x);
+    for (int width = LANES / 2; width > 0; width /= 2)
+        for (int i = 0; i < width; i++) lanes[i] += lanes[i + width];
+    sum = lanes[0];
+    return sum;
+}
+
+INLINE float vreduce_max(vf x) {
+    float lanes[LANES];
+    vstore(lanes, x);
+    for (int width = LANES / 2; width > 0; width /= 2)
+        for (int i = 0; i < width; i++) lanes[i] = lanes[i] > lanes[i + width] ? lanes[i] : lanes[i + width];
+    return lanes[0];
+}
+
+/* e^x with x held within [-87.33, 88.37], so that nothing overflows or leaves the normal numbers; NaN stays NaN.
+   e^x = 2^n e^r with n the integer nearest to x / ln 2: adding 1.5 * 2^23 rounds, and leaves n in the low bits, which moved by 23 add to the
+   exponent. The polynomial is the least relative error of degree 5 that is exactly 1 at 0: 1.05e-7, with rounding below 2.5e-7. */
+INLINE vf vexp_held(vf x) {
+    const vf shift = vset(12582912.0f);
+    x = vmin(vset(88.37f), vmax(vset(-87.33f), x));
+    vf t = vfma(x, vset(1.44269504f), shift);
+    vf n = t - shift;
+    vf r = vfma(n, vset(-0.693359375f), x);
+    r = vfma(n, vset(2.12194440e-4f), r);
+    vf p = vfma(vset(0.008312501431776993f), r, vset(0.041890332182784186f));
+    p = vfma(p, r, vset(0.16667115389583334f));
+    p = vfma(p, r, vset(0.4999923030490129f));
+    p = vfma(p, r, vset(1.0f));
+    p = vfma(p, r, vset(1.0f));
+    return (vf)((vi)p + ((vi)t << 23));
+}
+
+/* e^x; 0 below -87.33 (so e^-inf = 0), 2.4e38 at most. */
+INLINE vf vexp(vf x) {
+    vf e = vexp_held(x);
+#if LANES == 16
+    return _mm512_mask_mov_ps(e, _mm512_cmp_ps_mask(x, vset(-87.33f), _CMP_LT_OQ), _mm512_setzero_ps());
+#else
+    return (vf)(~(x < vset(-87.33f)) & (vi)e);
+#endif
+}
+
+/* Half-precision and brain floats, as stored: widened exactly, subnormal halves too. */
+INLINE vf vload_half(const uint16_t *from) {
+#if LANES == 16
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)from));
+#elif LANES == 8
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)from));
+#else
+    vh h;
+    memcpy(&h, from, sizeof h);
+    vi w = __builtin_convertvector(h, vi);
+    vi magnitude = w & 0x7fff;
+    /* The exponent's bias grows from 15 to 127 by a product with 2^112; infinity and NaN get their exponent back. */
+    vf x = (vf)(magnitude << 13) * vset(0x1p112f);
+    vi special = magnitude >= 0x7c00;
+    return (vf)((vi)x | (special & 0x7f800000) | ((w & 0x8000) << 16));
+#endif
+}
+
+INLINE vf vload_bfloat(const uint16_t *from) {
+    vh h;
+    memcpy(&h, from, sizeof h);
+    return (vf)(__builtin_convertvector(h, vi) << 16);
+}
+
+#endif
