@@ -1,0 +1,202 @@
+"""What the paper prints: Table 1 (the ladder), Table 2 (systems), Figure 1, its claims and its slips (SHARP-11, 15 to 19)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+REFERENCE = (
+    "Devlin, Sharp Models on Dull Hardware: Fast and Accurate Neural Machine Translation Decoding on the CPU, EMNLP 2017: "
+    "tables 1 and 2, figure 1, sections 4 and 5"
+)
+
+SETTING = (
+    ("training", "WMT English-French, 380 million words; NewsTest2014 (3,003 sentences) to test, NewsTest2013 to validate"),
+    ("vocabulary", "80,000 words, source and target; about 500 candidates a sentence"),
+    ("source", "three bidirectional GRU layers of 512 (S1 to S6), eight LSTM layers (S7)"),
+    ("target", "attentional GRU of 1,024 (S7: attentional LSTM), and the stacks of Table 2; size of the embedding not stated"),
+    ("decoder", "beam 6, one thread, one sentence at a time, stopped when 3.0 behind the best complete hypothesis"),
+    ("device", "Intel E5-2660, labelled Haswell; AVX2"),
+)
+"""SHARP-16."""
+
+BEAM = 6
+CANDIDATES = 500
+"""About as many (section 3)."""
+SRC_LEN, TGT_LEN = 25, 28
+"""Words of the sentences that are decoded here: the paper's candidate list of about 500 is 20 times 25 (SHARP-02, SHARP-07)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """A row of Table 1: what is added, and the speed with all before it."""
+
+    key: str
+    name: str
+    words_per_s: int
+    printed_factor: float
+    exact: bool
+    """An identity, or it adds noise (section 4, footnote 1; SHARP-10)."""
+
+    @property
+    def factor(self) -> float:
+        """Over the baseline, from the printed speeds."""
+        return self.words_per_s / LADDER[0].words_per_s
+
+    @property
+    def step(self) -> float | None:
+        """Over the rung before, from the printed speeds; None of the first."""
+        place = LADDER.index(self)
+        return self.words_per_s / LADDER[place - 1].words_per_s if place else None
+
+    @property
+    def ms_per_word(self) -> float:
+        """Milliseconds."""
+        return 1e3 / self.words_per_s
+
+    @property
+    def implied_baseline(self) -> tuple[float, float]:
+        """Least and greatest unrounded speed of the baseline that gives the printed factor, both speeds rounded."""
+        return (
+            (self.words_per_s - 0.5) / (self.printed_factor + 0.005),
+            (self.words_per_s + 0.5) / (self.printed_factor - 0.005),
+        )
+
+
+LADDER = (
+    Rung("baseline", "baseline", 95, 1.00, True),
+    Rung("int16", "+ 16-bit product", 248, 2.59, False),
+    Rung("embeddings", "+ embeddings", 311, 3.25, True),
+    Rung("attention", "+ attention", 342, 3.57, True),
+    Rung("activations", "+ SSE, lookup", 386, 4.06, False),
+    Rung("merge", "+ merge", 418, 4.37, True),
+)
+"""Table 1, to the digit (SHARP-11)."""
+ODD_FACTOR = "activations"
+"""The rung whose printed factor needs another baseline than all others."""
+SPEED_UP = 4.4
+"""In all, by the text."""
+UNIQUE_SHARE = 0.70
+"""Of the hypotheses' previous states at beam 6 that differ (section 4.5; SHARP-09)."""
+PRODUCT_RATIO = (2.0, 3.0)
+"""Of 16-bit over 32-bit products at batches of 2 to 8 (section 4.1, figure 1; SHARP-18)."""
+PRODUCT_BATCHES = (2, 8)
+
+
+def implied_baselines() -> tuple[tuple[float, float], tuple[float, float]]:
+    """Unrounded speeds of the baseline, least and greatest: that give all printed factors but the odd one, and that give that.
+
+    Both in words a second; they do not meet, and the first would print as 96 (SHARP-11).
+    """
+    others = [each.implied_baseline for each in LADDER[1:] if each.key != ODD_FACTOR]
+    (odd,) = (each.implied_baseline for each in LADDER if each.key == ODD_FACTOR)
+    return (max(low for low, _ in others), min(high for _, high in others)), odd
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """A row of Table 2."""
+
+    key: str
+    name: str
+    bleu: float
+    words_per_s: int | None = None
+    """On one thread; None where none is printed."""
+    remark: str = ""
+    members: int = 1
+    """Models of an ensemble."""
+
+
+CONTEXT = (
+    System("", "Phrase-based, Schwenk 2014", 33.1),
+    System("", "Phrase-based, Durrani et al. 2014", 37.0),
+    System("", "6-layer LSTM without attention, Luong et al. 2014", 33.1),
+    System("", "RNNsearch, large vocabulary, Jean et al. 2015", 34.6, remark="about 8 words/s on one core"),
+    System("", "GNMT, 8 layers, words, Wu et al. 2016", 37.9, remark="about 100 words/s on 44 cores"),
+    System("", "GNMT, 8 layers, 32,000 word pieces, Wu et al. 2016", 39.0, remark="about 100 words/s on 44 cores"),
+    System("", "Baidu deep attention, 8 layers, Zhou et al. 2016", 39.2),
+)
+"""Table 2, others' systems (SHARP-15)."""
+SYSTEMS = (
+    System("S1", "1024-AttGRU", 36.2, 418),
+    System("S2", "1024-AttGRU + 1024-GRU", 36.8, 242),
+    System("S3", "1024-AttGRU + 3x768-FC-relu + 1024-FC-tanh", 37.1, 271),
+    System("S4", "1024-AttGRU + 7x768-FC-relu + 1024-FC-tanh", 37.4, 229),
+    System("S5", "1024-AttGRU + 7x768-FC-relu + 1024-GRU", 37.6, 157),
+    System("S6", "1024-AttGRU + 15x768-FC-relu + 1024-FC-tanh", 37.3, 163),
+    System("S7", "1024-AttLSTM + 7x1024-LSTM, source 8-layer LSTM", 37.8, 28),
+    System("E1", "2 x S4", 38.3, 102, members=2),
+    System("E2", "3 x S4", 38.5, 65, members=3),
+)
+"""Table 2, the paper's own (SHARP-15)."""
+BY_KEY = {each.key: each for each in SYSTEMS}
+CLEARLY_FASTER = 2.0
+"""What is asked of E1 over S7 (SHARP-15's accept)."""
+FC_OVER_GRU, FC_OVER_LSTM = 6, 8
+"""Matrices of a GRU and of an LSTM layer to one of a fully connected one (section 5; SHARP-13)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """One figure that follows from printed ones."""
+
+    what: str
+    value: float
+    meaning: str
+
+
+def speed_over(one: str, other: str) -> float:
+    """Printed speed of one system of Table 2 over another's."""
+    first, second = BY_KEY[one].words_per_s, BY_KEY[other].words_per_s
+    assert first is not None and second is not None
+    return first / second
+
+
+def seconds_per_word(key: str) -> float:
+    """Of a system of Table 2, by its printed speed."""
+    words = BY_KEY[key].words_per_s
+    assert words is not None
+    return 1.0 / words
+
+
+def derived() -> tuple[Derived, ...]:
+    """What follows from Table 2 (SHARP-13, 14, 15, 17)."""
+    fc = {(more, less): 1e3 * (seconds_per_word(more) - seconds_per_word(less)) for more, less in (("S4", "S3"), ("S6", "S4"))}
+    per_fc = {key: each / (4 if key[0] == "S4" else 8) for key, each in fc.items()}
+    gru_ms = 1e3 * (seconds_per_word("S2") - seconds_per_word("S1"))
+    wide = {key: each * (1024 / 768) ** 2 for key, each in per_fc.items()}
+    found = [Derived(f"ms of one 768-FC layer, from {a} and {b}", ms, "SHARP-13") for (a, b), ms in sorted(per_fc.items())]
+    found += [
+        Derived(f"a 1024-GRU layer over a 1024-FC layer, FC from {a} and {b}", gru_ms / ms, "6 by matrices")
+        for (a, b), ms in sorted(wide.items())
+    ]
+    found += [
+        Derived("E1's speed over half of S4's", 2 * speed_over("E1", "S4"), "two members, one after the other: 1"),
+        Derived("E2's speed over a third of S4's", 3 * speed_over("E2", "S4"), "three members, one after the other: 1"),
+        Derived("E1's speed over S7's", speed_over("E1", "S7"), "over 3 times, by the text"),
+        Derived("S4's speed over S2's", speed_over("S4", "S2"), "similar cost, by the text"),
+        Derived("BLEU of S4 over S1", BY_KEY["S4"].bleu - BY_KEY["S1"].bleu, "1.2, by the text"),
+        Derived("BLEU of S2 over S1", BY_KEY["S2"].bleu - BY_KEY["S1"].bleu, "half of it, by the text"),
+        Derived("BLEU of E1 over S4", BY_KEY["E1"].bleu - BY_KEY["S4"].bleu, "0.9, by the text"),
+    ]
+    return tuple(found)
+
+
+UNMEASURED = (
+    ("S4 trains 3 times as fast as S7, and E1 1.5 times", "training on GPUs, out of scope: as published"),
+    ("38.3 BLEU at about 100 words a second on one thread (E1)", "needs models trained on 380 million words: as published"),
+    ("S4 doubles S2's gain in BLEU over S1", "needs models trained on 380 million words: as published"),
+    ("phrase-based systems decode 100 to 500 words a second, an early shallow NMT 8 to 10", "quoted from others"),
+)
+"""SHARP-17, what nothing here can decide."""
+
+SLIPS = (
+    "The candidate state as printed applies a sigmoid to one term alone and leaves the others outside it, unbounded; section 5 "
+    "says GRUs use tanh. Here it is tanh of the whole sum (SHARP-04).",
+    "The printed factors of Table 1 do not follow from its speeds: 95.52 to 95.88 words a second, which would print as 96, give "
+    "all but 4.06, which needs 94.83 to 95.31.",
+    "`0.2226 sents/sec` beside 100 words a second would mean sentences of 449 words: seconds a sentence (22 words) are meant.",
+    "GNMT's range of BLEU ends at 38.9 in the text and at 39.0 in Table 2.",
+    "In Table 2 one footnote mark carries two meanings: a reported speed, and tokenization by word pieces.",
+    "E5-2660 without a version is an older core that has no AVX2; Haswell means its v3 successor.",
+)
+"""SHARP-19, in our words; nothing here changes a verdict."""
