@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Protocol
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
-
-from simnmt import __version__
-from simnmt.report import plotly_js
-from simnmt.report.packing import packed
+from simnmt.report.reproduced import Record, claim_groups, filled
 from simnmt.report.reproduction_figures import drawings
-from simnmt.report.typography import DASH, number, signed, typeset
+from simnmt.report.typography import DASH, number, signed
 from simnmt.results import Cell
 from simnmt.results.summary import Row
 
-_HERE = Path(__file__).resolve().parent
 _SCRIPTS = ("page_tools.js", "page_plane.js", "page_fits.js", "reproduction_page.js", "page.js")
 _LABELS = {"edge": "GW", "cloud": "Server", "oracle": "Oracle", "naive": "Naive", "cnmt": "C-NMT"}
-
-Record = Mapping[str, Any]
 
 
 class Replayed(Protocol):
@@ -54,17 +44,15 @@ def render_reproduction(document: Mapping[str, Any], parts: Mapping[str, Replaye
 
     `document`: what `--json` prints; `parts`: the replays by name, the inferred one first.
     """
-    environment = Environment(
-        loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters["typeset"] = typeset
     tables = {table["id"]: table for table in document["tables"]}
     cells, ratios = tables["table-one"]["cells"], tables["ratios"]
     described = document["parts"]
     rows = [row for part in parts.values() for row in part.rows]
-    return environment.get_template("reproduction_page.html.j2").render(
+    return filled(
+        "reproduction_page.html.j2",
+        _SCRIPTS,
+        drawings(tables["times"]["rows"], parts),
         document=document,
-        version=__version__,
         parts=[
             {
                 "name": part["name"],
@@ -77,29 +65,14 @@ def render_reproduction(document: Mapping[str, Any], parts: Mapping[str, Replaye
         lacking=sorted({note for part in parts.values() for note in part.notes if note.startswith("Not at hand")}),
         requests=rows[0]["requests"] if rows else None,
         one_network=len(parts) > 2,
-        claims=_claims(document["claims"]),
+        claims=claim_groups(document["claims"]),
         heads=list(dict.fromkeys(f"{cell['network'].upper()} {_LABELS[cell['baseline']]}" for cell in cells)),
         table_one=_table_one(cells, described),
         ratios=[_ratio(row, described) for row in ratios["rows"]],
         errors=", ".join(f"{_group(name)} {100 * error:.2f} %" for name, error in ratios["mean_absolute_error"].items()),
         networks=[_network(row) for row in tables["networks"]["rows"]],
-        drawings=[
-            drawing | {"packed": packed(json.dumps(drawing["content"], separators=(",", ":"), allow_nan=False).encode())}
-            for drawing in drawings(tables["times"]["rows"], parts)
-        ],
         grouped=lambda count: number(count, 0),
-        style=_asset("page.css"),
-        script=Markup("\n").join(map(_asset, _SCRIPTS)),
-        plotly=Markup(plotly_js.packed()),
     )
-
-
-def _claims(records: Sequence[Record]) -> list[list[dict[str, Any]]]:
-    """The records of each claim together, in the order of the first of them."""
-    groups: dict[str, list[dict[str, Any]]] = {}
-    for record in records:
-        groups.setdefault(record["bare"], []).append({**record, "ours": record["ours"] or DASH})
-    return list(groups.values())
 
 
 def _table_one(cells: Sequence[Record], parts: Sequence[Record]) -> list[dict[str, Any]]:
@@ -154,8 +127,3 @@ def _group(name: str) -> str:
 
 def _signed(value: float | None) -> str:
     return DASH if value is None else signed(value, 2)
-
-
-def _asset(name: str) -> Markup:
-    """Our own style or script, which goes in as it stands."""
-    return Markup((_HERE / name).read_text(encoding="utf-8"))

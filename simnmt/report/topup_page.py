@@ -2,42 +2,30 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
-
-from simnmt import __version__
-from simnmt.report import plotly_js
-from simnmt.report.packing import packed
+from simnmt.report.reproduced import Record, claim_groups, filled, verdict_matrix
 from simnmt.report.topup_figures import SETS, drawings
-from simnmt.report.typography import DASH, number, signed, significant, typeset
+from simnmt.report.typography import DASH, number, signed, significant
 
-_HERE = Path(__file__).resolve().parent
 _SCRIPTS = ("page_tools.js", "topup_page.js", "page.js")
 _MEASURES = {"full_share": "full, %", "below_8_share": "below 8, %", "mean_active": "mean active", "steps": "steps"}
 _MARKS = {"saturated": "capacity", "dips": "not at some lower load"}
 
-Record = Mapping[str, Any]
-
 
 def render_topup(document: Mapping[str, Any]) -> str:
     """The page as text, to be written as UTF-8; it opens from disk without a network. `document`: what `--json` prints."""
-    environment = Environment(
-        loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters["typeset"] = typeset
     tables = {table["id"]: table["rows"] for table in document["tables"]}
     names = {row["strategy"]: row["name"] for row in tables["active"]}
-    return environment.get_template("topup_page.html.j2").render(
+    return filled(
+        "topup_page.html.j2",
+        _SCRIPTS,
+        drawings(tables),
         document=document,
-        version=__version__,
         devices=_devices(document["devices"]),
-        groups=_groups(document["claims"]),
-        matrix=_matrix(document["claims"]),
+        groups=claim_groups(document["claims"]),
+        matrix=verdict_matrix(document["claims"]),
         setting=tables["setting"],
         sets=[_set(row) for row in tables["table-1"]],
         measures=list(_MEASURES.values()),
@@ -45,13 +33,6 @@ def render_topup(document: Mapping[str, Any]) -> str:
         limits=[_limit(row, names) for row in tables["refill-limits"]],
         loads=_loads(tables["p95-load"]),
         load_heads=list(dict.fromkeys(row["name"] for row in tables["p95-load"])),
-        drawings=[
-            drawing | {"packed": packed(json.dumps(drawing["content"], separators=(",", ":"), allow_nan=False).encode())}
-            for drawing in drawings(tables)
-        ],
-        style=_asset("page.css"),
-        script=Markup("\n").join(map(_asset, _SCRIPTS)),
-        plotly=Markup(plotly_js.packed()),
     )
 
 
@@ -68,26 +49,6 @@ def _devices(records: Sequence[Record]) -> list[dict[str, Any]]:
         }
         for record in records
     ]
-
-
-def _groups(records: Sequence[Record]) -> list[list[dict[str, Any]]]:
-    """The records of each claim together, in the order of the first of them."""
-    groups: dict[str, list[dict[str, Any]]] = {}
-    for record in records:
-        groups.setdefault(record["bare"], []).append({**record, "ours": record["ours"] or DASH})
-    return list(groups.values())
-
-
-def _matrix(records: Sequence[Record]) -> dict[str, Any]:
-    """Verdicts by claim and device, of the claims that are made of devices."""
-    devices = list(dict.fromkeys(record["device"] for record in records if record["device"]))
-    verdicts = {(record["bare"], record["device"]): record["verdict"] for record in records if record["device"]}
-    claims = {record["bare"]: record["claim"] for record in records if record["device"]}
-    lines = [
-        {"bare": bare, "claim": claim, "verdicts": [verdicts.get((bare, device), "not measurable here") for device in devices]}
-        for bare, claim in claims.items()
-    ]
-    return {"devices": devices, "lines": lines}
 
 
 def _set(row: Record) -> dict[str, str]:
@@ -167,8 +128,3 @@ def _loads(rows: Sequence[Record]) -> list[dict[str, Any]]:
         }
         for (device, beam, test_set, p95_ms), own in groups.items()
     ]
-
-
-def _asset(name: str) -> Markup:
-    """Our own style or script, which goes in as it stands."""
-    return Markup((_HERE / name).read_text(encoding="utf-8"))

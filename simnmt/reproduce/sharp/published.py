@@ -192,8 +192,8 @@ UNMEASURED = (
 SLIPS = (
     "The candidate state as printed applies a sigmoid to one term alone and leaves the others outside it, unbounded; section 5 "
     "says GRUs use tanh. Here it is tanh of the whole sum (SHARP-04).",
-    "The printed factors of Table 1 do not follow from its speeds: 95.52 to 95.88 words a second, which would print as 96, give "
-    "all but 4.06, which needs 94.83 to 95.31.",
+    "The printed factors of Table 1 do not follow from its speeds: 95.52 to 95.88 words a second, which would print as 96, "
+    "give all but 4.06, which needs 94.83 to 95.31.",
     "`0.2226 sents/sec` beside 100 words a second would mean sentences of 449 words: seconds a sentence (22 words) are meant.",
     "GNMT's range of BLEU ends at 38.9 in the text and at 39.0 in Table 2.",
     "In Table 2 one footnote mark carries two meanings: a reported speed, and tokenization by word pieces.",

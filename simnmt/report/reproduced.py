@@ -1,0 +1,67 @@
+"""What the pages of all reproductions have in common: how a template is filled, claims by group, verdicts by device."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from simnmt import __version__
+from simnmt.report import plotly_js
+from simnmt.report.packing import packed
+from simnmt.report.typography import DASH, typeset
+
+_HERE = Path(__file__).resolve().parent
+
+Record = Mapping[str, Any]
+
+
+def filled(template: str, scripts: Sequence[str], drawings: Iterable[Record], **content: Any) -> str:
+    """A page that opens from disk without a network, as text to be written as UTF-8.
+
+    `scripts`: names of our own, in order; `drawings`: sections of figures, each with a `content` that the scripts draw.
+    """
+    environment = Environment(
+        loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["typeset"] = typeset
+    return environment.get_template(template).render(
+        version=__version__,
+        drawings=[
+            {**drawing, "packed": packed(json.dumps(drawing["content"], separators=(",", ":"), allow_nan=False).encode())}
+            for drawing in drawings
+        ],
+        style=_asset("page.css"),
+        script=Markup("\n").join(map(_asset, scripts)),
+        plotly=Markup(plotly_js.packed()),
+        **content,
+    )
+
+
+def claim_groups(records: Sequence[Record]) -> list[list[dict[str, Any]]]:
+    """The records of each claim together, in the order of the first of them."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for record in records:
+        groups.setdefault(record["bare"], []).append({**record, "ours": record["ours"] or DASH})
+    return list(groups.values())
+
+
+def verdict_matrix(records: Sequence[Record]) -> dict[str, Any]:
+    """Verdicts by claim and device, of the claims that are made of devices."""
+    devices = list(dict.fromkeys(record["device"] for record in records if record["device"]))
+    verdicts = {(record["bare"], record["device"]): record["verdict"] for record in records if record["device"]}
+    claims = {record["bare"]: record["claim"] for record in records if record["device"]}
+    lines = [
+        {"bare": bare, "claim": claim, "verdicts": [verdicts.get((bare, device), "not measurable here") for device in devices]}
+        for bare, claim in claims.items()
+    ]
+    return {"devices": devices, "lines": lines}
+
+
+def _asset(name: str) -> Markup:
+    """Our own style or script, which goes in as it stands."""
+    return Markup((_HERE / name).read_text(encoding="utf-8"))
