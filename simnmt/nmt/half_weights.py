@@ -23,12 +23,24 @@ class HalfLinear(nn.Module):
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
-        self._packed = torch.ops.quantized.linear_prepack_fp16(
-            weight.detach().float().contiguous(), None if bias is None else bias.detach().float()
-        )
+        self.bias = None if bias is None else bias.detach().float()
+        self._packed = torch.ops.quantized.linear_prepack_fp16(weight.detach().float().contiguous(), self.bias)
+        self._has_bias_packed = bias is not None
 
     def forward(self, inputs: Tensor) -> Tensor:
         """float32 [..., in] -> float32 [..., out]."""
+        output = self._product(inputs)
+        return output if self.bias is None or self._has_bias_packed else output.add_(self.bias)
+
+    def products(self, inputs: Tensor) -> Tensor:
+        """As `forward`, without the bias; the weights are packed without it from the first call on."""
+        if self._has_bias_packed:
+            weight, _ = torch.ops.quantized.linear_unpack_fp16(self._packed)
+            self._packed = torch.ops.quantized.linear_prepack_fp16(weight, None)
+            self._has_bias_packed = False
+        return self._product(inputs)
+
+    def _product(self, inputs: Tensor) -> Tensor:
         output: Tensor = torch.ops.quantized.linear_dynamic_fp16(inputs, self._packed)
         return output
 

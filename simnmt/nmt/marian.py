@@ -8,6 +8,7 @@ single new token does not need.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
@@ -19,6 +20,7 @@ from simnmt.nmt.architecture import TransformerArchitecture
 from simnmt.nmt.half_weights import halve_linear_layers
 from simnmt.nmt.marian_slots import MarianSlots
 from simnmt.nmt.marian_state import MarianMemory, MarianState
+from simnmt.nmt.output_products import products_of
 
 _FIRST_CAPACITY = 32
 
@@ -40,6 +42,12 @@ class MarianModel(nn.Module):
         """Where the weights lie."""
         device: torch.device = self.hf.final_logits_bias.device
         return device
+
+    @property
+    def bias(self) -> Tensor:
+        """See `StepModel`."""
+        bias: Tensor = self.hf.final_logits_bias[0]
+        return bias
 
     def forward(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> Tensor:
         """Logits [batch, tgt_len, vocab] after each of the fed tokens `tgt_in`, int64 [batch, tgt_len], start token first."""
@@ -70,6 +78,11 @@ class MarianModel(nn.Module):
 
     def step(self, state: MarianState, tokens: Tensor) -> tuple[Tensor, MarianState]:
         """See `StepModel`."""
+        hidden, state = self.body(state, tokens)
+        return self.project(hidden), state
+
+    def body(self, state: MarianState, tokens: Tensor) -> tuple[Tensor, MarianState]:
+        """See `StepModel`."""
         decoder, position = self.hf.model.decoder, state.position
         if position == state.past.shape[4]:
             state.past = torch.cat((state.past, torch.empty_like(state.past)), dim=4)
@@ -95,7 +108,16 @@ class MarianModel(nn.Module):
             hidden = layer.encoder_attn_layer_norm(hidden + attended)
             hidden = layer.final_layer_norm(hidden + layer.fc2(layer.activation_fn(layer.fc1(hidden))))
         state.position += 1
-        return self.hf.lm_head(hidden[:, 0]) + self.hf.final_logits_bias, state
+        return hidden[:, 0], state
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """See `StepModel`."""
+        logits: Tensor = self.hf.lm_head(hidden) + self.hf.final_logits_bias
+        return logits
+
+    def products(self, hidden: Tensor, block: int | None = None) -> Iterator[tuple[int, Tensor]]:
+        """See `StepModel`."""
+        return products_of(self.hf.lm_head, hidden, block)
 
     def reorder(self, state: MarianState, rows: Tensor) -> MarianState:
         """See `StepModel`."""
@@ -104,7 +126,7 @@ class MarianModel(nn.Module):
     def slots(self, rows: int, most_rows: int | None = None) -> MarianSlots:
         """See `StepModel`."""
         past = self._columns(rows, _FIRST_CAPACITY)
-        return MarianSlots(self.step, past, self._columns(rows, 0), self.max_positions, most_rows)
+        return MarianSlots(self.body, past, self._columns(rows, 0), self.max_positions, most_rows)
 
     def halve(self) -> None:
         """Hold the weights of all products in float16 from now on, for inference alone."""

@@ -12,7 +12,7 @@ from simnmt.nmt.leaving import Leaving
 from simnmt.nmt.marian_state import MarianMemory, MarianState
 from simnmt.nmt.source_rows import SourceRows, with_room
 
-Step = Callable[[MarianState, Tensor], tuple[Tensor, MarianState]]
+Body = Callable[[MarianState, Tensor], tuple[Tensor, MarianState]]
 _ROWS, _COLUMNS = 2, 4
 
 
@@ -24,13 +24,13 @@ class MarianSlots:
     """
 
     def __init__(
-        self, step: Step, past: Tensor, cross: Tensor, max_positions: int | None, most_rows: int | None = None
+        self, body: Body, past: Tensor, cross: Tensor, max_positions: int | None, most_rows: int | None = None
     ) -> None:
-        """`step` is the model's own; it is given views of the active rows. `past`, `cross`: room to begin with.
+        """`body` is the model's own; it is given views of the active rows. `past`, `cross`: room to begin with.
 
         `most_rows`: as in `StepModel.slots`.
         """
-        self._step, self._max_positions, self._most = step, max_positions, {_ROWS: most_rows}
+        self._body, self._max_positions, self._most = body, max_positions, {_ROWS: most_rows}
         self._past, self._source = past, SourceRows(cross, _ROWS, most_rows)
         self._spare: Tensor | None = None
         """What reordering writes to, as large as `_past`, whose place it then takes; made when first needed."""
@@ -66,16 +66,16 @@ class MarianSlots:
         return leaving.order
 
     @torch.inference_mode()
-    def step(self, tokens: Tensor) -> Tensor:
+    def body(self, tokens: Tensor) -> Tensor:
         """See `Slots`."""
         assert self._state is not None, "no row is active"
         if self._state.position == self._max_positions:
             raise NmtError(f"a target of more than {self._max_positions} tokens, the model's positions", remedy="shorten it")
         if self._clock == self._past.shape[_COLUMNS]:
             self._give_back()
-        logits, self._state = self._step(self._state, tokens)
+        hidden, self._state = self._body(self._state, tokens)
         self._clock += 1
-        return logits
+        return hidden
 
     @torch.inference_mode()
     def reorder(self, rows: Tensor) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -13,6 +13,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from simnmt.nmt.architecture import RecurrentArchitecture
 from simnmt.nmt.half_weights import HalfLinear, halve_linear_layers
+from simnmt.nmt.output_products import products_of
 from simnmt.nmt.recurrent_slots import RecurrentSlots
 from simnmt.nmt.recurrent_state import RecurrentState
 
@@ -52,6 +53,11 @@ class RecurrentModel(nn.Module):
         """Where the weights lie."""
         return self.tgt_embedding.weight.device
 
+    @property
+    def bias(self) -> Tensor:
+        """See `StepModel`."""
+        return self.projection.bias
+
     def forward(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> Tensor:
         """Logits [batch, tgt_len, vocab] after each of the fed tokens `tgt_in`, int64 [batch, tgt_len], start token first."""
         state = self.encode(src, src_lengths)
@@ -89,6 +95,11 @@ class RecurrentModel(nn.Module):
         return RecurrentState(tuple(part.index_select(1, rows) for part in memory.hidden), keys, values, mask)
 
     def step(self, state: RecurrentState, tokens: Tensor) -> tuple[Tensor, RecurrentState]:
+        """See `StepModel`."""
+        hidden, state = self.body(state, tokens)
+        return self.project(hidden), state
+
+    def body(self, state: RecurrentState, tokens: Tensor) -> tuple[Tensor, RecurrentState]:
         """See `StepModel`.
 
         The cells are written out: for a single token torch's own layer spends most of its time on rearranging its weights.
@@ -101,7 +112,16 @@ class RecurrentModel(nn.Module):
             inputs = kept[0]
             after.append(kept)
         state.hidden = tuple(torch.stack(parts) for parts in zip(*after, strict=True))
-        return self.projection(self._attend(state, inputs[:, None])[:, 0]), state
+        return self._attend(state, inputs[:, None])[:, 0], state
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """See `StepModel`."""
+        logits: Tensor = self.projection(hidden)
+        return logits
+
+    def products(self, hidden: Tensor, block: int | None = None) -> Iterator[tuple[int, Tensor]]:
+        """See `StepModel`."""
+        return products_of(self.projection, hidden, block)
 
     def reorder(self, state: RecurrentState, rows: Tensor) -> RecurrentState:
         """See `StepModel`."""
@@ -113,7 +133,7 @@ class RecurrentModel(nn.Module):
         empty = self.tgt_embedding.weight.detach().new_zeros
         hidden = tuple(empty((layers, 0, width)) for _ in range(2 if self._is_lstm else 1))
         source = None if self.score is None else empty((2, rows, 0, width))
-        return RecurrentSlots(self.step, hidden, source, most_rows)
+        return RecurrentSlots(self.body, hidden, source, most_rows)
 
     def halve(self) -> None:
         """Hold the decoder's weights in float16 from now on, for inference alone."""

@@ -11,19 +11,19 @@ from simnmt.nmt.leaving import Leaving
 from simnmt.nmt.recurrent_state import RecurrentState
 from simnmt.nmt.source_rows import SourceRows
 
-Step = Callable[[RecurrentState, Tensor], tuple[Tensor, RecurrentState]]
+Body = Callable[[RecurrentState, Tensor], tuple[Tensor, RecurrentState]]
 
 
 class RecurrentSlots:
     """See `Slots`. The source lies in a tensor with room to grow; the hidden state, which every step makes anew, does not."""
 
-    def __init__(self, step: Step, hidden: tuple[Tensor, ...], source: Tensor | None, most_rows: int | None = None) -> None:
-        """`step` is the model's own; it is given views of the active rows.
+    def __init__(self, body: Body, hidden: tuple[Tensor, ...], source: Tensor | None, most_rows: int | None = None) -> None:
+        """`body` is the model's own; it is given views of the active rows.
 
         `hidden`: as in `RecurrentState`, of no row. `source`: room for keys and values, [2, rows, 0, hidden]; None
         without attention. `most_rows`: as in `StepModel.slots`.
         """
-        self._step, self._state = step, RecurrentState(hidden, None, None, None)
+        self._body, self._state = body, RecurrentState(hidden, None, None, None)
         self._source = None if source is None else SourceRows(source, 1, most_rows)
 
     @torch.inference_mode()
@@ -54,10 +54,10 @@ class RecurrentSlots:
         return leaving.order
 
     @torch.inference_mode()
-    def step(self, tokens: Tensor) -> Tensor:
+    def body(self, tokens: Tensor) -> Tensor:
         """See `Slots`."""
-        logits, self._state = self._step(self._state, tokens)
-        return logits
+        hidden, self._state = self._body(self._state, tokens)
+        return hidden
 
     @torch.inference_mode()
     def reorder(self, rows: Tensor) -> None:

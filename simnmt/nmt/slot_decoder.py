@@ -167,9 +167,9 @@ class SlotDecoder:
 
     def _logits(self, slots: Slots, tokens: Tensor) -> Tensor:
         if self._mark is None:
-            return slots.step(tokens)
+            return self._model.project(slots.body(tokens))
         self._mark()
-        logits = slots.step(tokens)
+        logits = self._model.project(slots.body(tokens))
         self._mark()
         return logits
 

@@ -12,7 +12,7 @@ class Slots(Protocol):
     """Sentences in the decoder of one model, each as a block of `beam` rows side by side; slot i is block i.
 
     All joins and leaves of one object name the same beam. Joining and leaving copy what belongs to the rows concerned, and a
-    sentence's logits do not depend on who else is there. Each method is run in torch's inference mode.
+    sentence's outputs do not depend on who else is there. Each method is run in torch's inference mode.
     """
 
     def join(self, memory: Any, sentences: Sequence[int], src_lens: Sequence[int], beam: int) -> None:
@@ -25,8 +25,8 @@ class Slots(Protocol):
     def leave(self, slots: Sequence[int], beam: int) -> list[int]:
         """Remove these slots by moving the last ones into the holes; returns `order`: slot i was slot `order[i]`."""
 
-    def step(self, tokens: Tensor) -> Tensor:
-        """Feed each active row its last token, int64 [rows]; returns logits [rows, vocab], the caller's to change.
+    def body(self, tokens: Tensor) -> Tensor:
+        """Feed each active row its last token, int64 [rows]; returns what the model's output layer projects, [rows, width].
 
         Raises `NmtError` where a row has been fed as many tokens as the model has positions.
         """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Protocol, TypeAlias
 
 import torch
@@ -16,7 +17,11 @@ State: TypeAlias = Any
 
 
 class StepModel(Protocol):
-    """A translation model, decoded step by step. Rows are sentences x beam, the beams of a sentence side by side."""
+    """A translation model, decoded step by step. Rows are sentences x beam, the beams of a sentence side by side.
+
+    A step is the decoder's body and its output layer: `step` is `project` of what `body` returns. A fused output layer takes
+    `products` and adds the bias itself (FNI-01 to 05).
+    """
 
     @property
     def vocab(self) -> int:
@@ -42,6 +47,10 @@ class StepModel(Protocol):
     def device(self) -> torch.device:
         """Where all tensors must lie, `src_lengths` too."""
 
+    @property
+    def bias(self) -> Tensor | None:
+        """What the output layer adds to its products, [vocab]; None where it adds nothing."""
+
     def encode(self, src: Tensor, src_lengths: Tensor) -> Memory:
         """Read the sources: int64 [batch, src_len] and [batch]; what lies behind a length changes nothing."""
 
@@ -52,6 +61,20 @@ class StepModel(Protocol):
         """Feed each row its last token, int64 [rows]; returns logits [rows, vocab] in the model's own type, and the next state.
 
         The given state is used up: go on with the returned one.
+        """
+
+    def body(self, state: State, tokens: Tensor) -> tuple[Tensor, State]:
+        """As `step`, but returns what the output layer projects, [rows, width]."""
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """The output layer: [rows, width] to logits [rows, vocab], the caller's to change."""
+
+    def products(self, hidden: Tensor, block: int | None = None) -> Iterator[tuple[int, Tensor]]:
+        """The output layer without its bias, a block of columns after the other (FNI-01, step 1).
+
+        Yields the block's first column and its products [rows, columns], contiguous, in the model's own type, the caller's to
+        change until it asks for the next. `block`: columns of each but the last, where the weights can be had by the block;
+        None: all in one.
         """
 
     def reorder(self, state: State, rows: Tensor) -> State:

@@ -141,14 +141,15 @@ def test_marks_stand_around_the_models_steps_alone(monkeypatch: pytest.MonkeyPat
     model = lively("gru")
     _, src, lengths = sources(model.architecture, LENGTHS)
     seen: list[str] = []
-    step = model.step
-    monkeypatch.setattr(model, "step", lambda *given: seen.append("step") or step(*given))
+    body, project = model.body, model.project
+    monkeypatch.setattr(model, "body", lambda *given: seen.append("body") or body(*given))
+    monkeypatch.setattr(model, "project", lambda *given: seen.append("project") or project(*given))
     press = lambda: seen.append("mark")  # noqa: E731
     if width == 1:
         greedy(model, src, lengths, forced_len=3, mark=press)
     else:
         beam(model, src, lengths, beam=width, forced_len=3, mark=press)
-    assert seen == ["mark", *["mark", "step", "mark"] * 3]
+    assert seen == ["mark", *["mark", "body", "project", "mark"] * 3]
 
 
 def every_output(table: torch.Tensor, max_len: int) -> dict[tuple[int, ...], float]:

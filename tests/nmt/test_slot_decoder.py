@@ -76,14 +76,14 @@ def test_each_keeps_its_own_length_be_it_forced_or_its_limit(name: str, beam: in
 @pytest.mark.parametrize("beam", [1, 2])
 def test_the_batch_loses_who_is_done_at_once(monkeypatch: pytest.MonkeyPatch, beam: int) -> None:
     """FNI-08: what a step costs follows those that are left."""
-    rows, step = [], RecurrentSlots.step
+    rows, body = [], RecurrentSlots.body
 
     def counted(self: RecurrentSlots, tokens: torch.Tensor) -> torch.Tensor:
-        logits = step(self, tokens)
-        rows.append(len(logits))
-        return logits
+        hidden = body(self, tokens)
+        rows.append(len(hidden))
+        return hidden
 
-    monkeypatch.setattr(RecurrentSlots, "step", counted)
+    monkeypatch.setattr(RecurrentSlots, "body", counted)
     decoder = SlotDecoder(lively("gru"), beam=beam, capacity=4)
     decoder.join(decoder.encode(sentences("gru")[:4]), range(4), [2, 5, 3, 2])
     active = []
@@ -135,7 +135,7 @@ def test_lengths_beyond_the_positions_are_refused_and_limits_end_there(beam: int
     assert (len(found[0].tokens), len(found[1].tokens) <= 64) == (64, True)
 
 
-@pytest.mark.parametrize("where", ["join", "step", "reorder"])
+@pytest.mark.parametrize("where", ["join", "body", "reorder"])
 def test_memory_that_is_short_drops_all_and_the_decoder_goes_on(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     decoder = SlotDecoder(lively("gru"), beam=2, max_len=MOST, capacity=3)
     encoded = decoder.encode(sentences("gru")[:3])

@@ -51,7 +51,7 @@ class Alone:
         rows = len(self.states) * self.beam
         tokens = torch.randint(4, 40, (rows,), generator=self.draw)
         parents = torch.randint(0, self.beam, (len(self.states), self.beam), generator=self.draw)
-        logits = self.slots.step(tokens)
+        logits = self.model.project(self.slots.body(tokens))
         for slot, (state, fed) in enumerate(zip(self.states, tokens.split(self.beam), strict=True)):
             expected, state = self.model.step(state, fed)
             found = logits[slot * self.beam : (slot + 1) * self.beam]
@@ -119,7 +119,7 @@ def test_joined_together_they_take_the_very_steps_of_a_batch(name: str, lengths:
         for step in range(40):
             tokens = torch.arange(4 * beam) % 40 + step % 5 + 4
             expected, state = model.step(state, tokens)
-            assert torch.equal(slots.step(tokens), expected)
+            assert torch.equal(model.project(slots.body(tokens)), expected)
             rows = torch.arange(4 * beam).view(4, beam).roll(step, dims=1).reshape(-1)
             state = model.reorder(state, rows)
             slots.reorder(rows)
@@ -137,7 +137,7 @@ def test_once_the_longest_source_has_left_nothing_of_it_is_looked_at(name: str) 
         for _ in range(3):
             tokens = torch.tensor([6, 7])
             expected, state = model.step(state, tokens)
-            assert torch.equal(slots.step(tokens), expected)
+            assert torch.equal(model.project(slots.body(tokens)), expected)
 
 
 def test_the_last_slots_fill_the_holes_of_those_who_leave() -> None:
@@ -146,7 +146,7 @@ def test_the_last_slots_fill_the_holes_of_those_who_leave() -> None:
     slots = model.slots(12)
     slots.join(encoded(model, [4] * 6), range(6), [4] * 6, 2)
     assert slots.leave([4, 1, 3], 2) == [0, 5, 2]
-    assert len(slots.step(torch.full((6,), 5))) == 6
+    assert len(slots.body(torch.full((6,), 5))) == 6
     assert slots.leave([], 2) == [0, 1, 2]
     assert slots.leave([0, 1, 2], 2) == []
 
@@ -163,7 +163,7 @@ def test_numbers_gone_wrong_in_one_sentence_reach_no_other(name: str) -> None:
         both.join([9, 2], [0, 1])
         both.slots.join(broken, [0], [9], 1)
         for _ in range(4):
-            assert both.slots.step(torch.tensor([5, 5, 5])).isnan().any(dim=1).tolist() == [False, False, True]
+            assert both.slots.body(torch.tensor([5, 5, 5])).isnan().any(dim=1).tolist() == [False, False, True]
             both.states = [both.model.step(state, torch.tensor([5]))[1] for state in both.states]
         assert both.slots.leave([2], 1) == [0, 1]
         both.join([3], [0], seed=4)
@@ -184,7 +184,7 @@ def test_positions_are_counted_for_each_sentence_by_itself() -> None:
         for _ in range(34):
             both.step()
         with pytest.raises(NmtError, match="64"):
-            both.slots.step(torch.tensor([5, 5]))
+            both.slots.body(torch.tensor([5, 5]))
         both.leave([0])
         for _ in range(30):
             both.step()
@@ -198,12 +198,12 @@ def test_a_sentence_that_joins_behind_a_very_old_one_sees_its_own_columns_alone(
         both = Alone(model, 1, 2)
         both.join([4], [0])
         for _ in range(530):
-            both.slots.step(torch.tensor([7]))
+            both.slots.body(torch.tensor([7]))
         state = model.start(encoded(model, [6]), 1)
         both.slots.join(encoded(model, [6]), [0], [6], 1)
         for token in (9, 11, 13):
             expected, state = model.step(state, torch.tensor([token]))
-            assert torch.allclose(both.slots.step(torch.tensor([7, token]))[1:], expected, atol=1e-5)
+            assert torch.allclose(model.project(both.slots.body(torch.tensor([7, token])))[1:], expected, atol=1e-5)
 
 
 class Written(TorchDispatchMode):
@@ -231,7 +231,7 @@ def test_joining_and_leaving_cost_what_the_rows_concerned_hold(name: str) -> Non
         slots = model.slots(64)
         slots.join(memory, range(64), [20] * 64, 1)
         for _ in range(20):
-            slots.step(torch.full((64,), 5))
+            slots.body(torch.full((64,), 5))
         with Written() as anew:
             again = model.slots(64)
             again.join(memory, range(64), [20] * 64, 1)
@@ -252,7 +252,7 @@ def test_columns_that_nobody_looks_at_are_given_back() -> None:
                     slots.join(memory, [0], [4], 1)
                     active += 1
                     for _ in range(10):
-                        slots.step(torch.full((active,), 5))
+                        slots.body(torch.full((active,), 5))
                     active = len(slots.leave([0] if active == 2 else [], 1))
             largest.append(written.largest)
     assert largest[1] <= largest[0]

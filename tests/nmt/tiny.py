@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -74,6 +74,7 @@ class Table:
 
     pad_token, eos_token, start_token = 0, 1, 2
     max_positions = None
+    bias = None
     device = torch.device("cpu")
 
     def __init__(self, table: Tensor) -> None:
@@ -88,6 +89,15 @@ class Table:
 
     def step(self, state: Any, tokens: Tensor) -> tuple[Tensor, Any]:
         return self.table[tokens], state
+
+    body = step
+
+    def project(self, hidden: Tensor) -> Tensor:
+        return hidden
+
+    def products(self, hidden: Tensor, block: int | None = None) -> Iterator[tuple[int, Tensor]]:
+        for first in range(0, self.vocab, block or self.vocab):
+            yield first, hidden[:, first : first + (block or self.vocab)].contiguous()
 
     def reorder(self, state: Any, rows: Tensor) -> Any:
         return len(rows)
@@ -110,7 +120,7 @@ class TableSlots:
         self._rows = len(order) * beam
         return order
 
-    def step(self, tokens: Tensor) -> Tensor:
+    def body(self, tokens: Tensor) -> Tensor:
         return self.table[tokens]
 
     def reorder(self, rows: Tensor) -> None:
