@@ -1,0 +1,185 @@
+"""What an attentional decoder is made of, as plain arrays (SHARP-04, SHARP-12)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simnmt.kernels.errors import KernelError
+
+Float32: TypeAlias = NDArray[np.float32]
+
+GATES = {"attgru": 3, "attlstm": 4, "gru": 3, "lstm": 4, "fc_relu": 1, "fc_tanh": 1}
+"""Matrices stacked in one; a GRU's in the order update, reset, candidate; an LSTM's input, forget, cell, output."""
+
+RELU_LIMIT = 10.0
+"""Above which `fc_relu` gives no more (SHARP-05)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """How much the decoder looks at each source word (SHARP-04).
+
+    With q = W_a h + V_a x and k_j = U_a s_j the score d_j is tanh(q) . tanh(k_j), or in the additive form v . tanh(q + k_j).
+    """
+
+    form: Literal["dot_of_tanh", "additive"]
+    state: Float32
+    """W_a [a, r]."""
+    word: Float32
+    """V_a [a, e]."""
+    key: Float32
+    """U_a [a, s]."""
+    score: Float32 | None = None
+    """v [a], of the additive form alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class BottomCell:
+    """The recurrent layer that sees the source: AttGRU or AttLSTM, g = 3 or 4 gates of width r stacked as in `GATES`.
+
+    AttGRU: u = sigm(W_u h + V_u x + U_u c + b_u), likewise r; h' = u h + (1 - u) tanh(r (W_h h) + V_h x + U_h c + b_h).
+    AttLSTM: i, f, o = sigm(.), m = tanh(.) of W h + V x + U c + b each; cell' = f cell + i m; h' = o tanh(cell').
+    Both begin at zero.
+    """
+
+    kind: Literal["attgru", "attlstm"]
+    state: Float32
+    """W [g r, r]."""
+    word: Float32
+    """V [g r, e]."""
+    context: Float32
+    """U [g r, s]."""
+    bias: Float32
+    """b [g r]."""
+    attention: Attention
+
+    @property
+    def width(self) -> int:
+        """r."""
+        return int(self.state.shape[1])
+
+
+@dataclass(frozen=True, slots=True)
+class StackLayer:
+    """A layer above the bottom one (SHARP-12), of width w.
+
+    `fc_relu`: min(max(W x, 0), 10). Of consecutive ones the third, fifth, ... add the output of the one two below before the
+    relu. `fc_tanh`: tanh(W x). `gru`, `lstm`: as `BottomCell` without the context term.
+    """
+
+    kind: Literal["fc_relu", "fc_tanh", "gru", "lstm"]
+    input: Float32
+    """[g w, in]; of a fully connected layer [w, in]."""
+    state: Float32 | None = None
+    """[g w, w], of a recurrent layer alone."""
+    bias: Float32 | None = None
+    """[g w], of a recurrent layer alone."""
+
+    @property
+    def recurrent(self) -> bool:
+        """Whether it carries a state from step to step."""
+        return self.kind in ("gru", "lstm")
+
+    @property
+    def width(self) -> int:
+        """w."""
+        return int(self.input.shape[0]) // GATES[self.kind]
+
+
+@dataclass(frozen=True, slots=True)
+class SharpTokens:
+    """The special words."""
+
+    start: int
+    """What the decoder is fed first."""
+    eos: int
+    """Ends a translation."""
+    unk: int
+    """Stands for what the vocabulary lacks; to be replaced by the source word attended to most."""
+    pad: int
+    """Never chosen."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharpWeights:
+    """A whole target side: C-contiguous float32, checked once.
+
+    Source states are wanted in [-1, 1], as those of GRU and LSTM encoders are: the int16 product clips them there.
+    """
+
+    embedding: Float32
+    """[words, e], the most frequent words first."""
+    bottom: BottomCell
+    stack: tuple[StackLayer, ...]
+    output: Float32
+    """[words, width of the last layer]."""
+    output_bias: Float32
+    """[words]."""
+    tokens: SharpTokens
+
+    def __post_init__(self) -> None:
+        for name, array, shape in self._wanted():
+            if not isinstance(array, np.ndarray) or array.dtype != np.float32 or not array.flags.c_contiguous:
+                raise KernelError(f"{name}: wanted a C-contiguous float32 array")
+            if array.shape != shape:
+                raise KernelError(f"{name}: wanted shape {shape}, got {array.shape}")
+        for name in ("start", "eos", "unk", "pad"):
+            if not 0 <= (token := getattr(self.tokens, name)) < self.vocab:
+                raise KernelError(f"tokens.{name}: {token} is no word of a vocabulary of {self.vocab}")
+        for layer, skipped in enumerate(skips(self.stack)):
+            if skipped is not None and self.stack[layer].width != self.stack[skipped].width:
+                widths = f"{self.stack[skipped].width} and {self.stack[layer].width}"
+                raise KernelError(f"stack[{layer}]: a skip needs fc_relu layers of one width, got {widths}")
+
+    @property
+    def vocab(self) -> int:
+        """Words known."""
+        return int(self.embedding.shape[0])
+
+    @property
+    def source_width(self) -> int:
+        """s, of a source state."""
+        return int(self.bottom.context.shape[1])
+
+    def _wanted(self) -> list[tuple[str, Float32 | None, tuple[int, ...]]]:
+        bottom, attention = self.bottom, self.bottom.attention
+        r, e, s, a = bottom.width, self.embedding.shape[-1], self.source_width, attention.state.shape[0]
+        gr = GATES[bottom.kind] * r
+        wanted: list[tuple[str, Float32 | None, tuple[int, ...]]] = [
+            ("embedding", self.embedding, (len(self.embedding), e)),
+            ("bottom.state", bottom.state, (gr, r)),
+            ("bottom.word", bottom.word, (gr, e)),
+            ("bottom.context", bottom.context, (gr, s)),
+            ("bottom.bias", bottom.bias, (gr,)),
+            ("bottom.attention.state", attention.state, (a, r)),
+            ("bottom.attention.word", attention.word, (a, e)),
+            ("bottom.attention.key", attention.key, (a, s)),
+        ]
+        if attention.form == "additive":
+            wanted.append(("bottom.attention.score", attention.score, (a,)))
+        below = r
+        for number, layer in enumerate(self.stack):
+            gw = GATES[layer.kind] * layer.width
+            wanted.append((f"stack[{number}].input", layer.input, (gw, below)))
+            if layer.recurrent:
+                wanted.append((f"stack[{number}].state", layer.state, (gw, layer.width)))
+                wanted.append((f"stack[{number}].bias", layer.bias, (gw,)))
+            below = layer.width
+        wanted.append(("output", self.output, (len(self.embedding), below)))
+        wanted.append(("output_bias", self.output_bias, (len(self.embedding),)))
+        return wanted
+
+
+def skips(stack: Sequence[StackLayer]) -> list[int | None]:
+    """Of each layer, the layer whose output it adds before its relu (SHARP-12); None: it adds none."""
+    found: list[int | None] = []
+    run = 0
+    for number, layer in enumerate(stack):
+        run = run + 1 if layer.kind == "fc_relu" else 0
+        found.append(number - 2 if run >= 3 and run % 2 else None)
+    return found
