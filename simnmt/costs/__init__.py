@@ -3,6 +3,9 @@
 from simnmt.costs.batch_cost import EncoderCost, StepCost
 from simnmt.costs.batch_decoding import DecodingCost
 from simnmt.costs.batch_fit import fit_encoder_cost, fit_step_cost
+from simnmt.costs.decoder_block import DecoderBlock, DecoderVariant
+from simnmt.costs.decoder_choice import DecoderChoice
+from simnmt.costs.decoder_settings import DecoderSettings
 from simnmt.costs.disk import DiskCost, DiskFit, ReadTable, fit_disk
 from simnmt.costs.energy import EnergyCost, fit_energy
 from simnmt.costs.execution_fit import FittedExecution, fit_execution
@@ -24,6 +27,10 @@ from simnmt.costs.split_totals import split_totals
 from simnmt.costs.token_bucket import TokenBucket
 
 __all__ = [
+    "DecoderBlock",
+    "DecoderChoice",
+    "DecoderSettings",
+    "DecoderVariant",
     "DecodingCost",
     "DeviceProfile",
     "DiskCost",

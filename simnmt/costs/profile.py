@@ -15,6 +15,10 @@ from pydantic import Field, ValidationError, model_validator
 from simnmt.configuration import Configuration
 from simnmt.costs.batch_cost import EncoderCost, StepCost
 from simnmt.costs.batch_decoding import DecodingCost
+from simnmt.costs.decoder_block import DecoderBlock
+from simnmt.costs.decoder_choice import DecoderChoice
+from simnmt.costs.decoder_settings import DecoderSettings
+from simnmt.costs.decoder_variants import with_decoder
 from simnmt.costs.disk import DiskCost, ReadTable
 from simnmt.costs.energy import EnergyCost
 from simnmt.costs.plane import ExecutionPlane
@@ -39,7 +43,7 @@ SCHEMA_VERSION = 2
 """Of the file's form; version 1 had neither the optional blocks nor samples, and is still read."""
 PACKING = ("gru", "bilstm")
 """Kinds of architecture whose encoders are given packed sequences: of padding they pay `padding_share` at most."""
-OPTIONAL_BLOCKS = ("engine", "step", "encoder", "overheads", "disk", "energy", "conditions")
+OPTIONAL_BLOCKS = ("engine", "step", "encoder", "decoder", "overheads", "disk", "energy", "conditions")
 """What version 2 brought."""
 
 
@@ -152,6 +156,8 @@ class DeviceProfile(Configuration):
     """Time of one decode step by batch and position."""
     encoder: EncoderBlock | None = None
     """Time of encoding by batch and source length."""
+    decoder: DecoderBlock | None = None
+    """Time of whole decode steps by the way in which the decoder is written."""
     overheads: Overheads | None = None
     disk: DiskBlock | None = None
     energy: EnergyBlock | None = None
@@ -166,6 +172,13 @@ class DeviceProfile(Configuration):
             newer += ["execution.samples"] if self.execution.samples else []
             if newer:
                 raise ValueError(f"{newer[0]}: a profile of version 1 has no such part")
+        return self
+
+    @model_validator(mode="after")
+    def _of_one_beam(self) -> DeviceProfile:
+        if self.decoder is not None and self.engine is not None and self.decoder.base.beam != self.engine.beam:
+            told = f"beam {self.decoder.base.beam} where the profile's other costs are of beam {self.engine.beam}"
+            raise ValueError(f"decoder.base: {told}")
         return self
 
     @property
@@ -236,6 +249,16 @@ class DeviceProfile(Configuration):
         if block is None:
             return None
         return EnergyCost(block.idle_w, block.active_w, block.j_per_src_token, block.j_per_tgt_token, block.j_fixed)
+
+    def with_decoder(self, settings: DecoderSettings) -> tuple[DeviceProfile, DecoderChoice]:
+        """The profile of the same device with its decoder written otherwise, and what that rests on.
+
+        Step table, gaps and the plane's seconds per target token are moved by the difference to the block's `base`, at each
+        batch size; a variant that was measured exactly, another one composed of the effects of its options. Encoder, refilling
+        and what a longer source adds stay as they are. The new profile has no block `decoder`; for the settings of `base` it is
+        this one. Raises `ProfileError` where there is no such block, or it does not tell the variant's times.
+        """
+        return with_decoder(self, settings)
 
     def execution_s(
         self, src_len: NDArray[np.int64], tgt_len: NDArray[np.int64] | NDArray[np.float64], standard_normal: NDArray[np.float64]

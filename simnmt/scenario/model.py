@@ -9,6 +9,7 @@ from pydantic import Discriminator, Field, StringConstraints, Tag, model_validat
 
 from simnmt.batching.configuration import BatchingConfiguration
 from simnmt.configuration import Configuration
+from simnmt.costs.decoder_settings import DecoderSettings
 from simnmt.network import configuration as network_room
 from simnmt.network.configuration import NetworkConfiguration
 from simnmt.policies.configuration import KINDS, PolicyConfiguration
@@ -52,6 +53,9 @@ class DeviceConfiguration(Configuration):
     batching: BatchingConfiguration | None = None
     """How each box forms batches and decodes them, step by step, at the profile's step costs; left out: it executes one request
     after another, or `workers` of them side by side."""
+    decoder: DecoderSettings | None = None
+    """How its decoder is written: one of the variants that the profile was measured with, or composed of them; options that are
+    not named have their plain value. Left out: as the profile was calibrated."""
     beyond_measured_batch: bool = False
     """Whether batches may be larger than the largest that the profile was measured with; their step costs are extrapolated."""
     balancer: Balancer | None = None

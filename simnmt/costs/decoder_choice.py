@@ -1,0 +1,222 @@
+"""Which decoder a device is taken to run, and how its times are known: as calibrated, measured beside it, or composed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Literal, NoReturn
+
+from simnmt.costs.decoder_block import DecoderBlock, canonical
+from simnmt.costs.decoder_composition import (
+    OPTIONS,
+    CompositionError,
+    Stages,
+    composed,
+    composition_error,
+    value_of,
+)
+from simnmt.costs.decoder_settings import DecoderSettings
+from simnmt.costs.profile_error import ProfileError
+
+How = Literal["base", "measured", "composed"]
+CALIBRATE = "measure it with simnmt calibrate --only decoder"
+_HOW = {"base": "as calibrated", "measured": "measured", "composed": "composed"}
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimes:
+    """One decode step at a batch size: chosen and base, seconds."""
+
+    batch: int
+    base: Stages
+    base_step_s: float
+    own: Stages
+    step_s: float
+
+    @property
+    def more_s(self) -> float:
+        """Of the whole step, above the base's; below 0 where it is faster."""
+        return self.step_s - self.base_step_s
+
+    @property
+    def more_search_s(self) -> float:
+        """Of bias, softmax and search."""
+        return self.own.search_s - self.base.search_s
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderChoice:
+    """A variant of a profile's decoder and what its times rest on."""
+
+    settings: DecoderSettings
+    base: DecoderSettings
+    how: How
+    steps: tuple[StepTimes, ...]
+    """By batch size, rising."""
+    agreement: float | None
+    """Share of target tokens that are the exact decoder's; None: exact, or not measured. Of a composed variant the product of
+    its techniques' own."""
+    error: CompositionError | None = None
+    """Of composing, on what was measured; None where nothing is composed, or nothing could be left out to judge by."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether translations are those of the plain decoder of the same beam (XP-03)."""
+        return self.settings.exact
+
+    @property
+    def short(self) -> str:
+        """`decoder beam 5, fused: measured, exact`."""
+        return f"decoder {self.settings.words()}: {_HOW[self.how]}, {self.fidelity}"
+
+    @property
+    def fidelity(self) -> str:
+        """`exact`, or its agreement."""
+        if self.exact:
+            return "exact"
+        if self.agreement is None:
+            return "not exact, agreement not measured"
+        told = f"{_percent(self.agreement)} of tokens as the exact decoder's"
+        return f"{told}, its techniques' agreements multiplied" if self.how == "composed" else told
+
+    def words(self) -> str:
+        """What a reader must know, in one sentence without its end."""
+        if self.how == "base":
+            return f"{self.short}, which the profile's costs are of"
+        times = [f"{each.step_s / each.base_step_s:.3g} at batch {each.batch}" for each in self.steps]
+        told = f"{self.short}; a decode step takes, times that of {self.base.words()}: {', '.join(times)}"
+        return told if self.how == "measured" else f"{told}; {self.composition_words()}"
+
+    def composition_words(self) -> str:
+        """How far composing is to be trusted."""
+        how = "composed of the measured effects of its options, which multiply within a stage of the step"
+        if self.error is None:
+            return f"{how}; by how much that errs is not known, as no measured variant follows from the others"
+        judged = f"{self.error.judged} measured step{'s' * (self.error.judged != 1)}, each left out in turn"
+        return (
+            f"{how}; on {judged}, that was off by {_percent(self.error.mean)} on average, {_percent(self.error.most)} at most"
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """SI units."""
+        error = self.error
+        return {
+            "settings": self.settings.model_dump(mode="json"),
+            "how": self.how,
+            "exact": self.exact,
+            "agreement": self.agreement,
+            "composition_error": None if error is None else {"mean": error.mean, "most": error.most, "judged": error.judged},
+            "step_over_base": {str(each.batch): each.step_s / each.base_step_s for each in self.steps},
+        }
+
+
+def choose(block: DecoderBlock, settings: DecoderSettings, *, name: str, compute_type: str | None = None) -> DecoderChoice:
+    """Find a variant, or compose it. `name`: of the profile; `compute_type`: its engine's, which `gemm: null` means.
+
+    Raises `ProfileError` where the block does not tell its times, with what it could tell.
+    """
+    wanted = _as_measured(block, settings, compute_type)
+    if wanted == canonical(block.base):
+        how: How = "base"
+    elif any(wanted == canonical(each) for each in block.measured):
+        how = "measured"
+    else:
+        how = "composed"
+        _check_values(block, wanted, name)
+    steps = tuple(found for batch in block.batches if (found := _times(block, wanted, batch)) is not None)
+    if not steps:
+        _refuse_combination(block, wanted, name)
+    return DecoderChoice(
+        settings=wanted,
+        base=block.base,
+        how=how,
+        steps=steps,
+        agreement=_agreement(block, wanted),
+        error=composition_error(block) if how == "composed" else None,
+    )
+
+
+def _as_measured(block: DecoderBlock, settings: DecoderSettings, compute_type: str | None) -> DecoderSettings:
+    """The same decoder in the words of the block: products in the engine's own type may be named or not."""
+    known = {each.gemm for each in block.measured}
+    gemm = settings.gemm
+    if gemm is None and None not in known:
+        gemm = compute_type if compute_type in known else block.base.gemm
+    elif gemm == compute_type and gemm not in known:
+        gemm = None
+    return canonical(settings.model_copy(update={"gemm": gemm}))
+
+
+def _times(block: DecoderBlock, wanted: DecoderSettings, batch: int) -> StepTimes | None:
+    measured = block.at(batch)
+    base = measured[canonical(block.base)]
+    stages = Stages(base.body_s, base.product_s, base.search_s)
+    own = measured.get(wanted)
+    if own is not None:
+        return StepTimes(batch, stages, base.step_s, Stages(own.body_s, own.product_s, own.search_s), own.step_s)
+    if any(wanted == canonical(each) for each in block.measured):
+        return None  # measured elsewhere: what could be measured is not mixed with what is composed
+    found = composed(measured, wanted)
+    return None if found is None else StepTimes(batch, stages, base.step_s, found, found.step_s)
+
+
+def _agreement(block: DecoderBlock, wanted: DecoderSettings) -> float | None:
+    """As measured; else the product over the techniques that add noise, each at its worst where it was the only one."""
+    if wanted.exact:
+        return None
+    own = [each.agreement for each in block.variants if canonical(each.settings) == wanted and each.agreement is not None]
+    if own:
+        return min(own)
+    alone = [_worst_alone(block, option, value) for option, value in _noise(wanted)]
+    known = [each for each in alone if each is not None]
+    return prod(known) if len(known) == len(alone) else None
+
+
+def _worst_alone(block: DecoderBlock, option: str, value: object) -> float | None:
+    found = [
+        each.agreement for each in block.variants if each.agreement is not None and _noise(each.settings) == [(option, value)]
+    ]
+    return min(found, default=None)
+
+
+def _noise(settings: DecoderSettings) -> list[tuple[str, object]]:
+    """The options with which a decoder is not exact."""
+    plain = DecoderSettings()
+    found = [(option, getattr(settings, option)) for option in ("gemm", "activations", "candidates")]
+    return [(option, value) for option, value in found if not plain.model_copy(update={option: value}).exact]
+
+
+def _check_values(block: DecoderBlock, wanted: DecoderSettings, name: str) -> None:
+    """Effects are known of the values that were measured, and of no other."""
+    for option in OPTIONS:
+        value, known = value_of(wanted, option), list(dict.fromkeys(value_of(each, option) for each in block.measured))
+        if value not in known:
+            raise ProfileError(
+                f"profile {name} was not measured with {option} {_said(value)}, only with {_listed(known)}",
+                remedy=f"give {option}: {_listed(known, ' or ')}, or {CALIBRATE}",
+            )
+
+
+def _refuse_combination(block: DecoderBlock, wanted: DecoderSettings, name: str) -> NoReturn:
+    nearest = min(
+        block.measured, key=lambda each: sum(value_of(each, option) != value_of(wanted, option) for option in OPTIONS)
+    )
+    raise ProfileError(
+        f"{wanted.words()} was not measured in profile {name}, and cannot be composed: some of its options were only ever "
+        "measured together, which does not tell the effect of each",
+        remedy=f"take a measured variant, such as {nearest.words()}, or {CALIBRATE}",
+    )
+
+
+def _said(value: object) -> str:
+    """As a scenario says it."""
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _listed(values: Sequence[object], between: str = ", ") -> str:
+    return between.join(_said(value) for value in values)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.4g} %" if share > 0.99 else f"{100 * share:.3g} %"
