@@ -1,0 +1,84 @@
+"""What every kernel promises: a reference, a bound of its error, its bytes and operations, and named baselines to beat."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from simnmt.kernels.interleaved import Run
+from simnmt.kernels.roofline import Number
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one call has to do whatever the code."""
+
+    bytes_moved: int
+    """Read and written, each once."""
+    multiply_adds: int = 0
+    number: Number = "float32"
+    """What is multiplied."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One run of a contest held against others of it."""
+
+    ours: str
+    """Name of the run."""
+    baseline: str
+    """What it is held against."""
+    ways: tuple[str, ...]
+    """The baseline's runs: several ways to do it, of which the fastest counts."""
+    work: Work
+    """Of our run."""
+    target: float | None = None
+    """Times as fast as the baseline at least; None where the figure is only reported."""
+    what: str = ""
+    """What our run is, where a case has several."""
+    error: float = 0.0
+    """Found against the reference, in the measure of the kernel's bound."""
+    error_bound: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """Inputs and outputs that stand ready, and the calls that are timed on them."""
+
+    runs: Mapping[str, Run]
+    comparisons: tuple[Comparison, ...]
+    before: Run | None = None
+    """Done untimed ahead of every call: restores what a call overwrites."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One size of a kernel's input."""
+
+    text: str
+    cold: bool
+    """Whether the weights or products come from memory; else they lie in the cache, as the step before left them."""
+    level: str
+    """Compiled level that our run takes, or `fallback`."""
+    build: Callable[[], Contest]
+    """Makes the contest when its turn comes: the inputs of all cases together would not fit everywhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One kernel of the registry."""
+
+    name: str
+    meaning: str
+    source: str
+    """Ids of the requirements."""
+    reference: str
+    """What it is tested against."""
+    bound: str
+    """Of its error against the reference, in words; a case says it in figures."""
+    cost: str
+    """Bytes and operations, in words."""
+    baselines: tuple[str, str]
+    cases: Callable[[int], Iterator[Case]]
+    """By the number of threads; empty where the kernel cannot be measured here."""
+    device: str = "cpu"

@@ -1,0 +1,105 @@
+"""What this box can do at best: copy memory and multiply; every kernel is held against it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from simnmt.kernels.interleaved import interleaved
+from simnmt.kernels.library_threads import library_threads
+
+Number = Literal["float32", "int16"]
+
+SIZES_BYTES = tuple(2**power for power in range(18, 25, 2))
+"""Of the copies within the cache: 256 KiB to 16 MiB."""
+UNKNOWN_CACHE_BYTES = 32 * 2**20
+"""Taken for the last-level cache where the system does not tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Roofline:
+    """Rates of one box with so many threads, medians of a few runs."""
+
+    threads: int
+    cache_bytes: int
+    """Of the last-level cache; what is called cold or beyond it is several times as large."""
+    copies: tuple[tuple[int, float], ...]
+    """(bytes read and written, bytes/s) of copies that fit into the cache, ascending."""
+    copy_bytes_per_s: float
+    """Of a copy beyond the cache, bytes read and bytes written both counted, as STREAM does."""
+    float32_per_s: float
+    """Multiply-adds per second of the library's float32 product of two large matrices."""
+    int16_per_s: float | None
+    """Multiply-adds per second of our int16 product at its best size, in the cache; None without compiled kernels."""
+
+    def bytes_per_s(self, size_bytes: float, *, cold: bool) -> float:
+        """Of a copy that moves as many bytes, from memory or from whatever cache holds it."""
+        if not cold:
+            for size, rate in self.copies:
+                if size_bytes <= size:
+                    return rate
+            if size_bytes <= self.cache_bytes:
+                return self.copies[-1][1]
+        return self.copy_bytes_per_s
+
+    def least_s(self, size_bytes: float, multiply_adds: float, *, cold: bool, number: Number = "float32") -> float:
+        """The time below which the box cannot do it: the longer one of moving the bytes and of multiplying."""
+        rate = self.float32_per_s if number == "float32" or self.int16_per_s is None else self.int16_per_s
+        return max(size_bytes / self.bytes_per_s(size_bytes, cold=cold), multiply_adds / rate)
+
+    def as_json(self) -> dict[str, Any]:
+        """For a file."""
+        return asdict(self)
+
+
+def measure_roofline(threads: int = 1, rounds: int = 7, int16: Callable[[], float] | None = None) -> Roofline:
+    """Take the rates; about two seconds. `int16`: gives the multiply-adds per second of the int16 product."""
+    cache_bytes = last_cache_bytes()
+    with library_threads(threads):
+        return Roofline(
+            threads=threads,
+            cache_bytes=cache_bytes,
+            copies=tuple((size, _copy(size, rounds)) for size in SIZES_BYTES if size <= cache_bytes // 2),
+            copy_bytes_per_s=_copy(8 * cache_bytes, rounds),
+            float32_per_s=_products(rounds),
+            int16_per_s=None if int16 is None else int16(),
+        )
+
+
+def last_cache_bytes(folder: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> int:
+    """Size of the largest cache of the first CPU."""
+    sizes = []
+    for file in folder.glob("index*/size"):
+        text = file.read_text().strip()
+        if text[:-1].isdigit():
+            sizes.append(int(text[:-1]) * {"K": 2**10, "M": 2**20}.get(text[-1], 1))
+    return max(sizes, default=UNKNOWN_CACHE_BYTES)
+
+
+def _copy(size_bytes: int, rounds: int) -> float:
+    """Bytes per second, read and written ones together, of the better of two libraries' copies."""
+    source, target = np.ones(size_bytes // 8, np.float32), np.empty(size_bytes // 8, np.float32)
+    source_tensor, target_tensor = torch.from_numpy(source), torch.from_numpy(target)
+    repeats = max(1, 2**21 // size_bytes)
+
+    def by_numpy() -> None:
+        for _ in range(repeats):
+            np.copyto(target, source)
+
+    def by_torch() -> None:
+        for _ in range(repeats):
+            target_tensor.copy_(source_tensor)
+
+    times = interleaved({"numpy": by_numpy, "torch": by_torch}, rounds, least_s=0.02)
+    return repeats * size_bytes / min(times.median_s("numpy"), times.median_s("torch"))
+
+
+def _products(rounds: int, size: int = 768) -> float:
+    left, right, out = torch.rand(size, size), torch.rand(size, size), torch.empty(size, size)
+    times = interleaved({"torch": lambda: torch.mm(left, right, out=out)}, rounds, least_s=0.05)
+    return size**3 / times.median_s("torch")
