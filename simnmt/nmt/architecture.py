@@ -9,33 +9,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
-from simnmt.configuration import Configuration
 from simnmt.names import nearest
 from simnmt.nmt.errors import NmtError
-
-_Size = Annotated[int, Field(ge=1, le=1_000_000)]
-_Token = Annotated[int, Field(ge=0)]
-
-
-class _Tokens(Configuration):
-    """The special tokens that every model knows."""
-
-    pad_token: _Token = 0
-    """Fills a batch's shorter sources."""
-    unk_token: _Token = 1
-    """Stands for what the vocabulary lacks."""
-    start_token: _Token = 2
-    """What the decoder is fed first."""
-    eos_token: _Token = 3
-    """Ends a sentence, source and target."""
-
-    def _fit(self, vocab: int) -> None:
-        for name in _Tokens.model_fields:
-            if (token := getattr(self, name)) >= vocab:
-                raise ValueError(f"{name}: {token} is no token of a vocabulary of {vocab}")
+from simnmt.nmt.sharp_architecture import SHARP_MODELS, AttentionalArchitecture
+from simnmt.nmt.special_tokens import Size, SpecialTokens
 
 
-class RecurrentArchitecture(_Tokens):
+class RecurrentArchitecture(SpecialTokens):
     """Encoder and decoder of LSTM or GRU cells, with Luong's attention between them unless switched off.
 
     The encoder of a `bilstm` reads in both directions with half of `hidden` each, so that its states, joined, are as
@@ -47,13 +27,13 @@ class RecurrentArchitecture(_Tokens):
     """The cells, and whether the encoder reads in both directions."""
     layers: Annotated[int, Field(ge=1, le=32)]
     """Of the encoder, and of the decoder."""
-    hidden: _Size
+    hidden: Size
     """Width of a decoder state; even for a bilstm."""
-    embedding: _Size
+    embedding: Size
     """Width of a token's vector."""
-    src_vocab: _Size
+    src_vocab: Size
     """Source tokens known."""
-    tgt_vocab: _Size
+    tgt_vocab: Size
     """Target tokens known."""
     attention: Literal["general", "none"] = "general"
     """Luong's general score, or a decoder that sees the encoder's last state alone."""
@@ -71,7 +51,7 @@ class RecurrentArchitecture(_Tokens):
         return None
 
 
-class TransformerArchitecture(_Tokens):
+class TransformerArchitecture(SpecialTokens):
     """The Transformer as Marian builds it: static sinusoidal positions, layer norm after each block, shared embeddings."""
 
     kind: Literal["transformer"]
@@ -79,15 +59,15 @@ class TransformerArchitecture(_Tokens):
     """Layers of the encoder."""
     decoder_layers: Annotated[int, Field(ge=1, le=128)]
     """Layers of the decoder."""
-    d_model: _Size
+    d_model: Size
     """Width of a token's vector throughout; a multiple of `heads`, and even."""
     heads: Annotated[int, Field(ge=1, le=1024)]
     """Attention heads of a layer, encoder and decoder alike."""
-    ffn: _Size
+    ffn: Size
     """Width of the feed-forward block."""
-    vocab: _Size
+    vocab: Size
     """Tokens known, source and target together."""
-    max_positions: _Size = 512
+    max_positions: Size = 512
     """The longest sentence, source or target."""
     activation: Literal["swish", "relu", "gelu"] = "swish"
     """Between the two halves of the feed-forward block."""
@@ -112,7 +92,7 @@ class TransformerArchitecture(_Tokens):
         return self.vocab
 
 
-Architecture = RecurrentArchitecture | TransformerArchitecture
+Architecture = RecurrentArchitecture | TransformerArchitecture | AttentionalArchitecture
 
 ARCHITECTURES: dict[str, Architecture] = {
     "bilstm": RecurrentArchitecture(kind="bilstm", layers=2, hidden=500, embedding=500, src_vocab=50_000, tgt_vocab=50_000),
@@ -131,10 +111,18 @@ ARCHITECTURES: dict[str, Architecture] = {
         start_token=65_000,
     ),
     "gru-512": RecurrentArchitecture(kind="gru", layers=1, hidden=512, embedding=512, src_vocab=85_000, tgt_vocab=85_000),
+    **SHARP_MODELS,
 }
-"""By name: the models of C-NMT (CNMT-13), which leaves vocabularies open, `marian` with the sizes of opus-mt-en-zh; and
-`gru-512`, with hidden size and vocabularies of the paper on top-up batching (FNI-13), which leaves the embedding open."""
+"""By name: the models of C-NMT (CNMT-13), which leaves vocabularies open, `marian` with the sizes of opus-mt-en-zh; `gru-512`,
+with hidden size and vocabularies of the paper on top-up batching (FNI-13), which leaves the embedding open; and `sharp` and
+`sharp-s1` to `sharp-s7`, see `SHARP_MODELS`."""
 
+_BY_KIND: dict[str, type[Architecture]] = {
+    "attentional": AttentionalArchitecture,
+    "bilstm": RecurrentArchitecture,
+    "gru": RecurrentArchitecture,
+    "transformer": TransformerArchitecture,
+}
 _MEND = "an architecture is a YAML or JSON mapping; see docs for its keys"
 _ADAPTER: TypeAdapter[Architecture] = TypeAdapter(Annotated[Architecture, Field(discriminator="kind")])
 
@@ -167,8 +155,8 @@ def architecture_of(content: Any, path: str | os.PathLike[str] | None = None) ->
         first = error.errors(include_url=False, include_context=False)[0]
     kind, *below = first["loc"] or ("",)
     if first["type"].startswith("union_tag"):
-        raise NmtError("kind: one of bilstm, gru, transformer", path=path, remedy="say which")
-    known = (TransformerArchitecture if kind == "transformer" else RecurrentArchitecture).model_fields
+        raise NmtError(f"kind: one of {', '.join(_BY_KIND)}", path=path, remedy="say which")
+    known = _BY_KIND[str(kind)].model_fields
     key = ".".join(str(part) for part in below)
     said, remedy = first["msg"].removeprefix("Value error, "), f"known here: {', '.join(known)}"
     if first["type"] == "extra_forbidden":

@@ -15,9 +15,11 @@ from simnmt.nmt.errors import NmtError
 from simnmt.nmt.hugging_face import load_hf
 from simnmt.nmt.marian import MarianModel
 from simnmt.nmt.recurrent import RecurrentModel
+from simnmt.nmt.sharp_architecture import AttentionalArchitecture
+from simnmt.nmt.sharp_model import AttentionalModel
 
-TranslationModel = RecurrentModel | MarianModel
-"""Both are torch modules, step models, and take `forward(src, src_lengths, tgt_in) -> logits [batch, tgt_len, vocab]`."""
+TranslationModel = RecurrentModel | MarianModel | AttentionalModel
+"""All are torch modules, step models, and take `forward(src, src_lengths, tgt_in) -> logits [batch, tgt_len, vocab]`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,8 @@ def build_model(architecture: Architecture, *, seed: int = 0, dropout: float = 0
         torch.manual_seed(seed)
         if isinstance(architecture, RecurrentArchitecture):
             return RecurrentModel(architecture, dropout)
+        if isinstance(architecture, AttentionalArchitecture):
+            return AttentionalModel(architecture, dropout)
         return MarianModel(architecture, dropout=dropout)
 
 

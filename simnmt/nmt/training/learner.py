@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from simnmt.nmt.memory import within_memory
 from simnmt.nmt.models import TranslationModel
+from simnmt.nmt.sharp_model import AttentionalModel
 from simnmt.nmt.tensor_files import own_tensors
 from simnmt.nmt.training.encoded import Batch
 from simnmt.nmt.training.errors import TrainingError
@@ -51,6 +52,8 @@ class Learner:
             group["lr"] = self.recipe.rate(step)
         self.whole = False
         within_memory(str(self.device), self.optimizer.step)
+        if isinstance(self.model, AttentionalModel):
+            self.model.clip_weights()
         self.whole = True
         return value
 

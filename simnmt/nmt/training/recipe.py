@@ -6,14 +6,7 @@ import math
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-from simnmt.nmt.architecture import (
-    ARCHITECTURES,
-    Architecture,
-    RecurrentArchitecture,
-    TransformerArchitecture,
-    architecture_of,
-    read_architecture,
-)
+from simnmt.nmt.architecture import ARCHITECTURES, Architecture, TransformerArchitecture, architecture_of, read_architecture
 from simnmt.nmt.training.errors import TrainingError
 
 DEFAULT_VOCAB = 8_000
@@ -81,7 +74,7 @@ DEFAULT_BUDGET = Budget(epochs=10.0)
 
 
 def recipe_for(model: str, *, vocab: int | None = None, **given: Any) -> Recipe:
-    """The recipe of a named model, `gru`, `bilstm` or `transformer`, or of an architecture file, with fields replaced.
+    """The recipe of a named model, `gru`, `bilstm`, `sharp` or `transformer`, or of an architecture file, with fields replaced.
 
     `vocab`: subwords a side, both together for a transformer; a file states its own. What is None in `given` keeps its default.
 
@@ -114,6 +107,7 @@ _LEAST = {"seed": 0, "heldout": 1, "batch_tokens": 1, "max_tokens": 2, "warmup_s
 SMALL: dict[str, Architecture] = {
     "gru": ARCHITECTURES["gru"],
     "bilstm": ARCHITECTURES["bilstm"],
+    "sharp": ARCHITECTURES["sharp"],
     "transformer": TransformerArchitecture(
         kind="transformer", encoder_layers=3, decoder_layers=3, d_model=256, heads=4, ffn=1_024, vocab=DEFAULT_VOCAB
     ),
@@ -135,6 +129,6 @@ def _from_file(model: str, vocab: int | None) -> Architecture:
 
 
 def _sizes(architecture: Architecture, vocab: int) -> dict[str, int]:
-    if isinstance(architecture, RecurrentArchitecture):
-        return {"src_vocab": vocab, "tgt_vocab": vocab}
-    return {"vocab": vocab}
+    if isinstance(architecture, TransformerArchitecture):
+        return {"vocab": vocab}
+    return {"src_vocab": vocab, "tgt_vocab": vocab}
