@@ -115,7 +115,8 @@ def _gaps(own: Overheads | None, batches: NDArray[np.int64], more_s: Floats) -> 
     per_sentence = found.s_per_sentence if batches.size > 1 or each is None or each.value is None else each.value
     if each is not None or per_sentence:
         update["step_gap_s_per_sentence"] = Overhead(value=per_sentence, kind=kind, note="" if each is None else each.note)
-    return own.model_copy(update=update), gap_s, found.s_fixed + per_sentence * batches
+    new_gap_s: Floats = found.s_fixed + per_sentence * batches.astype(np.float64)
+    return own.model_copy(update=update), gap_s, new_gap_s
 
 
 def _along(batches: NDArray[np.int64], choice: DecoderChoice, name: str) -> Floats:

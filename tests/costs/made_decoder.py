@@ -1,0 +1,49 @@
+"""A decoder made of numbers: stages at each batch size, and a factor on each of them for each option."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from simnmt.costs.decoder_settings import DecoderSettings
+
+STAGES_S = (0.002, 0.001, 0.0006)
+"""Body, product and search of the base at batch 1."""
+FACTORS: dict[tuple[str, Any], tuple[float, float, float]] = {
+    ("beam", 5): (2.0, 1.5, 5.0),
+    ("fused", True): (1.0, 1.0, 0.2),
+    ("gemm", "int16"): (0.5, 0.4, 1.0),
+    ("merge", True): (0.9, 1.0, 1.0),
+    ("activations", "polynomial"): (0.8, 1.0, 1.0),
+    ("activations", "table"): (0.9, 1.0, 1.0),
+}
+BATCHES = (1, 8, 32)
+BEAMS_BY_FUSED = tuple(DecoderSettings(beam=beam, fused=fused) for beam in (1, 5) for fused in (False, True))
+"""What a calibration with torch measures."""
+
+
+def stages_s(settings: DecoderSettings, batch: int = 1) -> tuple[float, float, float]:
+    """What the decoder takes."""
+    parts = [part * (1.0 + 0.05 * (batch - 1)) for part in STAGES_S]
+    for (option, value), factors in FACTORS.items():
+        if getattr(settings, option) == value:
+            parts = [part * factor for part, factor in zip(parts, factors, strict=True)]
+    body, product, search = parts
+    return body, product, search
+
+
+def variant(settings: DecoderSettings, batch: int = 1, times: float = 1.0, **more: Any) -> dict[str, Any]:
+    """A variant as a profile holds it, `times` as slow as its options make it."""
+    body, product, search = (times * part for part in stages_s(settings, batch))
+    parts = {"body_s": body, "product_s": product, "search_s": search, "step_s": body + product + search}
+    return {"settings": settings.model_dump(), "batch": batch} | parts | more
+
+
+def decoder_block(
+    settings: Iterable[DecoderSettings] = BEAMS_BY_FUSED, batches: Sequence[int] = BATCHES, **more: Any
+) -> dict[str, Any]:
+    """The content of a block; its base is the first of the settings."""
+    own = list(settings)
+    variants = [variant(each, batch) for each in own for batch in batches]
+    block = {"kind": "measured", "base": own[0].model_dump(), "src_len": 20, "repeats": 7, "variants": variants}
+    return block | more

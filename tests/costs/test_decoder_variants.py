@@ -1,0 +1,277 @@
+"""What a profile tells of the ways to write its decoder: measured variants exactly, others composed, the rest refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simnmt.costs import DeviceProfile, ProfileError, checked_profile, read_profile, write_profile
+from simnmt.costs.decoder_block import DecoderBlock
+from simnmt.costs.decoder_choice import DecoderChoice
+from simnmt.costs.decoder_composition import composed, composition_error
+from simnmt.costs.decoder_settings import DecoderSettings
+from tests.costs.made_decoder import BATCHES, BEAMS_BY_FUSED, decoder_block, stages_s, variant
+from tests.costs.made_profile import whole_profile
+
+PLAIN, FUSED = DecoderSettings(), DecoderSettings(fused=True)
+INT16, MERGED = DecoderSettings(gemm="int16"), DecoderSettings(merge=True)
+BOTH = DecoderSettings(gemm="int16", merge=True)
+
+
+def profile(block: dict[str, Any] | None = None, **blocks: Any) -> DeviceProfile:
+    content = whole_profile() | {"decoder": decoder_block() if block is None else block} | blocks
+    content["overheads"] = {
+        "step_gap_s": {"value": 0.0006, "kind": "measured"},
+        "step_gap_s_per_sentence": {"value": 0.00003, "kind": "measured"},
+        **blocks.get("overheads", {}),
+    }
+    return checked_profile(content)
+
+
+def block_of(content: dict[str, Any]) -> DecoderBlock:
+    return DecoderBlock.model_validate_json(json.dumps(content))
+
+
+def with_variants(*variants: dict[str, Any], **more: Any) -> DeviceProfile:
+    return profile({"kind": "measured", "base": variants[0]["settings"], "variants": list(variants)} | more)
+
+
+def test_a_profile_keeps_its_decoder_in_the_file_and_older_files_are_read_without(tmp_path: Path) -> None:
+    write_profile(tmp_path / "p.json", profile())
+    assert read_profile(tmp_path / "p.json") == profile()
+    before = whole_profile()
+    assert "decoder" not in before
+    assert checked_profile(before).decoder is None
+    with pytest.raises(ProfileError, match="decoder: a profile of version 1 has no such part"):
+        profile(schema_version=1, step=None, encoder=None, energy=None, disk=None, conditions=None, engine=None, overheads={})
+
+
+@pytest.mark.parametrize("settings", BEAMS_BY_FUSED[1:], ids=DecoderSettings.words)
+@pytest.mark.parametrize("batch", BATCHES)
+def test_a_measured_variant_moves_a_step_with_its_gap_by_what_was_measured(settings: DecoderSettings, batch: int) -> None:
+    own = profile()
+    moved, choice = own.with_decoder(settings)
+    assert (choice.how, choice.exact, choice.error) == ("measured", True, None)
+    before, after = own.decoding_cost, moved.decoding_cost
+    more_s = sum(stages_s(settings, batch)) - sum(stages_s(PLAIN, batch))
+    for position in (0, 16, 40):
+        difference_s = after.steps_at(batch)(position, position) - before.steps_at(batch)(position, position)
+        assert difference_s == pytest.approx(more_s, rel=1e-9)
+    assert after.beam == settings.beam
+
+
+def test_a_fused_search_makes_the_gap_between_steps_shorter() -> None:
+    own = profile()
+    moved, _ = own.with_decoder(FUSED)
+    for batch in BATCHES:
+        saved_s = own.decoding_cost.gap_s(batch) - moved.decoding_cost.gap_s(batch)
+        assert saved_s == pytest.approx(stages_s(PLAIN, batch)[2] - stages_s(FUSED, batch)[2])
+
+
+def test_single_sentences_take_the_difference_at_batch_1_for_each_target_token() -> None:
+    own = profile()
+    moved, _ = own.with_decoder(FUSED)
+    assert own.plane.s_per_tgt_token - moved.plane.s_per_tgt_token == pytest.approx(0.8 * 0.0006)
+    assert (moved.plane.s_per_src_token, moved.plane.s_fixed) == (own.plane.s_per_src_token, own.plane.s_fixed)
+    assert moved.residual == own.residual
+
+
+def test_the_base_is_the_profile_itself() -> None:
+    own = profile()
+    moved, choice = own.with_decoder(PLAIN)
+    assert (moved, choice.how) == (own, "base")
+    assert choice.words() == "decoder beam 1, plain: as calibrated, exact, which the profile's costs are of"
+
+
+def test_between_batch_sizes_the_difference_is_interpolated() -> None:
+    own = profile()
+    moved, _ = own.with_decoder(FUSED)
+    saved_s = [own.decoding_cost.steps_at(batch)(5, 5) - moved.decoding_cost.steps_at(batch)(5, 5) for batch in (8, 20, 32)]
+    assert saved_s[1] == pytest.approx(0.5 * (saved_s[0] + saved_s[2]))
+
+
+def test_beyond_the_greatest_batch_of_a_variant_its_steps_count_as_not_measured() -> None:
+    variants = [variant(PLAIN, batch) for batch in BATCHES] + [variant(FUSED, batch) for batch in (1, 8)]
+    moved, _ = with_variants(*variants).with_decoder(FUSED)
+    assert moved.step_cost.batch_range == (1, 8)
+    assert moved.decoding_cost.most_batch == 8
+
+
+def test_a_profile_without_steps_has_its_plane_moved_alone() -> None:
+    own = profile(step=None, encoder=None)
+    moved, _ = own.with_decoder(FUSED)
+    assert moved.plane.s_per_tgt_token < own.plane.s_per_tgt_token
+    assert (moved.step, moved.overheads) == (None, own.overheads)
+
+
+def test_energy_of_a_token_goes_with_its_time() -> None:
+    energy = {"kind": "measured", "source": "rapl", "j_per_src_token": 0.01, "j_per_tgt_token": 0.1, "j_fixed": 0.0}
+    own = profile(energy=energy)
+    moved, _ = own.with_decoder(FUSED)
+    assert moved.energy is not None
+    assert moved.energy.j_per_tgt_token == pytest.approx(0.1 * moved.plane.s_per_tgt_token / own.plane.s_per_tgt_token)
+
+
+RUNGS = (PLAIN, INT16, MERGED, DecoderSettings(activations="polynomial"))
+
+
+def test_effects_multiply_within_a_stage_and_stages_add() -> None:
+    """Made so that the model holds, a variant that nobody measured is told to the digits."""
+    found = composed(block_of(decoder_block(RUNGS, (1,))).at(1), BOTH)
+    assert found is not None
+    assert (found.body_s, found.product_s, found.search_s) == pytest.approx((0.002 * 0.5 * 0.9, 0.001 * 0.4, 0.0006))
+    moved, choice = profile(decoder_block(RUNGS)).with_decoder(BOTH)
+    assert choice.how == "composed"
+    assert [each.step_s for each in choice.steps] == pytest.approx([sum(stages_s(BOTH, batch)) for batch in BATCHES])
+    assert (moved.execution.kind, moved.step and moved.step.kind) == ("inferred", "inferred")
+
+
+@given(st.floats(0.5, 2.0), st.floats(0.5, 2.0))
+def test_least_squares_spread_what_does_not_multiply(off: float, other: float) -> None:
+    """Of a full 2 x 2 the fitted logarithms miss all four alike, by a quarter of the interaction."""
+    corners = [(PLAIN, 1.0), (INT16, off), (MERGED, other), (BOTH, 1.0)]
+    block = {"kind": "measured", "base": PLAIN.model_dump(), "variants": [variant(each, times=t) for each, t in corners]}
+    found = composed(block_of(block).at(1), BOTH)
+    assert found is not None
+    body_s = stages_s(BOTH)[0]
+    assert np.log(found.body_s / body_s) == pytest.approx(np.log(off * other) / 4, abs=1e-9)
+
+
+def test_the_error_of_composing_is_that_on_each_measured_variant_left_out() -> None:
+    """Both together take a tenth more than their effects say: each of the four, left out, is told wrong by that or its inverse."""
+    block = block_of(
+        {"kind": "measured", "base": PLAIN.model_dump()}
+        | {"variants": [variant(PLAIN), variant(INT16), variant(MERGED), variant(BOTH, times=1.1)]}
+    )
+    error = composition_error(block)
+    assert error is not None
+    assert (error.judged, error.most) == (4, pytest.approx(0.1))
+    assert error.mean == pytest.approx((2 * 0.1 + 2 * (1.0 - 1.0 / 1.1)) / 4)
+    assert composition_error(block_of(decoder_block(RUNGS))) is None
+
+
+def test_a_composed_variant_says_how_far_it_is_to_be_trusted() -> None:
+    judged = (*RUNGS, BOTH)
+    third = DecoderSettings(gemm="int16", merge=True, activations="polynomial")
+    _, choice = profile(decoder_block(judged)).with_decoder(third)
+    assert "composed of the measured effects of its options" in choice.words()
+    assert "on 12 measured steps, each left out in turn, that was off by" in choice.words()
+    _, choice = profile(decoder_block(RUNGS)).with_decoder(third)
+    assert "by how much that errs is not known" in choice.words()
+    _, choice = profile(decoder_block(judged)).with_decoder(BOTH)
+    assert "composed" not in choice.words()
+
+
+def test_noise_carries_its_agreement_and_identities_none() -> None:
+    """XP-03: of a composed variant the agreements of what makes noise are multiplied; unknown ones make all unknown."""
+    table = DecoderSettings(activations="table")
+    variants = [variant(PLAIN), variant(MERGED), variant(INT16, agreement=0.999), variant(table, agreement=0.998)]
+
+    def choice(settings: DecoderSettings) -> DecoderChoice:
+        return with_variants(*variants, variant(RUNGS[3])).with_decoder(settings)[1]
+
+    assert (choice(MERGED).fidelity, choice(INT16).fidelity) == ("exact", "99.9 % of tokens as the exact decoder's")
+    both = choice(DecoderSettings(gemm="int16", activations="table", merge=True))
+    assert both.agreement == pytest.approx(0.999 * 0.998)
+    assert both.fidelity == "99.7 % of tokens as the exact decoder's, its techniques' agreements multiplied"
+    assert choice(RUNGS[3]).fidelity == "not exact, agreement not measured"
+    assert choice(DecoderSettings(gemm="int16", activations="polynomial")).fidelity == "not exact, agreement not measured"
+
+
+def test_products_in_the_engines_own_type_may_be_named_or_not() -> None:
+    assert profile().with_decoder(DecoderSettings(fused=True, gemm="float32"))[1].how == "measured"
+    named = decoder_block([DecoderSettings(gemm="float32"), DecoderSettings(gemm="int16")])
+    assert profile(named).with_decoder(PLAIN)[1].how == "base"
+
+
+REFUSED: dict[str, tuple[dict[str, Any] | None, DecoderSettings, str]] = {
+    "no block": (
+        None,
+        FUSED,
+        "profile everything has no variants of its decoder (block decoder) "
+        "(calibrate with --only decoder --out and the profile's file, or name a profile that has them)",
+    ),
+    "a beam that was not measured": (
+        decoder_block(),
+        DecoderSettings(beam=3, fused=True),
+        "profile everything was not measured with beam 3, only with 1, 5 "
+        "(give beam: 1 or 5, or measure it with simnmt calibrate --only decoder)",
+    ),
+    "a technique that was not measured": (
+        decoder_block(),
+        DecoderSettings(gemm="int16"),
+        "profile everything was not measured with gemm int16, only with null "
+        "(give gemm: null, or measure it with simnmt calibrate --only decoder)",
+    ),
+    "another number of kept embeddings": (
+        decoder_block([PLAIN, DecoderSettings(embeddings="frequent")]),
+        DecoderSettings(embeddings="frequent", frequent_words=500),
+        "profile everything was not measured with embeddings frequent 500, only with computed, frequent 8000 "
+        "(give embeddings: computed or frequent 8000, or measure it with simnmt calibrate --only decoder)",
+    ),
+    "options that were measured together alone": (
+        decoder_block([PLAIN, BOTH]),
+        MERGED,
+        "beam 1, states merged was not measured in profile everything, and cannot be composed: some of its options were only "
+        "ever measured together, which does not tell the effect of each "
+        "(take a measured variant, such as beam 1, plain, or measure it with simnmt calibrate --only decoder)",
+    ),
+    "batches alone": (
+        decoder_block(batches=(8, 32)),
+        FUSED,
+        "beam 1, fused was not measured at batch 1 in profile everything, so what it takes for a single sentence is not known "
+        "(take another variant, or measure it with simnmt calibrate --only decoder)",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED.keys())
+def test_what_cannot_be_told_is_refused_in_one_line(case: tuple[dict[str, Any] | None, DecoderSettings, str]) -> None:
+    block, settings, said = case
+    own = checked_profile(whole_profile() | ({} if block is None else {"decoder": block}))
+    with pytest.raises(ProfileError) as refused:
+        own.with_decoder(settings)
+    assert str(refused.value) == said
+
+
+def test_a_difference_that_leaves_nothing_of_a_step_is_refused() -> None:
+    own = with_variants(variant(PLAIN, times=10), variant(FUSED))
+    with pytest.raises(
+        ProfileError, match=r"would save .* ms of a step at batch 1, but profile everything has steps of 3.06 ms"
+    ):
+        own.with_decoder(FUSED)
+
+
+MALFORMED: dict[str, tuple[dict[str, Any], str]] = {
+    "a variant twice": (decoder_block([PLAIN, FUSED, FUSED]), "decoder: variants: beam 1, fused at batch 1 stands there twice"),
+    "a base that is not there": (
+        decoder_block() | {"base": MERGED.model_dump()},
+        "decoder: base: beam 1, states merged is not among the variants at batch 1",
+    ),
+    "stages that are not the step": (
+        decoder_block() | {"variants": [variant(PLAIN) | {"step_s": 1.0}]},
+        "decoder.variants.0: stages of 0.0036 s together where the step takes 1 s",
+    ),
+    "another beam than the rest of the profile": (
+        decoder_block(BEAMS_BY_FUSED[2:]),
+        "decoder.base: beam 5 where the profile's other costs are of beam 1",
+    ),
+    "an unknown option": (
+        decoder_block() | {"base": {"beem": 1}},
+        "decoder.base.beem: unknown key here (did you mean beam?)",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MALFORMED.values(), ids=MALFORMED.keys())
+def test_a_block_that_cannot_be_used_is_named_when_the_profile_is_read(case: tuple[dict[str, Any], str]) -> None:
+    block, said = case
+    with pytest.raises(ProfileError) as refused:
+        checked_profile(whole_profile() | {"decoder": block})
+    assert said in str(refused.value)
