@@ -46,6 +46,30 @@ INLINE void vstore_some(float *to, vf x, ptrdiff_t n) { memcpy(to, &x, (size_t)n
 /* Lanes of a where the mask has all its bits set, of b where it has none. */
 INLINE vf vselect(vi mask, vf a, vf b) { return (vf)((mask & (vi)a) | (~mask & (vi)b)); }
 
+/* A flag per lane: kept in a mask register where there is one. */
+#if LANES == 16
+typedef __mmask16 vflags;
+INLINE vflags vabove(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }
+INLINE vflags vunordered(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q); }
+INLINE unsigned vbits(vflags f) { return f; }
+#else
+typedef vi vflags;
+INLINE vflags vabove(vf a, vf b) { return a > b; }
+INLINE vflags vunordered(vf a, vf b) { return (a != a) | (b != b); }
+/* One bit a lane, the first lane's lowest. */
+INLINE unsigned vbits(vflags f) {
+#if LANES == 8
+    return (unsigned)_mm256_movemask_ps((vf)f);
+#elif defined(__SSE2__)
+    return (unsigned)_mm_movemask_ps((vf)f);
+#else
+    unsigned bits = 0;
+    for (int i = 0; i < LANES; i++) bits |= (unsigned)(f[i] & 1) << i;
+    return bits;
+#endif
+}
+#endif
+
 /* The larger and the smaller; b where either is NaN. */
 INLINE vf vmax(vf a, vf b) {
 #if LANES == 16
@@ -83,12 +107,11 @@ INLINE vf vfma(vf a, vf b, vf c) {
 }
 
 INLINE float vreduce_add(vf x) {
-    float lanes[LANES], sum = 0;
+    float lanes[LANES];
     vstore(lanes, x);
     for (int width = LANES / 2; width > 0; width /= 2)
         for (int i = 0; i < width; i++) lanes[i] += lanes[i + width];
-    sum = lanes[0];
-    return sum;
+    return lanes[0];
 }
 
 INLINE float vreduce_max(vf x) {
@@ -100,10 +123,10 @@ INLINE float vreduce_max(vf x) {
 }
 
 /* e^x with x held within [-87.33, 88.37], so that nothing overflows or leaves the normal numbers; NaN stays NaN.
-   e^x = 2^n e^r with n the integer nearest to x / ln 2: adding 1.5 * 2^23 rounds, and leaves n in the low bits, which moved by 23 add to the
-   exponent. The polynomial is the least relative error of degree 5 that is exactly 1 at 0: 1.05e-7, with rounding below 2.5e-7. */
+   e^x = 2^n e^r with n the integer nearest to x / ln 2. Adding 1.5 * 2^23 + 127 rounds x / ln 2 and leaves n + 127 in the low bits, which moved
+   by 23 are the float 2^n. The polynomial is the least relative error of degree 5 that is exactly 1 at 0: 1.05e-7, with rounding below 2.5e-7. */
 INLINE vf vexp_held(vf x) {
-    const vf shift = vset(12582912.0f);
+    const vf shift = vset(12583039.0f);
     x = vmin(vset(88.37f), vmax(vset(-87.33f), x));
     vf t = vfma(x, vset(1.44269504f), shift);
     vf n = t - shift;
@@ -114,7 +137,7 @@ INLINE vf vexp_held(vf x) {
     p = vfma(p, r, vset(0.4999923030490129f));
     p = vfma(p, r, vset(1.0f));
     p = vfma(p, r, vset(1.0f));
-    return (vf)((vi)p + ((vi)t << 23));
+    return p * (vf)((vi)t << 23);
 }
 
 /* e^x; 0 below -87.33 (so e^-inf = 0), 2.4e38 at most. */

@@ -1,0 +1,204 @@
+/* The fused output layer: bias, softmax and the n best of each row in one pass over memory (FNI-03 to FNI-07).
+
+   A row is walked in blocks that stay in the first cache. Its sum of exponentials is kept relative to a reference, the largest value of the
+   blocks before: a block is read once, its maximum and its sum are taken together, and only where that maximum lies so far above the reference
+   that the sum could overflow is the block summed again. */
+#ifndef SIMNMT_OUTPUT_LAYER_H
+#define SIMNMT_OUTPUT_LAYER_H
+
+#include "vectors.h"
+
+enum { FLOAT32, FLOAT16, BFLOAT16 };
+#define BLOCK 1024     /* columns */
+#define STRIDE (4 * LANES) /* columns a turn of the inner loops */
+#define FAR 60.0f      /* e^60 times a block's columns is still a float */
+
+/* A row of products and the bias added to it; `kind` is one of the three above, known when compiled. */
+typedef struct {
+    const void *products;
+    const float *bias; /* or NULL */
+} Row;
+
+INLINE vf values_at(Row row, int kind, int with_bias, ptrdiff_t at) {
+    vf v = kind == FLOAT32 ? vload((const float *)row.products + at)
+           : kind == FLOAT16 ? vload_half((const uint16_t *)row.products + at)
+                             : vload_bfloat((const uint16_t *)row.products + at);
+    return with_bias ? v + vload(row.bias + at) : v;
+}
+
+/* The last lanes of a row: -inf beyond it. */
+INLINE vf some_values_at(Row row, int kind, int with_bias, ptrdiff_t at, ptrdiff_t n) {
+    vf v;
+    if (kind == FLOAT32) {
+        v = vload_some((const float *)row.products + at, n, -INFINITY);
+    } else {
+        uint16_t padded[LANES];
+        for (int i = 0; i < LANES; i++) padded[i] = kind == FLOAT16 ? 0xfc00 : 0xff80;
+        memcpy(padded, (const uint16_t *)row.products + at, (size_t)n * sizeof *padded);
+        v = kind == FLOAT16 ? vload_half(padded) : vload_bfloat(padded);
+    }
+    return with_bias ? v + vload_some(row.bias + at, n, 0.0f) : v;
+}
+
+/* The n best so far, descending; equal values in the order of their columns, which is the order they are met in. */
+typedef struct {
+    float *values;
+    int64_t *columns;
+    ptrdiff_t count;
+} List;
+
+INLINE float worst(List list) { return list.values[list.count - 1]; }
+
+static void insert(List list, float value, int64_t column) {
+    ptrdiff_t at = list.count - 1;
+    for (; at > 0 && value > list.values[at - 1]; at--) {
+        list.values[at] = list.values[at - 1];
+        list.columns[at] = list.columns[at - 1];
+    }
+    list.values[at] = value;
+    list.columns[at] = column;
+}
+
+INLINE void insert_above(List list, vf v, int64_t column) {
+    unsigned bits = vbits(vabove(v, vset(worst(list))));
+    if (!bits) return;
+    float lanes[LANES];
+    vstore(lanes, v);
+    for (; bits; bits &= bits - 1) {
+        int lane = __builtin_ctz(bits);
+        if (lanes[lane] > worst(list)) insert(list, lanes[lane], column + lane);
+    }
+}
+
+/* Put into the list whatever of the columns [begin, end) belongs there. */
+INLINE void search_block(Row row, int kind, int with_bias, ptrdiff_t begin, ptrdiff_t end, List list) {
+    ptrdiff_t at = begin;
+    for (; at + STRIDE <= end; at += STRIDE) {
+        vf v[4];
+        for (int k = 0; k < 4; k++) v[k] = values_at(row, kind, with_bias, at + k * LANES);
+        vf above = vmax(vmax(v[0], v[1]), vmax(v[2], v[3]));
+        if (vbits(vabove(above, vset(worst(list)))))
+            for (int k = 0; k < 4; k++) insert_above(list, v[k], at + k * LANES);
+    }
+    for (; at < end; at += LANES) {
+        ptrdiff_t n = end - at < LANES ? end - at : LANES;
+        insert_above(list, some_values_at(row, kind, with_bias, at, n), at);
+    }
+}
+
+/* The largest value of the columns [begin, end), NaN where one is NaN; and with_sum their sum of exponentials relative to `reference`. */
+typedef struct {
+    float maximum, sum;
+} BlockResult;
+
+INLINE BlockResult walk_block(Row row, int kind, int with_bias, ptrdiff_t begin, ptrdiff_t end, int with_sum, float reference) {
+    const vf from = vset(reference);
+    vf maxima[4], sums[4];
+    vflags broken = (vflags){0};
+    for (int k = 0; k < 4; k++) maxima[k] = vset(-INFINITY), sums[k] = vset(0.0f);
+    ptrdiff_t at = begin;
+    for (; at + STRIDE <= end; at += STRIDE) {
+        vf v[4];
+        for (int k = 0; k < 4; k++) {
+            v[k] = values_at(row, kind, with_bias, at + k * LANES);
+            maxima[k] = vmax(v[k], maxima[k]);
+            if (with_sum) sums[k] += vexp_held(v[k] - from);
+        }
+        if (!with_sum) broken |= vunordered(v[0], v[1]) | vunordered(v[2], v[3]);
+    }
+    for (; at < end; at += LANES) {
+        ptrdiff_t n = end - at < LANES ? end - at : LANES;
+        vf v = some_values_at(row, kind, with_bias, at, n);
+        maxima[0] = vmax(v, maxima[0]);
+        /* Lanes beyond the row count e^-87 each: nothing beside the e^0 of the largest. */
+        if (with_sum) sums[0] += vexp_held(v - from);
+        broken |= vunordered(v, v);
+    }
+    BlockResult result = {vreduce_max(vmax(vmax(maxima[0], maxima[1]), vmax(maxima[2], maxima[3]))), 0.0f};
+    if (with_sum) result.sum = vreduce_add((sums[0] + sums[1]) + (sums[2] + sums[3]));
+    if (vbits(broken) || result.sum != result.sum) result.maximum = NAN;
+    return result;
+}
+
+/* Fill the list, return the largest value and put the sum relative to it into *total. NaN and +inf in the row are returned at once; a row without
+   a finite value gives -inf, and a total of 0. */
+INLINE float best_of_row(Row row, int kind, int with_bias, ptrdiff_t width, List list, double *total, int with_sum) {
+    float reference = -INFINITY;
+    double sum = 0;
+    for (ptrdiff_t i = 0; i < list.count; i++) list.values[i] = -INFINITY, list.columns[i] = -1;
+    for (ptrdiff_t begin = 0; begin < width; begin += BLOCK) {
+        ptrdiff_t end = width - begin < BLOCK ? width : begin + BLOCK;
+        int relative = with_sum && reference != -INFINITY;
+        BlockResult block = relative ? walk_block(row, kind, with_bias, begin, end, 1, reference)
+                                     : walk_block(row, kind, with_bias, begin, end, 0, 0.0f);
+        if (!(block.maximum < INFINITY)) return block.maximum;
+        if (block.maximum == -INFINITY) continue;
+        if (with_sum && (!relative || block.maximum - reference > FAR)) {
+            block = walk_block(row, kind, with_bias, begin, end, 1, block.maximum);
+            sum = sum * exp((double)reference - block.maximum) + block.sum;
+            reference = block.maximum;
+        } else {
+            sum += block.sum;
+            if (block.maximum > reference) {
+                sum *= exp((double)reference - block.maximum);
+                reference = block.maximum;
+            }
+        }
+        if (block.maximum > worst(list)) search_block(row, kind, with_bias, begin, end, list);
+    }
+    /* Rounding must not give the best a probability above 1, nor below 1 / width (FNI-07). */
+    *total = reference == -INFINITY ? 0 : fmin(fmax(sum, 1), (double)width);
+    return reference;
+}
+
+/* Where fewer columns than asked for lie above -inf, the lowest of the others follow. */
+static void fill_list(List list) {
+    ptrdiff_t found = 0;
+    while (found < list.count && list.columns[found] >= 0) found++;
+    for (int64_t column = 0; found < list.count; column++) {
+        int taken = 0;
+        for (ptrdiff_t i = 0; i < found; i++) taken |= list.columns[i] == column;
+        if (!taken) list.columns[found++] = column;
+    }
+}
+
+/* Rows [0, rows) of `stride` elements, of which the first `width` are looked at; first_column is what their first is called. Values and columns
+   [rows, count]; log_sum, maximum and total [rows] or NULL: without log_sum and total no exponential is taken. With `maximum` these columns are
+   a part of the rows, which then may be without a finite value. Returns the first row that has no result, or -1. */
+#define SIMNMT_BEST(kind, with_bias, with_sum)                                                                                                 \
+    for (int64_t i = 0; i < rows; i++) {                                                                                                       \
+        Row row = {(const char *)products + i * stride * (kind == FLOAT32 ? 4 : 2), bias};                                                     \
+        List list = {values + i * count, columns + i * count, count};                                                                          \
+        double sum = 0;                                                                                                                        \
+        float largest = best_of_row(row, kind, with_bias, width, list, &sum, with_sum);                                                        \
+        if (!(largest < INFINITY) || (largest == -INFINITY && !maximum)) return i;                                                             \
+        fill_list(list);                                                                                                                       \
+        for (int64_t k = 0; k < count; k++) list.columns[k] += first_column;                                                                   \
+        if (log_sum) log_sum[i] = (float)(largest + log(sum));                                                                                 \
+        if (maximum) maximum[i] = largest;                                                                                                     \
+        if (total) total[i] = (float)sum;                                                                                                      \
+    }                                                                                                                                          \
+    return -1;
+
+#define SIMNMT_BEST_OF_KIND(name, kind)                                                                                                        \
+    SIMNMT_EXPORT int64_t name(const void *products, int64_t stride, const float *bias, int64_t rows, int64_t width, int64_t first_column,     \
+                               int64_t count, int64_t *columns, float *values, float *log_sum, float *maximum, float *total) {                 \
+        if (log_sum || total) {                                                                                                                \
+            if (bias) { SIMNMT_BEST(kind, 1, 1) }                                                                                              \
+            SIMNMT_BEST(kind, 0, 1)                                                                                                            \
+        }                                                                                                                                      \
+        if (bias) { SIMNMT_BEST(kind, 1, 0) }                                                                                                  \
+        SIMNMT_BEST(kind, 0, 0)                                                                                                                \
+    }
+
+SIMNMT_BEST_OF_KIND(simnmt_best_float32, FLOAT32)
+SIMNMT_BEST_OF_KIND(simnmt_best_float16, FLOAT16)
+SIMNMT_BEST_OF_KIND(simnmt_best_bfloat16, BFLOAT16)
+
+#undef SIMNMT_BEST
+#undef SIMNMT_BEST_OF_KIND
+#undef BLOCK
+#undef STRIDE
+#undef FAR
+
+#endif

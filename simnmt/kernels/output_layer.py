@@ -1,0 +1,202 @@
+"""The fused output layer: bias, softmax and search in one pass over the products (FNI-03 to FNI-07)."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import itertools
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from simnmt.kernels.errors import KernelError
+from simnmt.kernels.fallback_output import fallback_best, fallback_partial
+from simnmt.kernels.native_library import NativeLibrary, library
+from simnmt.kernels.output_arguments import check_arguments, check_out, refuse_row
+from simnmt.kernels.output_forms import Best, Partial, combine, memory_traffic
+
+__all__ = ["Best", "Partial", "combine", "fused_argmax", "fused_best", "memory_traffic", "partial"]
+
+LEAST_OF_A_THREAD = 1 << 17
+"""Elements below which work is not divided among threads: handing it over costs some 20 us."""
+ROWS_OF_A_THREAD = 4
+"""With fewer rows than this for each thread the columns are divided instead: few rows divide unevenly."""
+KERNELS = {torch.float32: "simnmt_best_float32", torch.float16: "simnmt_best_float16", torch.bfloat16: "simnmt_best_bfloat16"}
+ARGUMENTS = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, *[ctypes.c_int64] * 4, *[ctypes.c_void_p] * 5]
+
+
+def fused_best(products: Tensor, bias: Tensor | None, count: int, *, threads: int = 1, out: Best | None = None) -> Best:
+    """The `count` best columns of each row of `products` plus `bias`, and the row's log-sum, in one pass over memory.
+
+    `products`: [rows, V], contiguous, float32, float16 or bfloat16; `bias`: float32 [V] on the same device, or None. Sums are
+    float32 or better. `out` takes the result where it is given. On CUDA the Triton kernel does it, on the CPU the compiled one,
+    or torch where none was compiled; there `threads` divides the rows, or the columns of few rows. Raises `KernelError` for
+    other tensors, for a row without a finite value, and for one with NaN or +inf (FNI-07).
+    """
+    check_arguments(products, bias, count, threads=threads)
+    rows = products.shape[0]
+    if out is not None:
+        check_out(out, products, count)
+    if products.is_cuda:
+        from simnmt.kernels.triton_output import triton_best
+
+        return _copied(Best(*triton_best(products, bias, count)), out)
+    if out is None:
+        out = Best(torch.empty((rows, count), dtype=torch.int64), torch.empty((rows, count)), torch.empty(rows))
+    native = library()
+    if native is None:
+        fallback_best(products, bias, out)
+        return out
+    parts = parts_of(products, threads, count)
+    if rows < ROWS_OF_A_THREAD * parts:
+        return _copied(_best_by_columns(native, products, bias, count, parts), out)
+    _by_rows(native, products, bias, out.columns, out.values, out.log_sum, parts)
+    return out
+
+
+def fused_argmax(products: Tensor, bias: Tensor | None, *, threads: int = 1) -> Tensor:
+    """int64 [rows]: the best column of each row, without its probability: no exponential is taken (FNI-06).
+
+    Arguments, ties and errors as of `fused_best`.
+    """
+    check_arguments(products, bias, 1, threads=threads)
+    if products.is_cuda:
+        from simnmt.kernels.triton_output import triton_argmax
+
+        return triton_argmax(products, bias)
+    native = library()
+    if native is None:
+        return _argmax_of(fallback_partial(products, bias), products, bias)
+    parts = parts_of(products, threads, 1)
+    rows = products.shape[0]
+    if rows < ROWS_OF_A_THREAD * parts:
+        parted = _by_columns(native, products, bias, 1, parts, with_sum=False)
+        return _argmax_of(functools.reduce(combine, (part for part, _, _ in parted)), products, bias)
+    columns = torch.empty((rows, 1), dtype=torch.int64)
+    _by_rows(native, products, bias, columns, torch.empty((rows, 1)), None, parts)
+    return columns[:, 0]
+
+
+def partial(products: Tensor, bias: Tensor | None) -> Partial:
+    """What these columns of the rows add to their softmax and 1-best, when they are but a part of the vocabulary (FNI-04).
+
+    A row may be without a finite value here. CPU alone; other arguments and errors as of `fused_best`.
+    """
+    check_arguments(products, bias, 1)
+    if products.is_cuda:
+        raise KernelError(f"products on {products.device}: parts of rows are combined on the CPU alone")
+    native = library()
+    if native is None:
+        return fallback_partial(products, bias)
+    return _by_columns(native, products, bias, 1, 1, with_sum=True)[0][0]
+
+
+def parts_of(products: Tensor, threads: int, count: int) -> int:
+    """How many parts the work is divided into: one for each thread where each is worth it and holds `count` columns."""
+    return max(1, min(threads, products.numel() // LEAST_OF_A_THREAD, products.shape[1] // count))
+
+
+def _by_rows(
+    native: NativeLibrary,
+    products: Tensor,
+    bias: Tensor | None,
+    columns: Tensor,
+    values: Tensor,
+    log_sum: Tensor | None,
+    parts: int,
+) -> None:
+    """Whole rows, divided into groups of rows; what is found is written into the tensors handed in."""
+    kernel = _kernel(native, products.dtype)
+    vocab, count = products.shape[1], columns.shape[1]
+    bias_at = None if bias is None else bias.data_ptr()
+
+    def work(begin: int, end: int) -> int:
+        return kernel(
+            products.data_ptr() + begin * vocab * products.element_size(), vocab, bias_at, end - begin, vocab, 0, count,
+            columns.data_ptr() + 8 * begin * count, values.data_ptr() + 4 * begin * count,
+            None if log_sum is None else log_sum.data_ptr() + 4 * begin, None, None,
+        )  # fmt: skip
+
+    for begin, broken in _divided(work, products.shape[0], parts):
+        if broken >= 0:
+            raise refuse_row(products, bias, begin + broken)
+
+
+def _best_by_columns(native: NativeLibrary, products: Tensor, bias: Tensor | None, count: int, parts: int) -> Best:
+    """The best of each part of the columns, of which the best are taken; the parts' sums combined (FNI-04)."""
+    parted = _by_columns(native, products, bias, count, parts, with_sum=True)
+    whole = functools.reduce(combine, (part for part, _, _ in parted))
+    _argmax_of(whole, products, bias)
+    values = torch.cat([values for _, values, _ in parted], dim=1)
+    # Stable, and the parts stand in the order of their columns: of equals the lowest column stays first.
+    values, order = values.sort(dim=1, descending=True, stable=True)
+    columns = torch.cat([columns for _, _, columns in parted], dim=1).gather(1, order)
+    return Best(columns[:, :count].contiguous(), values[:, :count].contiguous(), whole.maximum + whole.total.log())
+
+
+def _by_columns(
+    native: NativeLibrary, products: Tensor, bias: Tensor | None, count: int, parts: int, *, with_sum: bool
+) -> list[tuple[Partial, Tensor, Tensor]]:
+    """Of each part of the columns what it adds to the whole rows, and its best: values and columns [rows, count]."""
+    kernel = _kernel(native, products.dtype)
+    rows, vocab = products.shape
+    found: dict[int, tuple[Partial, Tensor, Tensor]] = {}
+
+    def work(begin: int, end: int) -> int:
+        columns, values = torch.empty((rows, count), dtype=torch.int64), torch.empty((rows, count))
+        part = Partial(torch.empty(rows), torch.zeros(rows), columns[:, 0])
+        found[begin] = (part, values, columns)
+        return kernel(
+            products.data_ptr() + begin * products.element_size(), vocab,
+            None if bias is None else bias.data_ptr() + 4 * begin, rows, end - begin, begin, count,
+            columns.data_ptr(), values.data_ptr(), None, part.maximum.data_ptr(),
+            part.total.data_ptr() if with_sum else None,
+        )  # fmt: skip
+
+    broken = [row for _, row in _divided(work, vocab, parts) if row >= 0]
+    if broken:
+        raise refuse_row(products, bias, min(broken))
+    return [found[begin] for begin in sorted(found)]
+
+
+def _divided(work: Callable[[int, int], int], size: int, parts: int) -> list[tuple[int, int]]:
+    """Call `work(begin, end)` for `parts` stretches of `size` at once, one of them here: (begin, answer) in order."""
+    bounds = [size * part // parts for part in range(parts + 1)]
+    waiting = [_pool(parts - 1).submit(work, *stretch) for stretch in itertools.pairwise(bounds[1:])]
+    first = work(bounds[0], bounds[1])
+    return list(zip(bounds[:-1], [first, *(future.result() for future in waiting)], strict=True))
+
+
+@functools.cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, thread_name_prefix="simnmt-output-layer")
+
+
+# A forked process has the pool but none of its threads: work handed to it would wait for ever.
+os.register_at_fork(after_in_child=_pool.cache_clear)
+
+
+@functools.cache
+def _kernel(native: NativeLibrary, dtype: torch.dtype) -> Callable[..., int]:
+    kernel = getattr(native.cdll, KERNELS[dtype])
+    kernel.argtypes, kernel.restype = ARGUMENTS, ctypes.c_int64
+    return cast(Callable[..., int], kernel)
+
+
+def _argmax_of(whole: Partial, products: Tensor, bias: Tensor | None) -> Tensor:
+    empty = (whole.maximum == -torch.inf).nonzero()
+    if empty.numel():
+        raise refuse_row(products, bias, int(empty[0]))
+    return whole.column
+
+
+def _copied(best: Best, out: Best | None) -> Best:
+    if out is None:
+        return best
+    for place, tensor in zip(out, best, strict=True):
+        place.copy_(tensor)
+    return out
