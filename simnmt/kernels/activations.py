@@ -1,0 +1,92 @@
+"""tanh and sigmoid in four ways: the library's, tables, and a polynomial in vectors (SHARP-08)."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simnmt.kernels.arrays import checked, checked_out
+from simnmt.kernels.errors import KernelError
+from simnmt.kernels.native_library import NativeLibrary, library, load
+
+Float32 = NDArray[np.float32]
+Activation = Literal["library", "table", "polynomial", "linear_table"]
+"""The first three are what a decoder can be set to; `linear_table` interpolates between the table's entries."""
+Function = Literal["tanh", "sigmoid"]
+
+TABLE_INTERVALS = 4096
+TABLE_RANGE = 8.0
+"""Tables cover [-8, 8] and are constant beyond (SHARP-08)."""
+
+ERROR_BOUNDS: dict[tuple[Function, Activation], float] = {
+    ("tanh", "library"): 1.3e-7,
+    ("tanh", "table"): 0.001954,
+    ("tanh", "linear_table"): 2e-6,
+    ("tanh", "polynomial"): 6e-7,
+    ("sigmoid", "library"): 1.3e-7,
+    ("sigmoid", "table"): 0.000489,
+    ("sigmoid", "linear_table"): 3.36e-4,
+    ("sigmoid", "polynomial"): 4e-7,
+}
+"""Absolute error over all reals. Of the tables: half a step times the steepest slope, or what the tail leaves (SHARP-08)."""
+
+
+def activate(
+    function: Function, x: Float32, way: Activation = "library", out: Float32 | None = None, *, level: str | None = None
+) -> Float32:
+    """tanh or sigmoid of each element, of any shape; in place where `out` is `x`. NaN stays NaN.
+
+    `level`: the widest of the native kernels to be used, or "none", as the variable SIMNMT_KERNELS says it. Off by
+    `ERROR_BOUNDS` at most. Raises `KernelError` for a wrong array, function or way.
+    """
+    if function not in get_args(Function) or way not in get_args(Activation):
+        raise KernelError(f"{way} {function}: a function is one of {get_args(Function)}, its way one of {get_args(Activation)}")
+    checked("x", x, np.float32, (None,) * np.ndim(x))
+    out = checked_out("out", out, x.shape)
+    native = _native(level)
+    if native is None:
+        out[...] = _fallback(function, x, way)
+    else:
+        getattr(native.cdll, f"simnmt_{function}")(x.ctypes.data, x.size, get_args(Activation).index(way), out.ctypes.data)
+    return out
+
+
+@functools.cache
+def table(function: Function) -> Float32:
+    """The function at the ends of the intervals, [4097] (SHARP-08)."""
+    return _exact(function, np.linspace(-TABLE_RANGE, TABLE_RANGE, TABLE_INTERVALS + 1)).astype(np.float32)
+
+
+def _exact(function: Function, x: NDArray[np.float64]) -> NDArray[np.float64]:
+    tanh: NDArray[np.float64] = np.tanh(x if function == "tanh" else x / 2)
+    return tanh if function == "tanh" else 0.5 + tanh / 2
+
+
+def _fallback(function: Function, x: Float32, way: Activation) -> Float32:
+    """Without native kernels the polynomial is the library's: what it wins is speed in vectors alone."""
+    if way in ("library", "polynomial"):
+        return _exact(function, x.astype(np.float64)).astype(np.float32)
+    place = np.clip(np.nan_to_num(x), -TABLE_RANGE, TABLE_RANGE) * np.float32(TABLE_INTERVALS / (2 * TABLE_RANGE))
+    place += np.float32(TABLE_INTERVALS / 2)
+    if way == "table":
+        found = table(function)[(place + np.float32(0.5)).astype(np.int64)]
+    else:
+        index = np.minimum(place, np.float32(TABLE_INTERVALS - 1)).astype(np.int64)
+        low, high = table(function)[index], table(function)[index + 1]
+        found = low + (place - index.astype(np.float32)) * (high - low)
+    return np.where(np.isnan(x), x, found)
+
+
+@functools.cache
+def _native(level: str | None) -> NativeLibrary | None:
+    native = library() if level is None else load(level)
+    if native is not None:
+        for name in get_args(Function):
+            function = getattr(native.cdll, f"simnmt_{name}")
+            function.argtypes = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_void_p)
+            function.restype = None
+    return native

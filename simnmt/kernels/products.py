@@ -1,0 +1,182 @@
+"""Products of a few rows with weights packed beforehand: 16-bit fixed point, and float32 packed the same way (SHARP-05)."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simnmt.kernels.arrays import checked, checked_out
+from simnmt.kernels.errors import KernelError
+from simnmt.kernels.native_library import NativeLibrary, library, load
+from simnmt.kernels.scales import WEIGHT_LIMIT, Scales, checked_weight, choose_scales
+
+Float32 = NDArray[np.float32]
+_ALIGNMENT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class PackedInt16:
+    """Weights [out, in] clipped to [-1, 1], in 16 bits, laid out for one pass (SHARP-05)."""
+
+    outputs: int
+    inner: int
+    scales: Scales
+    weight_l1: NDArray[np.float64]
+    """Sum of the magnitudes of each output's clipped weights, [out]."""
+    level: str | None
+    """Of the native kernels that packed them; None for the fallback, which gives the same integers."""
+    _packed: NDArray[Any]
+    _native: ctypes.CDLL | None
+
+    @classmethod
+    def of(cls, weight: Float32, input_limit: float, *, scales: Scales | None = None, level: str | None = None) -> PackedInt16:
+        """Pack weights for inputs within `input_limit`.
+
+        `scales`: others than `choose_scales` gives. `level`: the widest of the native kernels to be used, or "none", as the
+        variable SIMNMT_KERNELS says it. Raises `KernelError` for a wrong array and for scales with which a sum could overflow.
+        """
+        outputs, inner = checked_weight(weight).shape
+        if scales is None:
+            scales = choose_scales(weight, input_limit)
+        else:
+            scales.check(weight)
+        weight_l1 = np.minimum(np.abs(weight), WEIGHT_LIMIT).sum(axis=1, dtype=np.float64)
+        native = _native(level)
+        if native is None:
+            packed: NDArray[Any] = scales.quantise_weight(weight).T.astype(np.float64)
+            return cls(outputs, inner, scales, weight_l1, None, packed, None)
+        integers = np.empty(weight.shape, np.int16)
+        native.cdll.simnmt_quantise(weight.ctypes.data, weight.size, scales.weight, WEIGHT_LIMIT, integers.ctypes.data)
+        packed = _aligned(native.cdll.simnmt_packed_size(outputs, inner), np.int16)
+        native.cdll.simnmt_pack_int16(integers.ctypes.data, outputs, inner, packed.ctypes.data)
+        return cls(outputs, inner, scales, weight_l1, native.level, packed, native.cdll)
+
+    def multiply(self, x: Float32, out: Float32 | None = None, *, add: bool = False) -> Float32:
+        """`x` @ weight.T, [rows, out], added to `out` where `add`; `x` [rows, in] is clipped to the limit.
+
+        Off by `error_bound` at most. Raises `KernelError` for a wrong array and for NaN.
+        """
+        rows = checked("x", x, np.float32, (None, self.inner)).shape[0]
+        out = _out(out, (rows, self.outputs), add)
+        if self._native is None:
+            if np.isnan(x).any():
+                raise _no_number(x)
+            # Sums below 2^31 of products below 2^30 are exact in float64, in whatever order.
+            sums = self.scales.quantise_input(x).astype(np.float64) @ self._packed
+            return _put(sums.astype(np.float32) * np.float32(self.scales.rescale), out, add)
+        scratch = np.empty(rows * (self.inner + 1), np.int16)
+        fine = self._native.simnmt_product_int16(
+            x.ctypes.data,
+            rows,
+            self._packed.ctypes.data,
+            self.outputs,
+            self.inner,
+            self.scales.input,
+            self.scales.input_limit,
+            self.scales.rescale,
+            add,
+            scratch.ctypes.data,
+            out.ctypes.data,
+        )
+        if not fine:
+            raise _no_number(x)
+        return out
+
+    def error_bound(self, x: Float32) -> NDArray[np.float64]:
+        """How far each of `multiply(x)` can be off the product of clipped weights and inputs, [rows, out] (SHARP-05)."""
+        limit = self.scales.input_limit
+        input_l1 = np.minimum(np.abs(x), limit).sum(axis=1, dtype=np.float64)
+        fixed_point = self.scales.error_bound(self.weight_l1, input_l1[:, None], self.inner)
+        most = np.minimum(self.weight_l1 * limit, input_l1[:, None] * WEIGHT_LIMIT) + fixed_point
+        return fixed_point + most * np.finfo(np.float32).eps / 2  # the sum of integers, rounded to float32 once
+
+
+@dataclass(frozen=True, slots=True)
+class PackedFloat32:
+    """Weights [out, in] in float32 with the layout of `PackedInt16`: the baseline that shows what 16 bits alone gain."""
+
+    outputs: int
+    inner: int
+    level: str | None
+    """As in `PackedInt16`."""
+    _packed: Float32
+    _native: ctypes.CDLL | None
+
+    @classmethod
+    def of(cls, weight: Float32, *, level: str | None = None) -> PackedFloat32:
+        """Pack weights; `level` and errors as in `PackedInt16.of`."""
+        outputs, inner = checked_weight(weight).shape
+        native = _native(level)
+        if native is None:
+            return cls(outputs, inner, None, weight.T.copy(), None)
+        packed = _aligned(native.cdll.simnmt_packed_size(outputs, inner), np.float32)
+        native.cdll.simnmt_pack_float32(weight.ctypes.data, outputs, inner, packed.ctypes.data)
+        return cls(outputs, inner, native.level, packed, native.cdll)
+
+    def multiply(self, x: Float32, out: Float32 | None = None, *, add: bool = False) -> Float32:
+        """`x` @ weight.T, [rows, out], added to `out` where `add`. Raises `KernelError` for a wrong array."""
+        rows = checked("x", x, np.float32, (None, self.inner)).shape[0]
+        out = _out(out, (rows, self.outputs), add)
+        if self._native is None:
+            return _put(x @ self._packed, out, add)
+        scratch = np.empty(rows * (self.inner + 1), np.float32)
+        self._native.simnmt_product_float32(
+            x.ctypes.data,
+            rows,
+            self._packed.ctypes.data,
+            self.outputs,
+            self.inner,
+            add,
+            scratch.ctypes.data,
+            out.ctypes.data,
+        )
+        return out
+
+
+@functools.cache
+def _native(level: str | None) -> NativeLibrary | None:
+    native = library() if level is None else load(level)
+    if native is not None:
+        pointer, size, real, flag = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float, ctypes.c_int
+        for name, result, *arguments in (
+            ("packed_size", size, size, size),
+            ("quantise", flag, pointer, size, real, real, pointer),
+            ("pack_int16", None, pointer, size, size, pointer),
+            ("pack_float32", None, pointer, size, size, pointer),
+            ("product_int16", flag, pointer, size, pointer, size, size, real, real, real, flag, pointer, pointer),
+            ("product_float32", None, pointer, size, pointer, size, size, flag, pointer, pointer),
+        ):
+            function = getattr(native.cdll, f"simnmt_{name}")
+            function.restype, function.argtypes = result, arguments
+    return native
+
+
+def _aligned(elements: int, dtype: type[np.generic]) -> NDArray[Any]:
+    """Begins with a cache line, so that no vector of weights lies across two."""
+    size = elements * np.dtype(dtype).itemsize
+    memory = np.empty(size + _ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % _ALIGNMENT
+    return memory[start : start + size].view(dtype)
+
+
+def _out(out: Float32 | None, shape: tuple[int, int], add: bool) -> Float32:
+    if add and out is None:
+        raise KernelError("there is no out to add the product to")
+    return checked_out("out", out, shape)
+
+
+def _put(product: Float32, out: Float32, add: bool) -> Float32:
+    if add:
+        out += product
+    else:
+        out[:] = product
+    return out
+
+
+def _no_number(x: Float32) -> KernelError:
+    return KernelError(f"x holds NaN in row {int(np.isnan(x).any(axis=1).argmax())}")

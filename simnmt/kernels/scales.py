@@ -1,0 +1,142 @@
+"""Scales of 16-bit fixed-point products: as fine as can be without any sum of 32 bits overflowing (SHARP-05)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simnmt.kernels.arrays import checked
+from simnmt.kernels.errors import KernelError
+
+WEIGHT_LIMIT = 1.0
+"""Weights are clipped to [-1, 1] (SHARP-05)."""
+MOST_INTEGER = 2**15 - 1
+MOST_SUM = 2**31 - 1
+FINEST = 40
+"""No scale is above 2^40: what is smaller than its step is nothing."""
+_OCTAVES = 16
+"""How far below the finest scale the search goes: there, the largest number is 0 or 1."""
+_AT_ONCE = 1 << 22
+"""Weights looked at together, so that a whole vocabulary's need no copy of themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scales:
+    """What weights and inputs are multiplied with before they are rounded to 16 bits; powers of two (SHARP-05)."""
+
+    weight: float
+    input: float
+    input_limit: float
+    """Inputs are clipped to this, up and down."""
+
+    def __post_init__(self) -> None:
+        for name, scale in (("weights", self.weight), ("inputs", self.input)):
+            if not (scale > 0 and math.isfinite(scale) and math.frexp(scale)[0] == 0.5 and scale <= 2**FINEST):
+                raise KernelError(f"the scale of the {name} is {scale}, not a power of two up to 2^{FINEST}")
+        if not (self.input_limit > 0 and math.isfinite(self.input_limit)):
+            raise KernelError(f"the limit of the inputs is {self.input_limit}, not a positive number")
+        if self.most_input > MOST_INTEGER:
+            raise KernelError(f"inputs up to {self.input_limit} times {self.input} leave 16 bits")
+
+    @property
+    def rescale(self) -> float:
+        """What a sum of integers is multiplied with to be the product."""
+        return 1 / (self.weight * self.input)
+
+    @property
+    def most_input(self) -> int:
+        """The integer that the largest input becomes."""
+        return int(np.rint(np.float32(self.input_limit) * np.float32(self.input)))
+
+    def quantise_weight(self, weight: NDArray[np.float32]) -> NDArray[np.int16]:
+        """round(clip(w, -1, 1) * scale), ties to even; weights that leave 16 bits must have been refused before."""
+        return _quantise(weight, self.weight, WEIGHT_LIMIT)
+
+    def quantise_input(self, x: NDArray[np.float32]) -> NDArray[np.int16]:
+        """round(clip(x, -limit, limit) * scale), ties to even."""
+        return _quantise(x, self.input, self.input_limit)
+
+    def error_bound(self, weight_l1: NDArray[Any], input_l1: NDArray[Any], inner: int) -> NDArray[np.float64]:
+        """How far a product of clipped weights and inputs can be off before it is rounded to float32 (SHARP-05).
+
+        `weight_l1`, `input_l1`: sums of magnitudes of each output's weights and of each row's inputs, which broadcast.
+        """
+        w, x = np.asarray(weight_l1, np.float64), np.asarray(input_l1, np.float64)
+        bound: NDArray[np.float64] = w / (2 * self.input) + x / (2 * self.weight) + inner / 4 * self.rescale
+        return bound
+
+    def check(self, weight: NDArray[np.float32]) -> None:
+        """Raise `KernelError` where weights leave 16 bits, or where some input within the limit could overflow a sum."""
+        magnitude, row_sum = _most(weight, self.weight)
+        if magnitude > MOST_INTEGER:
+            raise KernelError(f"weights times {self.weight} reach {magnitude}, which leaves 16 bits")
+        most_sum = row_sum * self.most_input
+        if most_sum > MOST_SUM:
+            raise KernelError(f"scales {self.weight} and {self.input}: a sum could reach {most_sum}, which leaves 32 bits")
+
+
+def choose_scales(weight: NDArray[np.float32], input_limit: float) -> Scales:
+    """The scales with the least `error_bound` among those that `Scales.check` passes, for inputs of half the limit on average.
+
+    The proof against overflow is by the weights themselves: the largest sum of magnitudes of an output's quantised weights,
+    times the largest quantised input, stays below 2^31; partial sums, in whatever order, are no larger. `weight`: [out, in].
+    Raises `KernelError`.
+    """
+    if not 0 < input_limit < 2**100:
+        raise KernelError(f"the limit of the inputs is {input_limit}, not a positive number")
+    inner = checked_weight(weight).shape[1]
+    clipped = [np.minimum(np.abs(part), WEIGHT_LIMIT) for part in _parts(weight)]
+    weight_l1 = np.float64(max(part.sum(axis=1, dtype=np.float64).max() for part in clipped))
+    input_l1 = np.float64(inner * input_limit / 2)
+    pairs = [
+        Scales(for_weights, for_inputs, input_limit)
+        for for_weights in _octaves(float(max(part.max() for part in clipped)))
+        for for_inputs in _octaves(input_limit)
+    ]
+    most: dict[float, tuple[int, int]] = {}
+    for scales in sorted(pairs, key=lambda pair: float(pair.error_bound(weight_l1, input_l1, inner))):
+        if weight_l1 * scales.weight - inner / 2 > MOST_SUM / max(scales.most_input, 1):
+            continue  # rounding moves a weight by a half at most
+        if scales.weight not in most:
+            most[scales.weight] = _most(weight, scales.weight)
+        magnitude, row_sum = most[scales.weight]
+        if magnitude <= MOST_INTEGER and row_sum * scales.most_input <= MOST_SUM:
+            return scales
+    raise KernelError(f"no scale keeps sums over {inner} inputs within 32 bits")
+
+
+def checked_weight(weight: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The weights of a product, [out, in], both 1 or more. Raises `KernelError`."""
+    if 0 in checked("weight", weight, np.float32, (None, None)).shape:
+        raise KernelError(f"weight has the shape {list(weight.shape)}, without an output or an input")
+    if not np.isfinite(weight).all():
+        raise KernelError("weight holds NaN or infinity")
+    return weight
+
+
+def _octaves(most: float) -> list[float]:
+    finest = min(math.floor(math.log2(MOST_INTEGER / most)), FINEST) if most else FINEST
+    return [2.0**octave for octave in range(finest - _OCTAVES, finest + 1)]
+
+
+def _quantise(x: NDArray[np.float32], scale: float, limit: float) -> NDArray[np.int16]:
+    return np.rint(np.clip(x, np.float32(-limit), np.float32(limit)) * np.float32(scale)).astype(np.int16)
+
+
+def _parts(weight: NDArray[np.float32]) -> list[NDArray[np.float32]]:
+    rows = max(_AT_ONCE // weight.shape[1], 1)
+    return [weight[start : start + rows] for start in range(0, len(weight), rows)]
+
+
+def _most(weight: NDArray[np.float32], scale: float) -> tuple[int, int]:
+    """The largest magnitude among quantised weights, and the largest sum of magnitudes of an output's."""
+    magnitude = row_sum = 0
+    for part in _parts(weight):
+        integers = np.rint(np.minimum(np.abs(part), WEIGHT_LIMIT) * np.float32(scale))
+        magnitude = max(magnitude, int(integers.max()))
+        row_sum = max(row_sum, int(integers.sum(axis=1, dtype=np.float64).max()))
+    return magnitude, row_sum
