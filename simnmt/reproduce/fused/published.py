@@ -81,6 +81,10 @@ SAME_PRODUCT = 0.05
 """By how much the product's time may change (FNI-15's accept)."""
 NEAR_PREDICTED = 0.10
 """By how much Amdahl's prediction may differ from what is measured (FNI-17's accept)."""
+NEAR_PRODUCT = 0.02
+"""By how much what both gain may differ from the product of what each does."""
+NEAR_SHARE = 0.10
+"""By how much a share of the time may differ from `nearly 70 %`."""
 BANDWIDTH_LIMIT = 4.0
 """Memory traffic of the three steps over that of the fused one, 8V over 2V elements (FNI-02)."""
 

@@ -1,0 +1,219 @@
+"""What each device says of the paper's claims on fusing: tables 2 and 3, shares, and speeds by their text (FNI-15 to 17)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
+from typing import Any
+
+from simnmt.reproduce.fused.devices import FusedDecoder
+from simnmt.reproduce.fused.published import (
+    BOTH_GAIN,
+    BOTH_GAIN_WITH_MAXI,
+    FUSED_GAIN,
+    LEAST_RATIO,
+    NEAR_PRODUCT,
+    NEAR_SHARE,
+    OUTPUT_SHARE,
+    SAME_PRODUCT,
+    TABLES,
+)
+from simnmt.reproduce.fused.speeds import Gains, Speeds, gains
+from simnmt.reproduce.fused.stages import SetStages
+from simnmt.reproduce.topup.published import BEAM, SETS
+from simnmt.reproduce.topup.undecided import LEAST_BATCHES
+from simnmt.reproduce.verdicts import FAILS, HOLDS, UNKNOWN, Records, record_of, together, worst
+
+Stages = Mapping[tuple[str, int, str], SetStages]
+"""By device, beam and set."""
+
+
+def device_claims(decoders: Sequence[FusedDecoder], stages: Stages, speeds: Speeds, sentences: int | None = None) -> Records:
+    """One record per claim and device. `sentences`: that were timed of a set at most; None: all."""
+    devices = dict.fromkeys(each.device for each in decoders)
+    return [
+        record
+        for device in devices
+        for record in _Device([each for each in decoders if each.device == device], stages, speeds, sentences).records()
+    ]
+
+
+class _Device:
+    """One device's numbers, and how records of them are made."""
+
+    def __init__(self, decoders: Sequence[FusedDecoder], stages: Stages, speeds: Speeds, sentences: int | None) -> None:
+        self.decoders, self._stages, self._speeds, self._sentences = decoders, stages, speeds, sentences
+        self.name = decoders[0].device
+        self.beams = [each.beam for each in decoders]
+
+    def records(self) -> Records:
+        """Of all claims."""
+        both = tuple(SETS)
+        return [*self._output_layer(), *self._shares(), *self._gains(both)]
+
+    def _of(self, beam: int, test_set: str) -> SetStages:
+        return self._stages[self.name, beam, test_set]
+
+    def _gain(self, beam: int, test_set: str) -> Gains:
+        return gains(self._speeds, self.name, beam, test_set)
+
+    def _record(self, letter: str, claim: str, theirs: str, ours: str, verdict: bool | str, why: str) -> dict[str, Any]:
+        composed = [f"beam {each.beam}" for each in self.decoders if not each.measured]
+        told = [why, *([f"composed, not measured: {', '.join(composed)}"] if composed else [])]
+        kinds = {each.decoder(fused).kind for each in self.decoders for fused in (False, True)}
+        basis = next((kind for kind in ("synthetic", "inferred") if kind in kinds), "measured")
+        return record_of(letter, claim, theirs, ours, verdict, "; ".join(filter(None, told)), device=self.name, basis=basis)
+
+    def _output_layer(self) -> Records:
+        cells = [(beam, key) for beam in self.beams for key in SETS]
+        ratios = "; ".join(f"{_cell(beam, key)} {self._of(beam, key).ratio:.2f}" for beam, key in cells)
+        at_beam = [self._of(BEAM, key).ratio >= LEAST_RATIO for key in SETS] if BEAM in self.beams else []
+        pairs = [self._of(1, key).ratio > self._of(BEAM, key).ratio for key in SETS] if {1, BEAM} <= set(self.beams) else []
+        changes = {(beam, key): self._of(beam, key).product_change for beam, key in cells}
+        theirs = "; ".join(f"{_cell(each.beam, each.test_set)} {each.ratio:.2f}" for each in TABLES)
+        return [
+            self._record(
+                "FNI-15 (a)",
+                f"Fused, bias, softmax and search take at most 1/{LEAST_RATIO} of their time at beam {BEAM}",
+                theirs,
+                ratios,
+                _all(at_beam),
+                "" if at_beam else f"beam {BEAM} was not measured",
+            ),
+            self._record(
+                "FNI-15 (b)",
+                f"and the gain is larger at beam 1 than at beam {BEAM}",
+                theirs,
+                ratios,
+                _all(pairs),
+                "" if pairs else f"beams 1 and {BEAM} were not both measured",
+            ),
+            self._record(
+                "FNI-15 (c)",
+                f"The product beside the fused kernel takes the same time, within {100 * SAME_PRODUCT:.0f} %",
+                "; ".join(f"{_cell(each.beam, each.test_set)} {each.product_percent:+.1f} %" for each in TABLES),
+                "; ".join(f"{_cell(beam, key)} {100 * change:+.1f} %" for (beam, key), change in changes.items()),
+                _all([abs(change) <= SAME_PRODUCT for change in changes.values()]),
+                "",
+            ),
+        ]
+
+    def _shares(self) -> Records:
+        def told(key: str) -> str:
+            return ", ".join(f"beam {beam} {100 * self._of(beam, key).output_share:.1f} %" for beam in self.beams)
+
+        more = [self._of(beam, "opensubtitles").output_share > self._of(beam, "europarl").output_share for beam in self.beams]
+        near = [abs(self._of(beam, "europarl").output_share - OUTPUT_SHARE) <= NEAR_SHARE for beam in self.beams]
+        vocab = self.decoders[0].vocab
+        return [
+            self._record(
+                "FNI-17 (a)",
+                f"The output layer takes nearly {100 * OUTPUT_SHARE:.0f} % of the time of Europarl (10 points allowed)",
+                f"nearly {100 * OUTPUT_SHARE:.0f} %",
+                told("europarl"),
+                _all(near),
+                f"of this model, whose vocabulary has {vocab:,} words",
+            ),
+            self._record(
+                "FNI-17 (b)",
+                "and more of OpenSubtitles'",
+                "more (figure 5)",
+                f"{told('opensubtitles')}; Europarl {told('europarl')}",
+                _all(more),
+                "",
+            ),
+        ]
+
+    def _gains(self, both: Sequence[str]) -> Records:
+        faster = self._claim(
+            "FNI-16 (h)",
+            "Translating is faster with the fused kernel",
+            "; ".join(f"{SETS[key].name} up to {100 * value:.0f} %" for key, value in FUSED_GAIN.items()),
+            both,
+            lambda beam, key: [each > 0.0 for each in self._gain(beam, key).fused.by_seed],
+            lambda beam, key: self._gain(beam, key).fused.percent(),
+        )
+        subtitles = self._claim(
+            "FNI-16 (i)",
+            "It gains more on OpenSubtitles than on Europarl",
+            f"{100 * FUSED_GAIN['opensubtitles']:.0f} % against {100 * FUSED_GAIN['europarl']:.0f} %",
+            ("opensubtitles",),
+            lambda beam, _: [
+                ours > theirs
+                for ours, theirs in zip(
+                    self._gain(beam, "opensubtitles").fused.by_seed, self._gain(beam, "europarl").fused.by_seed, strict=True
+                )
+            ],
+            lambda beam, key: (
+                f"{self._gain(beam, key).fused.percent()}, Europarl {self._gain(beam, 'europarl').fused.percent()}"
+            ),
+        )
+        together_more = self._claim(
+            "FNI-16 (j)",
+            "Fused and topped up it is faster than with either alone, without maxi-batching",
+            "; ".join(f"{SETS[key].name} up to {100 * value:.0f} %" for key, value in BOTH_GAIN.items()),
+            both,
+            lambda beam, key: [
+                ours > max(one, other)
+                for ours, one, other in zip(*(getattr(self._gain(beam, key), n).by_seed for n in _THREE), strict=True)
+            ],
+            lambda beam, key: _three(self._gain(beam, key)),
+        )
+        less_with_maxi = self._claim(
+            "FNI-16 (k)",
+            "With maxi-batching both together gain less",
+            "; ".join(f"{SETS[key].name} up to {100 * value:.0f} %" for key, value in BOTH_GAIN_WITH_MAXI.items()),
+            both,
+            lambda beam, key: [
+                maxi < alone
+                for maxi, alone in zip(self._gain(beam, key).both_maxi.by_seed, self._gain(beam, key).both.by_seed, strict=True)
+            ],
+            lambda beam, key: f"{self._gain(beam, key).both_maxi.percent()}, without {self._gain(beam, key).both.percent()}",
+        )
+        in_turn = self._claim(
+            "FNI-16 (l)",
+            "Together they gain as much as both in turn (2 points allowed)",
+            "1.41 times 1.12 is 1.58, printed 1.57 (OpenSubtitles)",
+            both,
+            lambda beam, key: [abs(self._gain(beam, key).both.mean - self._gain(beam, key).product) <= NEAR_PRODUCT],
+            lambda beam, key: (
+                f"{100 * self._gain(beam, key).both.mean:+.1f} %, in turn {100 * self._gain(beam, key).product:+.1f} %"
+            ),
+        )
+        return [faster, subtitles, together_more, less_with_maxi, in_turn]
+
+    def _claim(
+        self,
+        letter: str,
+        claim: str,
+        theirs: str,
+        test_sets: Sequence[str],
+        holds: Callable[[int, str], Sequence[bool]],
+        told: Callable[[int, str], str],
+    ) -> dict[str, Any]:
+        cells = list(product(self.beams, test_sets))
+        verdicts = {cell: together([holds(*cell)]) for cell in cells}
+        ours = "; ".join(f"{_cell(*cell)} {told(*cell)}" for cell in cells)
+        few = self._sentences is not None and self._sentences < LEAST_BATCHES * max(each.batch for each in self.decoders)
+        against = [_cell(*cell) for cell, verdict in verdicts.items() if verdict == FAILS]
+        why = [
+            *([f"of fewer than {LEAST_BATCHES} batches, which decides nothing"] if few else []),
+            *([f"not with {', '.join(against)}"] if against else []),
+            *(["in every case looked at"] if set(verdicts.values()) == {HOLDS} else []),
+        ]
+        return self._record(letter, claim, theirs, ours, UNKNOWN if few else worst(verdicts.values()), "; ".join(why))
+
+
+_THREE = ("both", "fused", "topped_up")
+
+
+def _three(own: Gains) -> str:
+    return f"{own.both.percent()}, fused {100 * own.fused.mean:+.1f} %, topped up {100 * own.topped_up.mean:+.1f} %"
+
+
+def _cell(beam: int, test_set: str) -> str:
+    return f"{SETS[test_set].name}, beam {beam}:"
+
+
+def _all(cases: Sequence[bool]) -> bool | str:
+    return all(cases) if cases else UNKNOWN
