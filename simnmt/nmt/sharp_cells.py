@@ -112,7 +112,7 @@ class RecurrentLayer(nn.Module):
 
     def __init__(self, kind: Literal["gru", "lstm"], inputs: int, width: int) -> None:
         super().__init__()
-        self.cell, self.width = CELLS[kind], width
+        self.kind, self.cell, self.width = kind, CELLS[kind], width
         self.feed = nn.Linear(inputs, self.cell.gates * width)
         self.recur = nn.Linear(width, self.cell.gates * width, bias=False)
 
@@ -135,15 +135,20 @@ class DenseBlock(nn.Module):
 
     def __init__(self, kind: Literal["fc_relu", "fc_tanh"], inputs: int, width: int, layers: int) -> None:
         super().__init__()
-        self._relu = kind == "fc_relu"
+        self.kind = kind
         self.layers = nn.ModuleList(nn.Linear(inputs if at == 0 else width, width, bias=False) for at in range(layers))
+
+    @property
+    def weights(self) -> list[Tensor]:
+        """Of each layer, [width, inputs]."""
+        return list(self.parameters())
 
     def forward(self, below: Tensor) -> Tensor:
         """[..., inputs] to [..., width]; of fc_relu, layers 3, 5, ... add the output of the last but one."""
         outputs: list[Tensor] = []
         for layer in self.layers:
             below = layer(outputs[-1] if outputs else below)
-            if self._relu:
+            if self.kind == "fc_relu":
                 below = below + outputs[-2] if len(outputs) >= 2 and len(outputs) % 2 == 0 else below
                 outputs.append(below.clamp(0.0, RELU_LIMIT))
             else:

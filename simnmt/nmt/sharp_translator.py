@@ -1,0 +1,86 @@
+"""Token ids in, token ids out, by the sharp decoder: one attentional model, or an ensemble of them (SHARP-01, SHARP-14)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from simnmt.costs.decoder_settings import DecoderSettings
+from simnmt.kernels.sharp import ForcedSteps, SharpDecoder, SharpTranslation, SharpWeights, decode_ensemble
+from simnmt.nmt.errors import NmtError
+from simnmt.nmt.sharp_model import AttentionalModel
+from simnmt.nmt.sharp_weights import sharp_weights
+
+SourceStates = list[NDArray[np.float32]]
+"""Of one sentence by each model, [src_len, width]."""
+
+
+class SharpTranslator:
+    """Encodes with torch and decodes one sentence at a time with the sharp decoder, on one thread.
+
+    The models are float32, on the CPU, and of one target vocabulary; several are an ensemble, whose distributions are averaged.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[AttentionalModel],
+        settings: DecoderSettings,
+        *,
+        max_len: int = 200,
+        most_src_len: int = 512,
+        weights: Sequence[SharpWeights] | None = None,
+    ) -> None:
+        """`max_len`: most tokens of a translation; `weights`: the models' own, where the caller has them already.
+
+        Raises `NmtError` for no model, for models of different vocabularies, and for a beam wider than the vocabulary.
+        """
+        if not models:
+            raise NmtError("an ensemble of no model", remedy="give at least one")
+        if len({(model.vocab, model.start_token, model.eos_token, model.pad_token) for model in models}) > 1:
+            raise NmtError("the models of an ensemble speak different vocabularies", remedy="train them on the same subwords")
+        if settings.beam > models[0].vocab - 1:
+            what = f"a beam of {settings.beam:,} with a vocabulary of {models[0].vocab:,}"
+            raise NmtError(what, remedy="give a smaller one")
+        self.models, self.settings = list(models), settings
+        self.max_len, self.most_src_len = max_len, most_src_len
+        self._decoders = [
+            SharpDecoder(each, settings, max_len=max_len, most_src_len=most_src_len)
+            for each in weights or map(sharp_weights, models)
+        ]
+
+    @torch.inference_mode()
+    def encode(self, source: Sequence[int]) -> SourceStates:
+        """What the models' encoders make of a sentence. Raises `NmtError` for one of no token, or longer than memory is for."""
+        if not 1 <= len(source) <= self.most_src_len:
+            raise NmtError(f"a source of {len(source):,} tokens where 1 to {self.most_src_len:,} fit")
+        src, length = torch.tensor([list(source)]), torch.tensor([len(source)])
+        return [np.ascontiguousarray(model.source_states(src, length)[0].numpy()) for model in self.models]
+
+    def decode(
+        self,
+        states: SourceStates,
+        *,
+        candidates: NDArray[np.int64] | None = None,
+        forced_len: int | None = None,
+        clock: bool = False,
+    ) -> SharpTranslation:
+        """The best translation of a sentence; arguments as of `SharpDecoder.decode`."""
+        if len(self._decoders) == 1:
+            return self._decoders[0].decode(states[0], candidates, forced_len, clock=clock)
+        return decode_ensemble(self._decoders, states, candidates, forced_len, clock=clock)
+
+    def translate(self, sources: Sequence[Sequence[int]]) -> list[SharpTranslation]:
+        """The best translation of each sentence, one after another."""
+        return [self.decode(self.encode(source)) for source in sources]
+
+    def forced(self, states: SourceStates, tokens: Sequence[int]) -> ForcedSteps:
+        """What the first model thinks along a given translation, its end token included where it has one (SHARP-10)."""
+        return self._decoders[0].forced(states[0], tokens)
+
+    @property
+    def compiled(self) -> bool:
+        """Whether the decoder runs in C; else in numpy, much slower."""
+        return self._decoders[0].compiled
