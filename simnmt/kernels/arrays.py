@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import mmap
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.kernels.errors import KernelError
+
+CACHE_LINE = 64
+HUGE_PAGE = 1 << 21
 
 
 def checked(name: str, array: NDArray[Any], dtype: type[np.generic], shape: tuple[int | None, ...]) -> NDArray[Any]:
@@ -34,3 +39,25 @@ def checked_out(name: str, out: NDArray[np.float32] | None, shape: tuple[int, ..
     if not checked(name, out, np.float32, shape).flags.writeable:
         raise KernelError(f"{name} cannot be written to")
     return out
+
+
+def huge_pages(elements: int, dtype: type[np.generic]) -> NDArray[Any]:
+    """Memory for weights that every step passes over: aligned to a cache line, on huge pages where the system has them.
+
+    A pass over 2 MB beyond the caches takes 1.3 to 1.9 times as long on pages of 4 KB; numpy asks for huge ones from 4 MB on.
+    """
+    size = elements * np.dtype(dtype).itemsize
+    advice = getattr(mmap, "MADV_HUGEPAGE", None)
+    if advice is None or size < HUGE_PAGE // 2:
+        memory = np.empty(size + CACHE_LINE, np.uint8)
+        return _from(memory, CACHE_LINE, size).view(dtype)
+    rounded = -(-size // HUGE_PAGE) * HUGE_PAGE
+    mapped = mmap.mmap(-1, rounded + HUGE_PAGE)  # what lies before the first multiple is never touched, so never taken
+    with contextlib.suppress(OSError):  # a kernel without huge pages
+        mapped.madvise(advice)
+    return _from(np.frombuffer(mapped, np.uint8), HUGE_PAGE, size).view(dtype)
+
+
+def _from(memory: NDArray[np.uint8], multiple: int, size: int) -> NDArray[np.uint8]:
+    start = -memory.ctypes.data % multiple
+    return memory[start : start + size]

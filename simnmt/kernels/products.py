@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.kernels.arrays import checked, checked_out
+from simnmt.kernels.arrays import checked, checked_out, huge_pages
 from simnmt.kernels.errors import KernelError
 from simnmt.kernels.native_library import NativeLibrary, library, load
 from simnmt.kernels.scales import WEIGHT_LIMIT, Scales, checked_weight, choose_scales
 
 Float32 = NDArray[np.float32]
-_ALIGNMENT = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +51,7 @@ class PackedInt16:
             return cls(outputs, inner, scales, weight_l1, None, packed, None)
         integers = np.empty(weight.shape, np.int16)
         native.cdll.simnmt_quantise(weight.ctypes.data, weight.size, scales.weight, WEIGHT_LIMIT, integers.ctypes.data)
-        packed = _aligned(native.cdll.simnmt_packed_size(outputs, inner), np.int16)
+        packed = huge_pages(native.cdll.simnmt_packed_size(outputs, inner), np.int16)
         native.cdll.simnmt_pack_int16(integers.ctypes.data, outputs, inner, packed.ctypes.data)
         return cls(outputs, inner, scales, weight_l1, native.level, packed, native.cdll)
 
@@ -93,7 +92,8 @@ class PackedInt16:
         input_l1 = np.minimum(np.abs(x), limit).sum(axis=1, dtype=np.float64)
         fixed_point = self.scales.error_bound(self.weight_l1, input_l1[:, None], self.inner)
         most = np.minimum(self.weight_l1 * limit, input_l1[:, None] * WEIGHT_LIMIT) + fixed_point
-        return fixed_point + most * np.finfo(np.float32).eps / 2  # the sum of integers, rounded to float32 once
+        bound: NDArray[np.float64] = fixed_point + most * 2.0**-24  # the sum of integers, rounded to float32 once
+        return bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class PackedFloat32:
         native = _native(level)
         if native is None:
             return cls(outputs, inner, None, weight.T.copy(), None)
-        packed = _aligned(native.cdll.simnmt_packed_size(outputs, inner), np.float32)
+        packed = huge_pages(native.cdll.simnmt_packed_size(outputs, inner), np.float32)
         native.cdll.simnmt_pack_float32(weight.ctypes.data, outputs, inner, packed.ctypes.data)
         return cls(outputs, inner, native.level, packed, native.cdll)
 
@@ -154,14 +154,6 @@ def _native(level: str | None) -> NativeLibrary | None:
             function = getattr(native.cdll, f"simnmt_{name}")
             function.restype, function.argtypes = result, arguments
     return native
-
-
-def _aligned(elements: int, dtype: type[np.generic]) -> NDArray[Any]:
-    """Begins with a cache line, so that no vector of weights lies across two."""
-    size = elements * np.dtype(dtype).itemsize
-    memory = np.empty(size + _ALIGNMENT, np.uint8)
-    start = -memory.ctypes.data % _ALIGNMENT
-    return memory[start : start + size].view(dtype)
 
 
 def _out(out: Float32 | None, shape: tuple[int, int], add: bool) -> Float32:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from simnmt.kernels.arrays import checked
 from simnmt.kernels.errors import KernelError
@@ -60,7 +59,7 @@ class Scales:
         """round(clip(x, -limit, limit) * scale), ties to even."""
         return _quantise(x, self.input, self.input_limit)
 
-    def error_bound(self, weight_l1: NDArray[Any], input_l1: NDArray[Any], inner: int) -> NDArray[np.float64]:
+    def error_bound(self, weight_l1: ArrayLike, input_l1: ArrayLike, inner: int) -> NDArray[np.float64]:
         """How far a product of clipped weights and inputs can be off before it is rounded to float32 (SHARP-05).
 
         `weight_l1`, `input_l1`: sums of magnitudes of each output's weights and of each row's inputs, which broadcast.
@@ -124,7 +123,10 @@ def _octaves(most: float) -> list[float]:
 
 
 def _quantise(x: NDArray[np.float32], scale: float, limit: float) -> NDArray[np.int16]:
-    return np.rint(np.clip(x, np.float32(-limit), np.float32(limit)) * np.float32(scale)).astype(np.int16)
+    integers: NDArray[np.int16] = np.rint(np.clip(x, np.float32(-limit), np.float32(limit)) * np.float32(scale)).astype(
+        np.int16
+    )
+    return integers
 
 
 def _parts(weight: NDArray[np.float32]) -> list[NDArray[np.float32]]:
