@@ -86,6 +86,8 @@ class DecoderChoice:
             return f"{self.short}, which the profile's costs are of"
         times = [f"{each.step_s / each.base_step_s:.3g} at batch {each.batch}" for each in self.steps]
         told = f"{self.short}; a decode step takes, times that of {self.base.words()}: {', '.join(times)}"
+        if self.settings.beam != self.base.beam:
+            told += f"; refilling, and what a longer source adds, as with beam {self.base.beam}"
         return told if self.how == "measured" else f"{told}; {self.composition_words()}"
 
     def composition_words(self) -> str:

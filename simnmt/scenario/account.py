@@ -35,8 +35,8 @@ def fits(case: Case, devices: Sequence[str], learnt: Learnt) -> Iterator[Row]:
         "means_r2": lengths.means_r2,
         "means_mse": lengths.means_mse,
     }
-    targets = zip(devices, case.profiles, learnt.planes, learnt.plane_fits, strict=True)
-    for device, profile, plane, fit in targets:
+    targets = zip(devices, case.profiles, case.decoders, learnt.planes, learnt.plane_fits, strict=True)
+    for device, profile, decoder, plane, fit in targets:
         kind = profile.execution.kind
         row: dict[str, Any] = {
             "workload": case.name,
@@ -49,6 +49,8 @@ def fits(case: Case, devices: Sequence[str], learnt: Learnt) -> Iterator[Row]:
             "s_per_tgt_token": plane.s_per_tgt_token,
             "s_fixed": plane.s_fixed,
         }
+        if decoder is not None:
+            row["decoder"] = decoder.as_json()
         if fit is not None:
             row |= {
                 "r2": fit.r2,
@@ -117,12 +119,15 @@ def _lost(samples: int) -> str:
 
 
 def _of_devices(case: Case, devices: Sequence[str], learnt: Learnt) -> Iterator[str]:
-    for device, profile, decoding, fit in zip(devices, case.profiles, case.decoding, learnt.plane_fits, strict=True):
+    targets = zip(devices, case.profiles, case.decoders, case.decoding, learnt.plane_fits, strict=True)
+    for device, profile, decoder, decoding, fit in targets:
         outside = outside_share(profile, case.table)
         beyond = f"; {100 * outside:.2f} % of the pairs lie outside its range" if outside else ""
         yield f"{case.name}, {device}: profile {profile.name} of {profile.device.name} ({profile.execution.kind}){beyond}."
+        if decoder is not None:
+            yield f"{case.name}, {device}: {decoder.words()}."
         if decoding is not None:
-            yield f"{case.name}, {device}: {batches(decoding)}."
+            yield f"{case.name}, {device}: {batches(decoding, decoder)}."
             if missing := not_told(profile):
                 yield f"{case.name}, {device}: not in profile {profile.name}, so counted as 0 s: {', '.join(missing)}."
         if fit is not None and fit.collinear:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import isinf
 
+from simnmt.costs.decoder_choice import DecoderChoice
 from simnmt.costs.profile import DeviceProfile
 from simnmt.costs.profile_blocks import Overhead, Overheads
 from simnmt.policies.configuration import OraclePolicy
@@ -13,8 +14,8 @@ from simnmt.scenario.build import Decoding, Plan
 from simnmt.scenario.model import Scenario
 
 
-def batches(decoding: Decoding) -> str:
-    """How a device batches, and on what its times rest."""
+def batches(decoding: Decoding, decoder: DecoderChoice | None = None) -> str:
+    """How a device batches, and on what its times rest; `decoder`: the variant to which its profile was moved."""
     batching, cost = decoding.batching, decoding.cost
     order = "in the order of arrival"
     if batching.collected is not None:
@@ -26,7 +27,8 @@ def batches(decoding: Decoding) -> str:
     if batching.longest_wait_s > 0.0:
         long = "until it can be filled" if isinf(batching.longest_wait_s) else f"up to {duration(batching.longest_wait_s)}"
         wait = f", for which whoever waits first waits {long}"
-    beams = f"step costs of beam {cost.beam} measured up to batches of {cost.most_batch}"
+    known = "composed" if decoder is not None and decoder.how == "composed" else "measured"
+    beams = f"step costs of beam {cost.beam} {known} up to batches of {cost.most_batch}"
     beyond = ", extrapolated beyond" if batching.size > cost.most_batch else ""
     return (
         f"decodes up to {batching.size} sentences together, {order}; {refilled}{wait}. What that takes follows from lengths "

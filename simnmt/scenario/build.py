@@ -12,6 +12,7 @@ from simnmt import shipped
 from simnmt.batching.configuration import batching_of
 from simnmt.costs import DeviceProfile, ProfileError, read_profile
 from simnmt.costs.batch_decoding import DecodingCost
+from simnmt.costs.decoder_choice import DecoderChoice
 from simnmt.errors import InputError
 from simnmt.network.configuration import Network, load_network
 from simnmt.network.configuration import input_paths as network_paths
@@ -47,6 +48,8 @@ class Case:
     """What looks wrong with the lengths, such as languages in the wrong order; None where all is well."""
     decoding: tuple[Decoding | None, ...]
     """Per target; None where requests are executed one by one."""
+    decoders: tuple[DecoderChoice | None, ...]
+    """Per target, the variant of the decoder that the profile was moved to; None where the scenario names none."""
 
     @property
     def queues(self) -> bool:
@@ -123,17 +126,23 @@ def _case(scenario: Scenario, name: str, base: Path, document: Document | None) 
             unit = read_profile(_profile_path(scenario.profile_of(next(iter(scenario.devices)), name), base)).length_unit
             table = in_units(table, fertility, unit.src, unit.tgt)
         table.split(scenario.fit.share, scenario.seed)  # refuses a corpus too small to split, here where its key is known
-    profiles = []
+    profiles, decoders = list[DeviceProfile](), list[DecoderChoice | None]()
     for device, part in scenario.devices.items():
         per_workload = (name,) if isinstance(part.profile, dict) else ()
         with _named_by(document, "devices", device, "profile", *per_workload):
-            profiles.append(_profile(scenario, device, name, table, base))
+            profile = _profile(scenario, device, name, table, base)
+        choice = None
+        if part.decoder is not None:
+            with _named_by(document, "devices", device, "decoder"):
+                profile, choice = profile.with_decoder(part.decoder)
+        profiles.append(profile)
+        decoders.append(choice)
     with _named_by(document, "workloads", name, "arrivals"):
         arrivals = load_arrivals(scenario.workloads[name].arrivals, base)
     decoding = tuple(
         _decoding(scenario, device, name, profile, document) for device, profile in zip(scenario.devices, profiles, strict=True)
     )
-    return Case(name, table, tuple(profiles), arrivals, warning, decoding)
+    return Case(name, table, tuple(profiles), arrivals, warning, decoding, tuple(decoders))
 
 
 def _decoding(

@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from numpy.typing import NDArray
 
+from simnmt.costs import DecoderChoice, DeviceProfile
 from simnmt.policies import threshold
 from simnmt.policies.configuration import CloudPolicy, CNmtPolicy, EdgePolicy, FixedPolicy, OraclePolicy
 from simnmt.results.misroutes import misroutes
@@ -187,7 +188,7 @@ def _cell(plan: Plan, unit: Unit, result: UnitResult) -> Cell:
         regression_offset=line.offset,
         planes=tuple((p.s_per_src_token, p.s_per_tgt_token, p.s_fixed) for p in result.learnt.planes),
         profile_kinds=tuple(profile.execution.kind for profile in case.profiles),
-        profile_names=tuple(f"{profile.device.name}, {profile.model.name}" for profile in case.profiles),
+        profile_names=tuple(map(_profile_name, case.profiles, case.decoders)),
         logs=Logs(result.truth, result.passages),
         transfers=tuple(_transfer(column[:]) for column in result.truth.transfer_s),
         misroutes={
@@ -196,6 +197,11 @@ def _cell(plan: Plan, unit: Unit, result: UnitResult) -> Cell:
         },
         batches={name: passage.batches for name, passage in result.passages.items() if passage.batches},
     )
+
+
+def _profile_name(profile: DeviceProfile, decoder: DecoderChoice | None) -> str:
+    told = f"{profile.device.name}, {profile.model.name}"
+    return told if decoder is None else f"{told}, {decoder.short}"
 
 
 def _transfer(seconds: NDArray[np.float64]) -> Transfer:
