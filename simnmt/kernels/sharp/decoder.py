@@ -9,9 +9,14 @@ from numpy.typing import NDArray
 
 from simnmt.costs.decoder_settings import DecoderSettings
 from simnmt.kernels.errors import KernelError
+from simnmt.kernels.native_library import library
 from simnmt.kernels.sharp.arithmetic import arithmetic
+from simnmt.kernels.sharp.asked import Asked, check_candidates, check_source, places_of
+from simnmt.kernels.sharp.compiled import CompiledMember
+from simnmt.kernels.sharp.compiled_search import compiled_decode, compiled_forced
 from simnmt.kernels.sharp.reference import reference_decode, reference_forced
 from simnmt.kernels.sharp.reference_member import ReferenceMember
+from simnmt.kernels.sharp.structs import MOST_MEMBERS
 from simnmt.kernels.sharp.translation import ForcedSteps, SharpTranslation
 from simnmt.kernels.sharp.weights import Float32, SharpWeights
 
@@ -40,12 +45,17 @@ class SharpDecoder:
             raise KernelError("max_len and most_src_len: wanted at least 1 each")
         self.weights, self.settings = weights, settings
         self.max_len, self.most_src_len, self.stop_margin = max_len, most_src_len, stop_margin
-        self._reference = ReferenceMember(weights, arithmetic(settings))
+        native = library()
+        self._member: CompiledMember | ReferenceMember
+        if native is None:
+            self._member = ReferenceMember(weights, arithmetic(settings))
+        else:
+            self._member = CompiledMember(weights, settings, native, most_src_len)
 
     @property
     def compiled(self) -> bool:
         """Whether the search runs in C; else in numpy, with the same results and no such speed."""
-        return False
+        return isinstance(self._member, CompiledMember)
 
     def decode(
         self, source_states: Float32, candidates: Ints | None = None, forced_len: int | None = None, *, clock: bool = False
@@ -59,9 +69,12 @@ class SharpDecoder:
 
     def forced(self, source_states: Float32, tokens: Sequence[int] | Ints, candidates: Ints | None = None) -> ForcedSteps:
         """Follow a given translation, whose words are among the candidates (SHARP-10); nothing is banned but padding."""
-        source, words = _source(self, source_states), np.asarray(tokens, np.int64)
-        _check_candidates(self, candidates, forced=True)
-        return reference_forced(self._reference, source, self.weights.tokens, words, candidates)
+        source, words = check_source(self.weights, source_states, self.most_src_len), np.ascontiguousarray(tokens, np.int64)
+        check_candidates(self.weights, candidates, needs_end=False, forced=False)
+        places, special = places_of(words, candidates, self.weights.vocab), self.weights.tokens
+        if isinstance(self._member, CompiledMember):
+            return compiled_forced(self._member, source, special, words, places, candidates)
+        return reference_forced(self._member, source, special, words, places, candidates)
 
 
 def decode_ensemble(
@@ -76,49 +89,23 @@ def decode_ensemble(
 
     Their distributions are averaged arithmetically over one shared beam (SHARP-14), as is their attention for `attended`.
     """
-    first = decoders[0]
-    for other in decoders[1:]:
-        if (other.weights.vocab, other.weights.tokens, other.settings) != (
-            first.weights.vocab,
-            first.weights.tokens,
-            first.settings,
-        ):
-            raise KernelError("an ensemble's decoders share vocabulary, special tokens and settings")
-    sources = [_source(each, states) for each, states in zip(decoders, source_states, strict=True)]
+    if not 1 <= len(decoders) <= MOST_MEMBERS:
+        raise KernelError(f"an ensemble is of 1 to {MOST_MEMBERS} decoders, not of {len(decoders)}")
+    if len({(each.weights.vocab, each.weights.tokens, each.settings) for each in decoders}) != 1:
+        raise KernelError("an ensemble's decoders do not share vocabulary, special tokens and settings")
+    sources = [
+        check_source(each.weights, states, each.most_src_len) for each, states in zip(decoders, source_states, strict=True)
+    ]
     if len({len(source) for source in sources}) != 1:
-        raise KernelError("source_states: the models of an ensemble read one sentence, of one length")
-    _check_candidates(first, candidates, forced=forced_len is not None)
-    longest = min(each.max_len for each in decoders)
+        raise KernelError("source_states of an ensemble are of different lengths, though it reads one sentence")
+    first, longest = decoders[0], min(each.max_len for each in decoders)
     if forced_len is not None and not 1 <= forced_len <= longest:
-        raise KernelError(f"forced_len: wanted 1 to max_len, {longest}, got {forced_len}")
-    return reference_decode(
-        [each._reference for each in decoders],
-        sources,
-        first.weights.tokens,
-        beam=first.settings.beam,
-        max_len=longest,
-        candidates=candidates,
-        forced_len=forced_len,
-        stop_margin=first.stop_margin,
-    )
-
-
-def _source(decoder: SharpDecoder, states: Float32) -> Float32:
-    width = decoder.weights.source_width
-    if not isinstance(states, np.ndarray) or states.dtype != np.float32 or states.ndim != 2 or states.shape[1] != width:
-        raise KernelError(f"source_states: wanted float32 [src_len, {width}]")
-    if not 1 <= len(states) <= decoder.most_src_len:
-        raise KernelError(f"source_states: wanted 1 to most_src_len, {decoder.most_src_len}, got {len(states)}")
-    return np.ascontiguousarray(states)
-
-
-def _check_candidates(decoder: SharpDecoder, candidates: Ints | None, *, forced: bool) -> None:
-    if candidates is None:
-        return
-    if not isinstance(candidates, np.ndarray) or candidates.dtype != np.int64 or candidates.ndim != 1 or not len(candidates):
-        raise KernelError("candidates: wanted int64 [words], at least one")
-    seen = np.unique(candidates)
-    if len(seen) != len(candidates) or seen[0] < 0 or seen[-1] >= decoder.weights.vocab:
-        raise KernelError(f"candidates: wanted words of the vocabulary of {decoder.weights.vocab}, each once")
-    if not forced and decoder.weights.tokens.eos not in seen:
-        raise KernelError("candidates: the end token is missing, so that no translation could end")
+        raise KernelError(f"forced_len is {forced_len}, not 1 to max_len, {longest}")
+    forced = forced_len is not None
+    check_candidates(first.weights, candidates, needs_end=not forced, forced=forced)
+    steps = longest if forced_len is None else forced_len
+    asked = Asked(first.weights.tokens, first.settings.beam, steps, forced, candidates, first.stop_margin)
+    compiled = [each._member for each in decoders if isinstance(each._member, CompiledMember)]
+    if compiled:
+        return compiled_decode(compiled, sources, asked, fused=first.settings.fused, clock=clock)
+    return reference_decode([each._member for each in decoders if isinstance(each._member, ReferenceMember)], sources, asked)

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.kernels.errors import KernelError
-from simnmt.kernels.sharp.reference_member import Floats, ReferenceMember, log_softmax, softmax
+from simnmt.kernels.sharp.arithmetic import Floats
+from simnmt.kernels.sharp.asked import Asked, Ints, banned
+from simnmt.kernels.sharp.reference_member import ReferenceMember, log_softmax, softmax
 from simnmt.kernels.sharp.translation import ForcedSteps, SharpTranslation
 from simnmt.kernels.sharp.weights import Float32, SharpTokens
-
-Ints = NDArray[np.int64]
 
 
 def stops(best_completed: float, best_partial: float, margin: float = 3.0) -> bool:
@@ -47,69 +47,54 @@ class _Path:
         return tuple(reversed(words)), tuple(reversed(attended))
 
 
-def reference_decode(
-    members: Sequence[ReferenceMember],
-    sources: Sequence[Float32],
-    tokens: SharpTokens,
-    *,
-    beam: int,
-    max_len: int,
-    candidates: Ints | None = None,
-    forced_len: int | None = None,
-    stop_margin: float = 3.0,
-) -> SharpTranslation:
+def reference_decode(members: Sequence[ReferenceMember], sources: Sequence[Float32], asked: Asked) -> SharpTranslation:
     """The best translation under the members' averaged distributions (SHARP-14).
 
     A hypothesis that ends among the `beam` best of its step is completed, and the best `beam` that do not end go on. At
-    `max_len` steps, or `forced_len` with the end banned, what is open competes as it stands. Ties go to the hypothesis, then
+    its last step what is open competes as it stands. Ties go to the hypothesis, then
     the candidate, that comes first.
     """
     for member, source in zip(members, sources, strict=True):
-        member.begin(source, candidates)
-    ids = np.arange(members[0].vocab) if candidates is None else candidates
-    banned = (ids == (tokens.pad if tokens.pad != tokens.eos else -1)) | ((forced_len is not None) & (ids == tokens.eos))
-    words, parents, scores = np.array([tokens.start]), np.array([0]), np.zeros(1)
+        member.begin(source, asked.candidates)
+    ids = np.arange(members[0].vocab) if asked.candidates is None else asked.candidates
+    never = banned(ids, asked.tokens, forced=asked.forced)
+    words, parents, scores = np.array([asked.tokens.start]), np.array([0]), np.zeros(1)
     path = _Path()
     best, best_score = (-1, 0), -np.inf
-    limit = max_len if forced_len is None else forced_len
     shared = total = steps = 0
     stopped = False
-    while steps < limit:
-        log_probs, attended = averaged(members, words, parents, banned)
+    while steps < asked.steps and len(scores) and not stopped:
+        log_probs, attended = averaged(members, words, parents, never)
         shared, total = shared + len(distinct(parents)), total + len(parents)
         sums = (scores[:, None] + log_probs).ravel()
-        order = np.argsort(-sums, kind="stable")[: 2 * beam]
+        order = np.argsort(-sums, kind="stable")[: 2 * asked.beam]
         order = order[sums[order] > -np.inf]
         rows, columns = np.divmod(order, len(ids))
-        ends = ids[columns] == tokens.eos
-        for rank in np.flatnonzero(ends[:beam]):
+        ends = ids[columns] == asked.tokens.eos
+        for rank in np.flatnonzero(ends[: asked.beam]):
             if sums[order[rank]] > best_score:
                 best, best_score = (steps, int(rows[rank])), float(sums[order[rank]])
-        open_ = np.flatnonzero(~ends)[:beam]
-        words, parents, scores = ids[columns[open_]], rows[open_], sums[order[open_]]
+        going_on = np.flatnonzero(~ends)[: asked.beam]
+        words, parents, scores = ids[columns[going_on]], rows[going_on], sums[order[going_on]]
         path.words.append(words)
         path.parents.append(parents)
         path.attended.append(attended)
         steps += 1
-        if not len(scores):
-            break
-        if stopped := stops(best_score, float(scores[0]), stop_margin):
-            break
-    if steps == limit and not stopped and len(scores) and scores[0] > best_score:
+        stopped = bool(len(scores)) and stops(best_score, float(scores[0]), asked.stop_margin)
+    if len(scores) and not stopped and scores[0] > best_score:
         best, best_score = (steps, 0), float(scores[0])
     if best[0] < 0:
-        raise KernelError("no word of the candidates may be chosen")
-    found, looked = path.back(*best)
-    return SharpTranslation(found, best_score, looked, steps, shared / total, bool(stopped))
+        raise KernelError("no word can be chosen")
+    return SharpTranslation(path.back(*best)[0], best_score, path.back(*best)[1], steps, shared / total, stopped)
 
 
-def averaged(members: Sequence[ReferenceMember], words: Ints, parents: Ints, banned: NDArray[np.bool_]) -> tuple[Floats, Ints]:
+def averaged(members: Sequence[ReferenceMember], words: Ints, parents: Ints, never: NDArray[np.bool_]) -> tuple[Floats, Ints]:
     """Log-probabilities [rows, candidates] of the members' mean distribution, and where each row looked most in the mean.
 
-    What is `banned` is impossible: the others' probabilities sum to one.
+    What is `never` chosen is impossible: the others' probabilities sum to one.
     """
     stepped = [member.step(words, parents) for member in members]
-    logits = [np.where(banned, -np.inf, logits) for logits, _ in stepped]
+    logits = [np.where(never, -np.inf, logits) for logits, _ in stepped]
     looked = np.mean([attended for _, attended in stepped], axis=0).argmax(axis=1)
     if len(members) == 1:
         return log_softmax(logits[0]), looked
@@ -118,19 +103,15 @@ def averaged(members: Sequence[ReferenceMember], words: Ints, parents: Ints, ban
 
 
 def reference_forced(
-    member: ReferenceMember, source: Float32, tokens: SharpTokens, words: Ints, candidates: Ints | None = None
+    member: ReferenceMember, source: Float32, tokens: SharpTokens, words: Ints, places: Ints, candidates: Ints | None = None
 ) -> ForcedSteps:
-    """What the model thinks along the translation `words`. Raises `KernelError` for a word that is no candidate."""
+    """What the model thinks along the translation `words`, which are the columns `places` of the candidates."""
     member.begin(source, candidates)
     ids = np.arange(member.vocab) if candidates is None else candidates
-    order = np.argsort(ids)
-    places = order[np.searchsorted(ids, words, sorter=order).clip(max=len(ids) - 1)]
-    if (ids[places] != words).any():
-        raise KernelError("tokens: a word is not among the candidates")
-    banned = ids == (tokens.pad if tokens.pad != tokens.eos else -1)
+    never = banned(ids, tokens)
     best, log_probs, row = np.zeros(len(words), np.int64), np.zeros(len(words), np.float32), np.zeros(1, np.int64)
     for step, place in enumerate(places):
         fed = np.array([words[step - 1] if step else tokens.start])
-        found, _ = averaged([member], fed, row, banned)
+        found, _ = averaged([member], fed, row, never)
         best[step], log_probs[step] = ids[found[0].argmax()], found[0, place]
     return ForcedSteps(best, log_probs)

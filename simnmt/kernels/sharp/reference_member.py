@@ -2,44 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, TypeAlias
-
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.kernels.sharp.weights import RELU_LIMIT, Float32, SharpWeights, StackLayer, skips
-
-Floats: TypeAlias = NDArray[Any]
-"""float32 or float64, as the arithmetic says."""
-Function: TypeAlias = Callable[[Floats], Floats]
-
-
-@dataclass(frozen=True, slots=True)
-class Arithmetic:
-    """How numbers are multiplied and squashed."""
-
-    linear: Callable[[Float32, float], Function]
-    """Of a weight [out, in] and the largest absolute input: the function [rows, in] -> [rows, out]."""
-    tanh: Function
-    sigmoid: Function
-    dtype: type[np.floating[Any]]
-
-
-def exact_sigmoid(x: Floats) -> Floats:
-    """Without overflow at either end."""
-    return np.asarray(0.5 * np.tanh(0.5 * x) + 0.5)
-
-
-def plain(dtype: type[np.floating[Any]]) -> Arithmetic:
-    """The library's own functions in one precision; float64 is the oracle."""
-
-    def linear(weight: Float32, limit: float) -> Function:
-        turned = weight.T.astype(dtype)
-        return lambda x: np.asarray(x @ turned)
-
-    return Arithmetic(linear, np.tanh, exact_sigmoid, dtype)
+from simnmt.kernels.sharp.arithmetic import Arithmetic, Floats, Linear, Squash
+from simnmt.kernels.sharp.weights import RELU_LIMIT, Float32, SharpWeights, StackLayer, input_limits, skips
 
 
 def softmax(scores: Floats) -> Floats:
@@ -54,7 +21,7 @@ def log_softmax(scores: Floats) -> Floats:
     return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)))
 
 
-def gru(carried: Floats, given: Floats, state: Floats, tanh: Function, sigmoid: Function) -> Floats:
+def gru(carried: Floats, given: Floats, state: Floats, tanh: Squash, sigmoid: Squash) -> Floats:
     """h' = u h + (1 - u) tanh(r (W_h h) + given_h), of `carried` = W h and `given`, all else: [rows, 3 w] each (SHARP-04).
 
     The printed form squashes r (W_h h) alone and by a sigmoid, and leaves the candidate unbounded (SHARP-19).
@@ -66,7 +33,7 @@ def gru(carried: Floats, given: Floats, state: Floats, tanh: Function, sigmoid: 
     return np.asarray(update * state + (1 - update) * candidate)
 
 
-def lstm(gates: Floats, cell: Floats, tanh: Function, sigmoid: Function) -> tuple[Floats, Floats]:
+def lstm(gates: Floats, cell: Floats, tanh: Squash, sigmoid: Squash) -> tuple[Floats, Floats]:
     """h' and cell', of `gates` [rows, 4 w] in the order input, forget, cell, output."""
     w = cell.shape[1]
     kept = sigmoid(gates[:, w : 2 * w]) * cell
@@ -81,9 +48,10 @@ class ReferenceMember:
         self._weights, self._arithmetic = weights, arithmetic
         bottom, attention = weights.bottom, weights.bottom.attention
         linear = arithmetic.linear
-        limit = max(float(np.abs(weights.embedding).max(initial=0.0)), 1e-6)
-        self._state, self._query_state = linear(bottom.state, 1.0), linear(attention.state, 1.0)
-        self._word, self._query_word = linear(bottom.word, limit), linear(attention.word, limit)
+        limit = max(float(np.abs(weights.embedding).max()), 1e-6)
+        self._gates = len(bottom.bias)
+        self._state = linear(np.concatenate((bottom.state, attention.state)), 1.0)
+        self._word = linear(np.concatenate((bottom.word, attention.word)), limit)
         self._context, self._key = linear(bottom.context, 1.0), linear(attention.key, 1.0)
         self._bias = bottom.bias.astype(arithmetic.dtype)
         self._score = None if attention.score is None else attention.score.astype(arithmetic.dtype)
@@ -91,7 +59,8 @@ class ReferenceMember:
             _Layer(layer, below, arithmetic) for layer, below in zip(weights.stack, input_limits(weights), strict=False)
         ]
         self._skips = skips(weights.stack)
-        self._output_limit = input_limits(weights)[-1]
+        self._whole_output = linear(weights.output, input_limits(weights)[-1])
+        self._output: Linear = self._whole_output
 
     @property
     def vocab(self) -> int:
@@ -107,7 +76,7 @@ class ReferenceMember:
             self._keys = self._arithmetic.tanh(self._keys)
         weights = self._weights
         rows = slice(None) if candidates is None else candidates
-        self._output = self._arithmetic.linear(np.ascontiguousarray(weights.output[rows]), self._output_limit)
+        self._output = self._whole_output if candidates is None else self._whole_output.select(candidates)
         self._output_bias = weights.output_bias[rows].astype(dtype)
         self._h = np.zeros((1, bottom.width), dtype)
         self._cell = np.zeros((1, bottom.width), dtype)
@@ -118,9 +87,9 @@ class ReferenceMember:
         """Logits [rows, candidates] and attention [rows, src_len] of hypotheses that end in `words` and grew from `parents`."""
         arithmetic, bottom = self._arithmetic, self._weights.bottom
         h, x = self._h[parents], self._weights.embedding[words].astype(arithmetic.dtype)
-        attended = softmax(self._scores(self._query_state(h) + self._query_word(x)))
-        given = self._word(x) + self._context(attended @ self._source) + self._bias
-        carried = self._state(h)
+        carried, given, gates = self._state(h), self._word(x), self._gates
+        attended = softmax(self._scores(carried[:, gates:] + given[:, gates:]))
+        carried, given = carried[:, :gates], given[:, :gates] + self._context(attended @ self._source) + self._bias
         if bottom.kind == "attgru":
             self._h = gru(carried, given, h, arithmetic.tanh, arithmetic.sigmoid)
         else:
@@ -165,8 +134,3 @@ class _Layer:
         else:
             self._h, self._cell = lstm(self._state(h) + given + self._bias, self._cell[parents], tanh, sigmoid)
         return self._h
-
-
-def input_limits(weights: SharpWeights) -> list[float]:
-    """The largest absolute input of each layer of the stack, then of the output layer (SHARP-05)."""
-    return [1.0, *(RELU_LIMIT if layer.kind == "fc_relu" else 1.0 for layer in weights.stack)]

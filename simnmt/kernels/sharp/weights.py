@@ -183,3 +183,8 @@ def skips(stack: Sequence[StackLayer]) -> list[int | None]:
         run = run + 1 if layer.kind == "fc_relu" else 0
         found.append(number - 2 if run >= 3 and run % 2 else None)
     return found
+
+
+def input_limits(weights: SharpWeights) -> list[float]:
+    """The largest absolute input of each layer of the stack, then of the output layer (SHARP-05)."""
+    return [1.0, *(RELU_LIMIT if layer.kind == "fc_relu" else 1.0 for layer in weights.stack)]

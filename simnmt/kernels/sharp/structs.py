@@ -1,0 +1,81 @@
+"""The structures that native/sharp_model.h and native/sharp.h declare, member for member."""
+
+from __future__ import annotations
+
+import ctypes
+
+_POINTER, _INT, _FLOAT, _DOUBLE = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float, ctypes.c_double
+
+LAYER_KINDS = {"fc_relu": 0, "fc_tanh": 1, "gru": 2, "lstm": 3}
+ACTIVATIONS = {"library": 0, "table": 1, "polynomial": 2}
+MOST_MEMBERS = 16
+"""Of an ensemble."""
+
+
+class Matrix(ctypes.Structure):
+    """`sharp_matrix`."""
+
+    _fields_ = (
+        ("packed", _POINTER),
+        ("outputs", _INT),
+        ("inner", _INT),
+        ("limit", _FLOAT),
+        ("scale", _FLOAT),
+        ("rescale", _FLOAT),
+    )
+
+
+class Layer(ctypes.Structure):
+    """`sharp_layer`."""
+
+    _fields_ = (("kind", _INT), ("width", _INT), ("skip", _INT), ("input", Matrix), ("state", Matrix), ("bias", _POINTER))
+
+
+class Model(ctypes.Structure):
+    """`sharp_model`."""
+
+    _fields_ = (
+        *((name, _INT) for name in ("vocab", "e", "r", "s", "a", "gates", "top", "layers")),
+        *((name, _INT) for name in ("additive", "int16", "activation", "attention_kept", "merge", "table_words")),
+        *((name, Matrix) for name in ("state", "word", "context", "key", "output")),
+        *((name, _POINTER) for name in ("embedding", "bias", "score", "output_bias", "table", "output_rows", "stack")),
+    )
+
+
+class Request(ctypes.Structure):
+    """`sharp_request`."""
+
+    _fields_ = (
+        *((name, _INT) for name in ("members", "src_len", "columns", "beam", "max_len")),
+        ("ids", _POINTER),
+        *((name, _INT) for name in ("start", "eos", "pad", "forced", "fused", "clock")),
+        ("margin", _DOUBLE),
+    )
+
+
+class Result(ctypes.Structure):
+    """`sharp_result`."""
+
+    _fields_ = (
+        ("log_prob", _DOUBLE),
+        *((name, _INT) for name in ("length", "steps", "distinct", "hypotheses", "stopped_early")),
+        ("seconds", _DOUBLE * 4),
+    )
+
+
+SIGNATURES: dict[str, tuple[type[ctypes.c_int64] | None, tuple[type, ...]]] = {
+    "member_bytes": (_INT, (ctypes.POINTER(Model), _INT, _INT, _INT)),
+    "beam_bytes": (_INT, (_INT, _INT, _INT)),
+    "packed_size": (_INT, (_INT, _INT)),
+    "pack": (None, (_INT, _POINTER, _INT, _INT, _POINTER)),
+    "fill_table": (None, (ctypes.POINTER(Model), _INT, _POINTER, _POINTER)),
+    "decode": (
+        _INT,
+        (_POINTER, _POINTER, _POINTER, _POINTER, ctypes.POINTER(Request), ctypes.POINTER(Result), _POINTER, _POINTER),
+    ),
+    "forced": (
+        None,
+        (ctypes.POINTER(Model), _POINTER, _POINTER, ctypes.POINTER(Request), _POINTER, _POINTER, _INT, _POINTER, _POINTER),
+    ),
+}
+"""Of the functions `simnmt_sharp_...`: what they return and take."""
