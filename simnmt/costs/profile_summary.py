@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from simnmt.costs.decoder_words import decoder_facts
 from simnmt.costs.fit_warnings import fit_warnings
 from simnmt.costs.profile import DeviceProfile
 from simnmt.costs.profile_blocks import DiskBlock, EncoderBlock, EnergyBlock, Overhead, Overheads, StepBlock
 
-_COSTS = ("execution", "step", "encoder", "overheads", "disk", "energy")
+_COSTS = ("execution", "step", "encoder", "decoder", "overheads", "disk", "energy")
 
 
 def heldout_errors(profile: DeviceProfile) -> dict[str, float | None]:
@@ -51,6 +52,7 @@ def facts(profile: DeviceProfile) -> list[tuple[str, str]]:
         found += _grid("decode step", profile.step)
     if profile.encoder is not None:
         found += _grid("encoder", profile.encoder)
+    found += decoder_facts(profile)
     found += _overheads(profile)
     if profile.disk is not None:
         found += _disk(profile.disk)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from simnmt.costs.decoder_block import DecoderBlock
 from simnmt.costs.decoder_choice import DecoderChoice
 from simnmt.costs.decoder_composition import composed, composition_error
 from simnmt.costs.decoder_settings import DecoderSettings
+from simnmt.costs.profile_summary import as_json, facts
 from tests.costs.made_decoder import BATCHES, BEAMS_BY_FUSED, decoder_block, stages_s, variant
 from tests.costs.made_profile import whole_profile
 
@@ -275,3 +277,27 @@ def test_a_block_that_cannot_be_used_is_named_when_the_profile_is_read(case: tup
     with pytest.raises(ProfileError) as refused:
         checked_profile(whole_profile() | {"decoder": block})
     assert said in str(refused.value)
+
+
+def test_inspecting_tells_each_variant_with_the_shares_of_its_stages_and_how_well_they_compose() -> None:
+    """FNI-17: shares sum to 100 %."""
+    said = dict(facts(profile(decoder_block((*BEAMS_BY_FUSED, INT16)))))
+    assert said["decoder"] == (
+        "measured: 5 variants, batch 1, 8, 32, medians of 7 timings taken in turn, under sources of 20 tokens; the other costs "
+        "are of beam 1, plain"
+    )
+    assert said["decoder beam 1, plain"].startswith(
+        "batch 1: 3.6 ms (body 55 %, product 28 %, bias, softmax and search 17 %); batch 8: 4.86 ms (body"
+    )
+    assert said["decoder beam 5, fused"].startswith("batch 1: 6.1 ms, 1.69 times the base's (body")
+    assert said["decoder beam 5, fused"].endswith("exact")
+    assert said["decoder beam 1, int16"].endswith("agreement not measured")
+    for line in said.values():
+        for shares in re.findall(r"body (\d+) %, product (\d+) %, bias, softmax and search (\d+) %", line):
+            assert sum(map(int, shares)) == 100
+    assert re.fullmatch(
+        r"off by \S+ % on average, \S+ % at most, on 12 measured steps, each left out in turn", said["decoder composed"]
+    )
+    assert "at batch 1, " in said["decoder against step"]
+    assert as_json(profile())["cost_models"]["decoder"]["base"]["beam"] == 1
+    assert "decoder" not in dict(facts(checked_profile(whole_profile())))
