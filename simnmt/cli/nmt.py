@@ -146,6 +146,9 @@ def translate(
         int | None,
         typer.Option("--collect", metavar="N", help="maxi, top-up: lines sorted by length [maxi: 10 batches; top-up: none]."),
     ] = None,
+    fused: Annotated[
+        bool, typer.Option("--fused", help="Bias, softmax and search in one pass: the same text, to rounding.")
+    ] = False,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="File to write instead of standard output.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="An object a line: text, tokens, score.")] = False,
     device: Device = "cpu",
@@ -162,7 +165,9 @@ def translate(
 
     refuse_replacing(out, file)
     formed = batching_named(batching, batch, threshold=threshold, collect=collect)
-    translator = Translator.load(model, device=device, threads=threads, beam=beam, batching=formed, max_len=max_len)
+    translator = Translator.load(
+        model, device=device, threads=threads, beam=beam, fused=fused, batching=formed, max_len=max_len
+    )
     with written_whole(out) if out else nullcontext() as partial:
         target: Any = partial.open("w", encoding="utf-8") if partial else nullcontext(sys.stdout)
         with target as sink:

@@ -22,9 +22,9 @@ class Banned:
     eos: int
     device: torch.device
     all_forced: bool = False
-    _columns: Tensor | None = None
-    """In every row."""
-    _ends: Tensor | None = None
+    columns: Tensor | None = None
+    """In every row; another tensor whenever they change."""
+    ends: Tensor | None = None
     """Rows, [rows], whose end is banned; None where those of all or of none are."""
 
     @classmethod
@@ -36,15 +36,15 @@ class Banned:
         """Be told of the sentences under way; to be called whenever they change."""
         forced = [limit.forced for limit in limits]
         before, self.all_forced = self.all_forced, all(forced)
-        if self._columns is None or before != self.all_forced:
+        if self.columns is None or before != self.all_forced:
             columns = {self.pad} - {self.eos} | ({self.eos} if self.all_forced else set())
-            self._columns = torch.tensor(sorted(columns), dtype=torch.int64, device=self.device)
+            self.columns = torch.tensor(sorted(columns), dtype=torch.int64, device=self.device)
         mixed = any(forced) and not self.all_forced
-        self._ends = torch.tensor(forced, device=self.device).repeat_interleave(beam) if mixed else None
+        self.ends = torch.tensor(forced, device=self.device).repeat_interleave(beam) if mixed else None
 
     def ban(self, logits: Tensor) -> None:
         """Make them impossible, in place."""
-        if self._columns is not None:
-            logits.index_fill_(1, self._columns, _NEVER)
-        if self._ends is not None:
-            logits[:, self.eos].masked_fill_(self._ends, _NEVER)
+        if self.columns is not None:
+            logits.index_fill_(1, self.columns, _NEVER)
+        if self.ends is not None:
+            logits[:, self.eos].masked_fill_(self.ends, _NEVER)

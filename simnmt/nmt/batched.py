@@ -100,16 +100,17 @@ def decode_batched(
     beam: int = 1,
     max_len: int | Sequence[int] = 200,
     forced_lens: Sequence[int] | None = None,
+    fused: bool = False,
     clock: Callable[[], float] = time.perf_counter,
 ) -> BatchedRun:
     """Translate sources that are all at hand from the beginning, in the order given.
 
-    `max_len`: most tokens, of all or of each; `forced_lens`: each gets just so many, none of them the end. Raises `NmtError`
-    for lengths beyond the model's positions and `OutOfMemory`.
+    `max_len`: most tokens, of all or of each; `forced_lens`: each gets just so many, none of them the end; `fused`: see
+    `SlotDecoder`. Raises `NmtError` for lengths beyond the model's positions and `OutOfMemory`.
     """
     count = len(sources)
     most = [max_len] * count if isinstance(max_len, int) else max_len
-    batched = BatchedDecoder(SlotDecoder(model, beam=beam, capacity=batching.size), batching)
+    batched = BatchedDecoder(SlotDecoder(model, beam=beam, capacity=batching.size, fused=fused), batching)
     asked = zip(sources, repeat(None, count) if forced_lens is None else forced_lens, most, strict=True)
     for request, (source, forced, own_most) in enumerate(asked):
         batched.arrive(request, Asked(source, forced, own_most))

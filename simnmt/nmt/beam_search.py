@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from simnmt.nmt.banned import Banned
+from simnmt.nmt.fused_output import FusedOutput
 from simnmt.nmt.hypothesis import Hypothesis
-from simnmt.nmt.selection import largest_sums, log_softmax_
+from simnmt.nmt.output_layer import OutputLayer, PlainOutput, Projected
 from simnmt.nmt.slot_search import Limit
 from simnmt.nmt.step_model import StepModel
 
@@ -32,11 +33,12 @@ class BeamSearch:
     competes as it stands.
     """
 
-    def __init__(self, model: StepModel, beam: int, *, length_penalty: float = 1.0) -> None:
+    def __init__(self, model: StepModel, beam: int, *, length_penalty: float = 1.0, fused: bool = False) -> None:
         self.beam, self._length_penalty = beam, length_penalty
         self._start, self._eos, self._device = model.start_token, model.eos_token, model.device
         self._candidates = min(2 * beam, beam * model.vocab)
         self._banned = Banned.of(model)
+        self._output: OutputLayer = (FusedOutput if fused else PlainOutput)(model, self._banned)
         self._sentences: list[_Sentence] = []
         self._words, self._parents = self._whole(0, 0), self._whole(0, 0)
         self._scores, self._kept_scores = self._never(0), self._never(0)
@@ -72,10 +74,16 @@ class BeamSearch:
         self._steps = torch.cat((self._steps, self._steps.new_zeros((count, 1))))
         self._see()
 
-    def choose(self, logits: Tensor) -> list[tuple[int, Hypothesis]]:
+    def project(self, hidden: Tensor) -> Projected:
+        """See `SlotSearch`.
+
+        Of a row, beam candidates stay open at most, and one more may end: the best beam + 1 hold all that can be chosen.
+        """
+        return self._output.project(hidden, self.beam + (not self._banned.all_forced))
+
+    def choose(self, projected: Projected) -> list[tuple[int, Hypothesis]]:
         """See `SlotSearch`."""
-        self._banned.ban(logits)
-        candidates, parents, words = largest_sums(log_softmax_(logits), self._scores, self._candidates)
+        candidates, parents, words = self._output.largest_sums(projected, self._scores, self._candidates)
         length = self._steps + 1.0
         penalty = length if self._length_penalty == 1.0 else (length.double() ** self._length_penalty).float()
         if not self._banned.all_forced:

@@ -66,6 +66,8 @@ class EngineAccount:
     """CPU threads of one operation; None on a GPU."""
     versions: dict[str, str]
     """Of the libraries that computed."""
+    fused: bool = False
+    """Whether bias, softmax and search were fused (FNI-03 to 06)."""
 
 
 class Engine(Protocol):
@@ -90,6 +92,7 @@ def load_engine(
     threads: int | None = None,
     compute_type: str | None = None,
     seed: int = 0,
+    fused: bool = False,
 ) -> Engine:
     """Load a model onto a device.
 
@@ -97,7 +100,8 @@ def load_engine(
     wrote, or a Hugging Face Marian folder; the first two get random weights drawn from `seed`. `device`: cpu, cuda or cuda:0.
     `threads`: of one operation on the CPU, all cores by default. `compute_type`: float32 by default; torch on the CPU has
     also bfloat16 and float16_weights, torch on a GPU bfloat16 and float16, CTranslate2 what it says it supports of int8,
-    int16, bfloat16 and float16. Raises `NmtError` where the model cannot be read, or this machine lacks what is asked for.
+    int16, bfloat16 and float16. `fused`: torch decodes with the fused output layer.
+    Raises `NmtError` where the model cannot be read, or this machine lacks what is asked for.
     """
     if backend not in BACKENDS:
         raise NmtError(f"no backend {backend}", remedy=f"one of {', '.join(BACKENDS)}")
@@ -106,13 +110,15 @@ def load_engine(
     if threads is not None and (threads < 1 or device != "cpu"):
         what = f"threads: {threads} where 1 is the least" if threads < 1 else f"threads are of the CPU, not of {device}"
         raise NmtError(what, remedy="leave threads out")
+    if fused and backend != "torch":
+        raise NmtError(f"the fused output layer is torch's, not of {backend}", remedy="leave fused out")
     place = "cuda:0" if device == "cuda" else device
     try:
         # Here, so that naming an engine's work needs no torch.
         if backend == "torch":
             from simnmt.nmt.torch_engine import load_torch_engine
 
-            return load_torch_engine(model, device=place, threads=threads, compute_type=compute_type, seed=seed)
+            return load_torch_engine(model, device=place, threads=threads, compute_type=compute_type, seed=seed, fused=fused)
         from simnmt.nmt.ctranslate2_engine import load_ctranslate2_engine
 
         return load_ctranslate2_engine(model, device=place, threads=threads, compute_type=compute_type, seed=seed)

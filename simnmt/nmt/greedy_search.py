@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from simnmt.nmt.banned import Banned
+from simnmt.nmt.fused_output import FusedOutput
 from simnmt.nmt.hypothesis import Hypothesis
-from simnmt.nmt.selection import largest, log_softmax_
+from simnmt.nmt.output_layer import OutputLayer, PlainOutput, Projected
 from simnmt.nmt.slot_search import Limit
 from simnmt.nmt.step_model import StepModel
 
@@ -28,10 +29,11 @@ class GreedySearch:
     beam = 1
     parents = None
 
-    def __init__(self, model: StepModel, *, scored: bool = False) -> None:
+    def __init__(self, model: StepModel, *, scored: bool = False, fused: bool = False) -> None:
         self._start, self._eos, self._device = model.start_token, model.eos_token, model.device
         self._scored = scored
         self._banned = Banned.of(model)
+        self._output: OutputLayer = (FusedOutput if fused else PlainOutput)(model, self._banned)
         self._sentences: list[_Sentence] = []
         self.tokens = torch.empty(0, dtype=torch.int64, device=self._device)
 
@@ -41,19 +43,22 @@ class GreedySearch:
         self.tokens = torch.cat((self.tokens, self.tokens.new_full((len(limits),), self._start)))
         self._banned.see([sentence.limit for sentence in self._sentences], 1)
 
-    def choose(self, logits: Tensor) -> list[tuple[int, Hypothesis]]:
+    def project(self, hidden: Tensor) -> Projected:
         """See `SlotSearch`."""
-        self._banned.ban(logits)
-        self.tokens = largest(logits)
+        return self._output.project(hidden, int(self._scored))
+
+    def choose(self, projected: Projected) -> list[tuple[int, Hypothesis]]:
+        """See `SlotSearch`."""
         words: Sequence[int]
         if self._scored:
-            log_probs = log_softmax_(logits).gather(1, self.tokens[:, None])
+            self.tokens, log_probs = self._output.likeliest_scored(projected)
             # One transfer: a token is exact in float64.
-            pairs = torch.cat((self.tokens[:, None].double(), log_probs.double()), dim=1).tolist()
+            pairs = torch.stack((self.tokens.double(), log_probs.double()), dim=1).tolist()
             for sentence, (_, log_prob) in zip(self._sentences, pairs, strict=True):
                 sentence.score += log_prob
             words = [int(word) for word, _ in pairs]
         else:
+            self.tokens = self._output.likeliest(projected)
             words = self.tokens.tolist()
         done = []
         for slot, (word, sentence) in enumerate(zip(words, self._sentences, strict=True)):

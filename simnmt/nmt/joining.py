@@ -30,6 +30,7 @@ def timed_joining(
     *,
     beam: int,
     rounds: int,
+    fused: bool = False,
     clock: Callable[[], float] = perf_counter,
 ) -> Joining:
     """Seconds that the first `joining` of these sources take to join the others, and to leave before these, all in one step.
@@ -40,7 +41,7 @@ def timed_joining(
     does.
     """
     marks: list[float] = []
-    decoder = SlotDecoder(model, beam=beam, capacity=len(sources), mark=lambda: marks.append(clock()))
+    decoder = SlotDecoder(model, beam=beam, capacity=len(sources), fused=fused, mark=lambda: marks.append(clock()))
     encoded = decoder.encode(sources)
     guests, early, late = encoded[:joining], encoded[joining : joining + 1], encoded[joining + 1 :]
     keys = list(range(len(sources)))

@@ -23,15 +23,16 @@ def greedy(
     max_len: int = 200,
     forced_len: int | None = None,
     scored: bool = True,
+    fused: bool = False,
     mark: Mark | None = None,
 ) -> list[Hypothesis]:
     """The likeliest token at each step, for every sentence of the batch, until its end or `max_len` tokens.
 
     With `forced_len` every sentence gets just that many tokens, none of them the end token. Not `scored`, no softmax is taken:
-    the likeliest token has the largest logit (FNI-06). `mark` is called once more at first, when all are encoded and none has
-    joined. Raises `NmtError` for lengths beyond the model's positions, and `OutOfMemory`.
+    the likeliest token has the largest logit (FNI-06). `fused`: see `SlotDecoder`. `mark` is called once more at first, when
+    all are encoded and none has joined. Raises `NmtError` for lengths beyond the model's positions, and `OutOfMemory`.
     """
-    return _decoded(model, src, src_lengths, lambda: GreedySearch(model, scored=scored), max_len, forced_len, mark)
+    return _decoded(model, src, src_lengths, lambda: GreedySearch(model, scored=scored, fused=fused), max_len, forced_len, mark)
 
 
 def beam(
@@ -43,12 +44,13 @@ def beam(
     max_len: int = 200,
     forced_len: int | None = None,
     length_penalty: float = 1.0,
+    fused: bool = False,
     mark: Mark | None = None,
 ) -> list[Hypothesis]:
     """The best hypothesis of each sentence that a beam of that width finds: see `BeamSearch`, and for the rest `greedy`."""
 
     def search() -> SlotSearch:
-        return BeamSearch(model, beam, length_penalty=length_penalty)
+        return BeamSearch(model, beam, length_penalty=length_penalty, fused=fused)
 
     return _decoded(model, src, src_lengths, search, max_len, forced_len, mark)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -21,7 +21,10 @@ from simnmt.nmt.source_batch import check_lengths, pad
 from simnmt.nmt.step_model import Memory, StepModel
 
 Mark = Callable[[], object]
-"""Called right before and right after each step of the model: a stopwatch's button."""
+"""Called right before and right after each step of the model: a stopwatch's button.
+
+A fused output layer takes softmax and search of each row into that step.
+"""
 
 _Answer = TypeVar("_Answer")
 
@@ -49,13 +52,19 @@ class SlotDecoder:
         beam: int = 1,
         max_len: int = 200,
         capacity: int,
+        fused: bool = False,
         search: Callable[[], SlotSearch] | None = None,
         mark: Mark | None = None,
     ) -> None:
-        """`capacity`: most sentences active at a time; `search`: makes another than the usual one, and says the beam."""
+        """`capacity`: most sentences active at a time.
+
+        `fused`: the output layer is (FNI-03 to 06); `search`: makes another than the usual one, and says the beam itself.
+        """
         self.capacity = capacity
         self._model, self._max_len, self._mark = model, max_len, mark
-        self._new_search = search or (lambda: GreedySearch(model) if beam == 1 else BeamSearch(model, beam))
+        self._new_search = search or (
+            lambda: GreedySearch(model, fused=fused) if beam == 1 else BeamSearch(model, beam, fused=fused)
+        )
         self.drop_all()
 
     @property
@@ -155,7 +164,7 @@ class SlotDecoder:
     def _advance(self) -> list[tuple[int, Hypothesis]]:
         search, slots, keys = self._search, self._slots, self._keys
         assert slots is not None, "no sentence has joined"
-        found = search.choose(self._logits(slots, search.tokens))
+        found = search.choose(self._projected(slots, search))
         if found:
             order = slots.leave([slot for slot, _ in found], search.beam)
             search.leave(order)
@@ -165,13 +174,13 @@ class SlotDecoder:
             slots.reorder(parents)
         return [(keys[slot], hypothesis) for slot, hypothesis in found]
 
-    def _logits(self, slots: Slots, tokens: Tensor) -> Tensor:
+    def _projected(self, slots: Slots, search: SlotSearch) -> Any:
         if self._mark is None:
-            return self._model.project(slots.body(tokens))
+            return search.project(slots.body(search.tokens))
         self._mark()
-        logits = self._model.project(slots.body(tokens))
+        projected = search.project(slots.body(search.tokens))
         self._mark()
-        return logits
+        return projected
 
     def _or_drop_all(self, do: Callable[[], _Answer]) -> _Answer:
         try:

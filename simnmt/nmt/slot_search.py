@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from torch import Tensor
 
@@ -39,8 +39,11 @@ class SlotSearch(Protocol):
     def join(self, limits: Sequence[Limit]) -> None:
         """Append so many slots before their first step."""
 
-    def choose(self, logits: Tensor) -> list[tuple[int, Hypothesis]]:
-        """Take the step's logits [rows, vocab], used up; returns the slots that are done, ascending, with what they found."""
+    def project(self, hidden: Tensor) -> Any:
+        """The model's part of the output layer, of what its body left, [rows, width]."""
+
+    def choose(self, projected: Any) -> list[tuple[int, Hypothesis]]:
+        """Take the step's projection, used up; returns the slots that are done, ascending, with what they found."""
 
     def leave(self, order: Sequence[int]) -> None:
         """Slot i becomes what slot `order[i]` was; the others are gone."""

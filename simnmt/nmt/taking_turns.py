@@ -16,6 +16,7 @@ def steps_in_turn(
     *,
     steps: int,
     beam: int,
+    fused: bool = False,
     clock: Callable[[], float] = perf_counter,
 ) -> list[tuple[float, float]]:
     """Seconds of the model's steps under these sources and under those, by position from 1 on: the first step stands apart.
@@ -25,7 +26,7 @@ def steps_in_turn(
     marks: list[float] = []
     decoders = []
     for sources in (first, second):
-        decoder = SlotDecoder(model, beam=beam, capacity=len(sources), mark=lambda: marks.append(clock()))
+        decoder = SlotDecoder(model, beam=beam, capacity=len(sources), fused=fused, mark=lambda: marks.append(clock()))
         decoder.join(decoder.encode(sources), range(len(sources)), [steps] * len(sources))
         decoders.append(decoder)
     pairs = []

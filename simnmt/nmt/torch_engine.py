@@ -39,11 +39,20 @@ class TorchEngine:
     left alone: torch fixes them at the first parallel work, and nothing here uses them.
     """
 
-    def __init__(self, loaded: LoadedModel, device: torch.device, threads: int | None, compute_type: str, seed: int) -> None:
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        device: torch.device,
+        threads: int | None,
+        compute_type: str,
+        seed: int,
+        fused: bool = False,
+    ) -> None:
         self._model: TranslationModel | None = loaded.model.to(device=device, dtype=_TYPES[compute_type])
         if compute_type == HALF_WEIGHTS:
             loaded.model.halve()
         self._architecture, self._device, self._threads, self._seed = loaded.architecture, device, threads, seed
+        self._fused = fused
         self.account = EngineAccount(
             model=loaded.name,
             architecture=loaded.architecture.model_dump(mode="json"),
@@ -55,6 +64,7 @@ class TorchEngine:
             device_name=torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_name(),
             threads=threads,
             versions=_versions(loaded, device),
+            fused=fused,
         )
 
     def run(self, work: Work) -> Timing:
@@ -62,7 +72,7 @@ class TorchEngine:
         model = self._ready()
         check_lengths(model.max_positions, work.src_len, work.tgt_len)
         timed = _timed_on_gpu if self._device.type == "cuda" else _timed
-        return within_memory(self.account.device, lambda: timed(model, *self._batch(work), work))
+        return within_memory(self.account.device, lambda: timed(model, *self._batch(work), work, self._fused))
 
     def joining_s(self, joining: int, others: int, *, src_len: int, beam: int, rounds: int) -> Joining:
         """Seconds that encoded sentences take to join others in the decoder, and to leave it, the usual of `rounds` (FNI-10).
@@ -73,7 +83,7 @@ class TorchEngine:
         sources = random_sources(Work(src_len, 1, both, beam), self._architecture, self._seed)
 
         def timed() -> Joining:
-            return timed_joining(model, sources, joining, beam=beam, rounds=rounds, clock=self._now_s)
+            return timed_joining(model, sources, joining, beam=beam, rounds=rounds, fused=self._fused, clock=self._now_s)
 
         return within_memory(self.account.device, timed)
 
@@ -84,7 +94,7 @@ class TorchEngine:
         both = [random_sources(work, self._architecture, self._seed) for work in (first, second)]
 
         def timed() -> list[tuple[float, float]]:
-            return steps_in_turn(model, *both, steps=first.tgt_len, beam=first.beam, clock=self._now_s)
+            return steps_in_turn(model, *both, steps=first.tgt_len, beam=first.beam, fused=self._fused, clock=self._now_s)
 
         return within_memory(self.account.device, timed)
 
@@ -125,7 +135,9 @@ class TorchEngine:
         return src, torch.full((work.batch,), work.src_len)
 
 
-def load_torch_engine(model: str, *, device: str, threads: int | None, compute_type: str | None, seed: int) -> TorchEngine:
+def load_torch_engine(
+    model: str, *, device: str, threads: int | None, compute_type: str | None, seed: int, fused: bool = False
+) -> TorchEngine:
     """See `load_engine`, which has checked the device's name."""
     place = _place(device)
     supported = supported_types(device)
@@ -134,19 +146,19 @@ def load_torch_engine(model: str, *, device: str, threads: int | None, compute_t
         raise NmtError(f"no {compute_type} with torch on this {device}", remedy=f"one of {', '.join(supported)}")
     if place.type == "cpu":
         threads = threads or torch.get_num_threads()
-    return within_memory(device, lambda: TorchEngine(load_model(model, seed=seed), place, threads, compute_type, seed))
+    return within_memory(device, lambda: TorchEngine(load_model(model, seed=seed), place, threads, compute_type, seed, fused))
 
 
-def _timed(model: TranslationModel, src: Tensor, lengths: Tensor, work: Work) -> Timing:
+def _timed(model: TranslationModel, src: Tensor, lengths: Tensor, work: Work, fused: bool) -> Timing:
     marks: list[float] = []
     start = time.perf_counter()
-    _search(model, src, lengths, work, lambda: marks.append(time.perf_counter()))
+    _search(model, src, lengths, work, fused, lambda: marks.append(time.perf_counter()))
     total = time.perf_counter() - start
     encoded, *marks = marks
     return Timing(total, encoded - start, tuple(after - before for before, after in _pairs(marks)))
 
 
-def _timed_on_gpu(model: TranslationModel, src: Tensor, lengths: Tensor, work: Work) -> Timing:
+def _timed_on_gpu(model: TranslationModel, src: Tensor, lengths: Tensor, work: Work, fused: bool) -> Timing:
     device = model.device
     events = [
         torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
@@ -157,7 +169,7 @@ def _timed_on_gpu(model: TranslationModel, src: Tensor, lengths: Tensor, work: W
         torch.cuda.synchronize()
         start = time.perf_counter()
         next(pressed).record()
-        _search(model, src.to(device), lengths.to(device), work, lambda: next(pressed).record())
+        _search(model, src.to(device), lengths.to(device), work, fused, lambda: next(pressed).record())
         torch.cuda.synchronize()
         total = time.perf_counter() - start
     begin, encoded, *marks = events
@@ -170,11 +182,11 @@ def _pairs(marks: list[_Mark]) -> Iterator[tuple[_Mark, _Mark]]:
     return zip(marks[::2], marks[1::2], strict=True)
 
 
-def _search(model: TranslationModel, src: Tensor, lengths: Tensor, work: Work, mark: Mark) -> None:
+def _search(model: TranslationModel, src: Tensor, lengths: Tensor, work: Work, fused: bool, mark: Mark) -> None:
     if work.beam == 1:
-        greedy(model, src, lengths, forced_len=work.tgt_len, scored=False, mark=mark)
+        greedy(model, src, lengths, forced_len=work.tgt_len, scored=False, fused=fused, mark=mark)
     else:
-        beam(model, src, lengths, beam=work.beam, forced_len=work.tgt_len, mark=mark)
+        beam(model, src, lengths, beam=work.beam, forced_len=work.tgt_len, fused=fused, mark=mark)
 
 
 def _place(device: str) -> torch.device:

@@ -62,17 +62,21 @@ class Translator:
         target: Subwords,
         *,
         beam: int = 1,
+        fused: bool = False,
         batching: Batching | None = None,
         max_len: int | None = None,
     ) -> None:
-        """`batching`: by default `batching_named()`; `max_len`: most tokens written, by default twice the source's and 10."""
+        """`fused`: the output layer is; `batching`: by default `batching_named()`.
+
+        `max_len`: most tokens written, by default twice the source's and 10.
+        """
         for name, value in (("beam", beam), ("max_len", 1 if max_len is None else max_len)):
             if value < 1:
                 raise NmtError(f"{name} is {value}", remedy="give 1 or more")
         if beam > model.vocab - 1:
             raise NmtError(f"a beam of {beam:,} with a vocabulary of {model.vocab:,}", remedy="give a smaller one")
         self.model, self.source, self.target = model, source, target
-        self.beam, self.batching, self.max_len = beam, batching or batching_named(), max_len
+        self.beam, self.fused, self.batching, self.max_len = beam, fused, batching or batching_named(), max_len
 
     @classmethod
     def load(
@@ -82,6 +86,7 @@ class Translator:
         device: str = "cpu",
         threads: int | None = None,
         beam: int = 1,
+        fused: bool = False,
         batching: Batching | None = None,
         max_len: int | None = None,
     ) -> Translator:
@@ -100,7 +105,7 @@ class Translator:
             what = f"subwords for {source.size:,} and {target.size:,} tokens, but a model of {sizes[0]:,} and {sizes[1]:,}"
             raise NmtError(what, path=folder, remedy="copy the folder again, all its files together")
         model = loaded.model
-        return cls(model.to(where), source, target, beam=beam, batching=batching, max_len=max_len)
+        return cls(model.to(where), source, target, beam=beam, fused=fused, batching=batching, max_len=max_len)
 
     def stream(self, lines: Iterable[str]) -> Iterator[Translation]:
         """One translation per line, in order, as they come: reads a batch, or a collection, when the batcher is out of lines.
@@ -127,10 +132,10 @@ class _Stream:
 
     def __init__(self, translator: Translator, lines: Iterator[str]) -> None:
         model, self._translator, self._lines = translator.model, translator, lines
-        beam, self._batching = translator.beam, translator.batching
+        beam, fused, self._batching = translator.beam, translator.fused, translator.batching
 
         def search() -> SlotSearch:
-            return GreedySearch(model, scored=True) if beam == 1 else BeamSearch(model, beam)
+            return GreedySearch(model, scored=True, fused=fused) if beam == 1 else BeamSearch(model, beam, fused=fused)
 
         self._batched = BatchedDecoder(SlotDecoder(model, capacity=self._batching.size, search=search), self._batching)
         self._under_way: dict[int, _Line] = {}

@@ -1,0 +1,109 @@
+"""The fused output layer: bias, softmax and search in one pass over the products, while these are in the cache (FNI-03 to 06).
+
+On the CPU the product itself goes block by block of columns. A block's products are searched before the next are made, so that
+they never reach the memory: of 640 rows with 85,000 columns all together are 218 MB.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+
+import torch
+from torch import Tensor
+
+from simnmt.kernels.errors import KernelError
+from simnmt.kernels.output_layer import Best, fused_argmax, fused_best
+from simnmt.nmt.banned import Banned
+from simnmt.nmt.errors import NmtError
+from simnmt.nmt.step_model import StepModel
+
+_BLOCK_VALUES = 2**19
+"""Products of a block, about: 2 MB in float32."""
+_LEAST_COLUMNS, _MOST_COLUMNS = 1_024, 8_192
+_NEVER = float("-inf")
+
+
+class FusedOutput:
+    """See `OutputLayer`: the tokens and, to rounding, the scores of `PlainOutput`.
+
+    `project` does all the work but the choice among a beam's rows, each of which needs no more than its own best (FNI-05).
+    Raises `NmtError` where a row's logits are no numbers (FNI-07).
+    """
+
+    def __init__(self, model: StepModel, banned: Banned) -> None:
+        self._model, self._banned = model, banned
+        bias = model.bias
+        self._bias = None if bias is None else bias.detach().float().contiguous()
+        self._columns: Tensor | None = None
+        """Those banned in every row, as of when `_masked` was made."""
+        self._masked = self._bias
+
+    def project(self, hidden: Tensor, best: int) -> Best | Tensor:
+        """See `OutputLayer`; the tokens themselves where nothing else is asked for."""
+        bias, found, ends = self._masked_bias(), [], self._banned.ends
+        threads = torch.get_num_threads() if hidden.device.type == "cpu" else 1
+        try:
+            for first, products in self._model.products(hidden, self._block(hidden)):
+                columns = products.shape[1]
+                if ends is not None and 0 <= self._banned.eos - first < columns:
+                    products[:, self._banned.eos - first].masked_fill_(ends, _NEVER)
+                own_bias = None if bias is None else bias[first : first + columns]
+                if columns == self._model.vocab and not best:
+                    return fused_argmax(products, own_bias, threads=threads)
+                own = fused_best(products, own_bias, max(1, min(best, columns)), threads=threads)
+                found.append(Best(own.columns + first, own.values, own.log_sum) if first else own)
+        except KernelError as error:
+            raise NmtError(f"the model's outputs are no numbers to choose among: {error}") from None
+        whole = found[0] if len(found) == 1 else _best_of(found, best)
+        return whole if best else whole.columns[:, 0]
+
+    def likeliest(self, projected: Tensor) -> Tensor:
+        """See `OutputLayer`."""
+        return projected
+
+    def likeliest_scored(self, projected: Best) -> tuple[Tensor, Tensor]:
+        """See `OutputLayer`."""
+        return projected.columns[:, 0], projected.log_probs[:, 0]
+
+    def largest_sums(self, projected: Best, scores: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
+        """See `OutputLayer`."""
+        sentences, own = len(scores), projected.columns.shape[1]
+        sums = (projected.log_probs + scores.view(-1, 1)).view(sentences, -1)
+        sums, places = sums.topk(min(count, sums.shape[1]), dim=1)
+        tokens = projected.columns.view(sentences, -1).gather(1, places)
+        return sums, places.div(own, rounding_mode="floor"), tokens
+
+    def _masked_bias(self) -> Tensor | None:
+        """The bias with the tokens banned in every row made impossible."""
+        columns = self._banned.columns
+        if columns is not self._columns:
+            self._columns = columns
+            if columns is not None and len(columns):
+                bias = torch.zeros(self._model.vocab, device=columns.device) if self._bias is None else self._bias.clone()
+                self._masked = bias.index_fill_(0, columns, _NEVER)
+            else:
+                self._masked = self._bias
+        return self._masked
+
+    def _block(self, hidden: Tensor) -> int | None:
+        """Columns of a block; all blocks about equally wide, lest one hold nothing but what is banned."""
+        rows, vocab = len(hidden), self._model.vocab
+        if rows == 1 or hidden.device.type != "cpu":
+            # A single row's product is as fast whole, and small.
+            return None
+        wanted = min(max(_BLOCK_VALUES // rows, _LEAST_COLUMNS), _MOST_COLUMNS)
+        return ceil(vocab / max(1, vocab // wanted))
+
+
+def _best_of(blocks: list[Best], count: int) -> Best:
+    """Of blocks of columns in ascending order: each has as many as are wanted, or all that it holds."""
+    columns = torch.cat([block.columns for block in blocks], dim=1)
+    values = torch.cat([block.values for block in blocks], dim=1)
+    if count <= 1:
+        # Of equals the first: the lowest column.
+        places = values.argmax(dim=1, keepdim=True)
+        values = values.gather(1, places)
+    else:
+        values, places = values.topk(min(count, values.shape[1]), dim=1)
+    log_sum = torch.stack([block.log_sum for block in blocks]).logsumexp(dim=0)
+    return Best(columns.gather(1, places), values, log_sum)

@@ -1,0 +1,213 @@
+"""The fused output layer in the real decoders: the same tokens and scores as the plain one (FNI-05, 06, 11)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from simnmt.batching import Batching, half_empty, maxi, mini, top_up
+from simnmt.nmt import beam_search, fused_output
+from simnmt.nmt.agreement import agreement, decode_alone
+from simnmt.nmt.banned import Banned
+from simnmt.nmt.batched import decode_batched
+from simnmt.nmt.beam_search import BeamSearch
+from simnmt.nmt.errors import NmtError
+from simnmt.nmt.fused_output import FusedOutput
+from simnmt.nmt.greedy_search import GreedySearch
+from simnmt.nmt.half_weights import has_half_weights
+from simnmt.nmt.hypothesis import Hypothesis
+from simnmt.nmt.models import build_model
+from simnmt.nmt.output_layer import PlainOutput
+from simnmt.nmt.search import beam, greedy
+from simnmt.nmt.slot_decoder import SlotDecoder
+from simnmt.nmt.slot_search import Limit, SlotSearch
+from tests.nmt.tiny import ARCHITECTURES, GRU, Table, lively, sources
+
+LENGTHS = [3, 9, 5, 7, 4, 12, 2, 6]
+BATCHINGS = {"mini": mini(3), "maxi": maxi(3, 6), "top-up": top_up(3, half_empty(3))}
+
+
+def same(ones: Sequence[Hypothesis], others: Sequence[Hypothesis]) -> bool:
+    """FNI-05: the tokens, and their scores to 1e-5."""
+    assert [one.tokens for one in ones] == [other.tokens for other in others]
+    assert [one.score for one in ones] == pytest.approx([other.score for other in others], abs=1e-5)
+    return len({one.tokens for one in ones}) > 1
+
+
+@pytest.fixture(params=[None, 8, 17], ids=["whole", "blocks of 8", "blocks of 17"])
+def blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products as a whole, and in blocks that do not divide the vocabulary."""
+    monkeypatch.setattr(FusedOutput, "_block", lambda *_: request.param)
+
+
+@pytest.mark.parametrize("width", [1, 2, 5])
+@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.usefixtures("blocks")
+def test_a_fused_output_layer_gives_the_tokens_and_scores_of_the_plain_one(name: str, width: int) -> None:
+    model = lively(name)
+    _, src, lengths = sources(model.architecture, LENGTHS)
+    for forced in (None, 6):
+        plain, fused = (beam(model, src, lengths, beam=width, max_len=30, forced_len=forced, fused=on) for on in (False, True))
+        assert same(plain, fused) or name == "blind"
+        if width == 1:
+            plain, fused = (greedy(model, src, lengths, max_len=30, forced_len=forced, fused=on) for on in (False, True))
+            assert same(plain, fused) or name == "blind"
+            unscored = greedy(model, src, lengths, max_len=30, forced_len=forced, scored=False, fused=True)
+            assert [one.tokens for one in unscored] == [one.tokens for one in plain]
+
+
+class Watched(PlainOutput):
+    """Tells how close two of the sums that were ranked came to each other."""
+
+    gap = 1.0
+
+    def largest_sums(self, projected: Tensor, scores: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
+        sums, *places = super().largest_sums(projected, scores, count + 1)
+        gaps = (sums[:, :-1] - sums[:, 1:])[sums[:, 1:].isfinite()]
+        Watched.gap = min([Watched.gap, *gaps.tolist()])
+        return sums[:, :count], places[0][:, :count], places[1][:, :count]
+
+
+def steps_of(search: SlotSearch, tables: Tensor, limits: list[Limit]) -> list[Any]:
+    """What a search makes of each step's logits after each token: who is done with what, the tokens, and their parents."""
+    search.join(limits)
+    seen: list[Any] = []
+    for table in tables:
+        done = search.choose(search.project(table[search.tokens].clone()))
+        words = [(slot, found.tokens) for slot, found in done], search.tokens.tolist(), search.parents.tolist()
+        seen.append((words, [found.score for _, found in done], Watched.gap))
+        gone = {slot for slot, _ in done}
+        order = [slot for slot in range(len(limits)) if slot not in gone]
+        search.leave(order)
+        limits = [limits[slot] for slot in order]
+        if not limits:
+            break
+    return seen
+
+
+@st.composite
+def decodings(draw: st.DrawFn) -> tuple[Tensor, int, list[Limit]]:
+    """Logits of each step after each token; sentences that are forced and others that end by themselves, together."""
+    vocab = draw(st.integers(8, 40))
+    tables = torch.randn((6, vocab, vocab), generator=torch.Generator().manual_seed(draw(st.integers(0, 10_000))))
+    tables *= draw(st.sampled_from([0.3, 2.0, 9.0]))
+    tables[:, :, 1] += draw(st.sampled_from([0.0, 5.0]))  # the end: more likely
+    limits = draw(st.lists(st.builds(Limit, st.integers(1, 6), st.booleans()), min_size=1, max_size=5))
+    return tables, draw(st.integers(2, 5)), limits
+
+
+@settings(max_examples=40, derandomize=True, deadline=None)
+@given(decodings(), st.sampled_from([None, 4, 9]))
+def test_the_best_beam_and_one_of_each_row_are_all_that_a_beam_can_choose(
+    drawn: tuple[Tensor, int, list[Limit]], block: int | None
+) -> None:
+    """At each step the same tokens and parents, and those done with the same outputs, until two sums nearly tie."""
+    tables, width, limits = drawn
+    model = Table(tables[0])
+    Watched.gap = 1.0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FusedOutput, "_block", lambda *_: block)
+        patch.setattr(beam_search, "PlainOutput", Watched)
+        plain, fused = (steps_of(BeamSearch(model, width, fused=on), tables, limits) for on in (False, True))
+    for (words, scores, gap), (own_words, own_scores, _) in zip(plain, fused, strict=False):
+        if gap < 1e-5:
+            return
+        assert own_words == words
+        assert own_scores == pytest.approx(scores, abs=1e-5)
+    assert len(plain) == len(fused)
+
+
+def test_fewer_than_beam_and_one_would_not_do() -> None:
+    """A worked example: of the only row that counts at first the end is the best, and both that stay open come from it."""
+    table = torch.full((5, 5), -9.0)
+    table[2, 1], table[2, 3], table[2, 4] = 3.0, 2.0, 1.0
+    search = BeamSearch(Table(table), 2, fused=True)
+    search.join([Limit(3)])
+    assert search.choose(search.project(table[search.tokens].clone())) == []
+    assert (search.tokens.tolist(), search.parents.tolist()) == ([3, 4], [0, 0])
+
+
+@pytest.mark.parametrize("name", ["gru", "bilstm", "marian"])
+@pytest.mark.parametrize("width", [1, 3])
+def test_neither_fusing_nor_batching_changes_a_translation(name: str, width: int) -> None:
+    """FNI-11: whatever is different is a near tie, and of these tiny models none is."""
+    model = lively(name)
+    alone, _, _ = sources(model.architecture, LENGTHS, seed=6)
+    plainest = [decode_alone(model, source, width, 30).found for source in alone]
+    for batching in BATCHINGS.values():
+        for fused in (False, True):
+            found = decode_batched(model, alone, batching, beam=width, max_len=30, fused=fused).hypotheses
+            compared = agreement(model, alone, plainest, found, beam=width, max_len=30)
+            assert (compared.equal, compared.disagreements, compared.equal_tokens) == (len(alone), (), 1.0)
+    assert len({one.tokens for one in plainest}) > 1
+
+
+@pytest.mark.parametrize("kind", ["half weights", "bfloat16"])
+@pytest.mark.parametrize("name", ["gru", "marian"])
+def test_other_number_types_are_fused_in_float32(name: str, kind: str) -> None:
+    """Half the weights' packed product is had without its bias; bfloat16 products are summed up in float32."""
+    model = build_model(ARCHITECTURES[name], seed=3).eval()
+    if kind == "bfloat16":
+        model.to(torch.bfloat16)
+    elif has_half_weights():
+        model.halve()
+    else:
+        pytest.skip("this torch has no FBGEMM")
+    if model.bias is not None:
+        model.bias.data.normal_(generator=torch.Generator().manual_seed(4))
+    with torch.inference_mode():
+        hidden = torch.randn((6, 16), generator=torch.Generator().manual_seed(2)).to(next(iter(model.parameters())).dtype)
+        before = model.project(hidden).clone()
+        banned = Banned.of(model)
+        banned.see([Limit(2)] * 3, 2)
+        found = FusedOutput(model, banned).project(hidden, 4)
+        plain = PlainOutput(model, banned)
+        tokens, log_probs = plain.likeliest_scored(plain.project(hidden, 1))
+        apart = 0.1 if kind == "bfloat16" else 1e-4
+        assert torch.allclose(found.log_probs[:, 0], log_probs, atol=apart)
+        assert torch.allclose(before, model.project(hidden), atol=apart)  # also once the bias has been left out
+        assert kind == "bfloat16" or torch.equal(found.columns[:, 0], tokens)
+
+
+def test_blocks_are_about_equally_wide_and_hold_every_column() -> None:
+    """A narrow last block could hold nothing but padding, which is banned: no row of it would have a best."""
+    for vocab in (50, 8_000, 32_001, 58_101, 85_000):
+        layer = FusedOutput(Table(torch.zeros((1, vocab))), Banned(0, 1, torch.device("cpu")))
+        for rows in (2, 5, 40, 640, 5_000):
+            block = layer._block(torch.empty((rows, 1)))
+            assert block is not None
+            widths = [min(block, vocab - first) for first in range(0, vocab, block)]
+            assert min(widths) > 0.8 * max(widths)
+            assert max(widths) <= 2 * fused_output._MOST_COLUMNS
+        assert layer._block(torch.empty((1, 1))) is None
+
+
+def test_outputs_that_are_no_numbers_are_told_in_one_line() -> None:
+    """FNI-07."""
+    model = build_model(GRU, seed=1).eval()
+    with torch.no_grad():
+        model.projection.weight.fill_(torch.nan)
+    _, src, lengths = sources(GRU, [4, 3])
+    for width in (1, 2):
+        with pytest.raises(NmtError, match=r"^the model's outputs are no numbers to choose among: [^\n]*$"):
+            beam(model, src, lengths, beam=width, max_len=3, fused=True)
+
+
+def test_a_decoder_is_fused_where_it_is_asked_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not asked, it does what it did; the search that a caller makes says it itself."""
+    model, batching = lively("gru"), Batching(2)
+    monkeypatch.setattr(FusedOutput, "project", lambda *_: pytest.fail("fused"))
+    alone, _, _ = sources(model.architecture, [3, 4])
+    decode_batched(model, alone, batching, max_len=3)
+    for width in (1, 2):
+        decoder = SlotDecoder(model, beam=width, capacity=2, fused=True)
+        decoder.join(decoder.encode(alone), range(2))
+        with pytest.raises(pytest.fail.Exception):
+            decoder.step()
+    GreedySearch(model, fused=False)
