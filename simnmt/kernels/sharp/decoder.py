@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from simnmt.costs.decoder_settings import DecoderSettings
 from simnmt.kernels.errors import KernelError
-from simnmt.kernels.native_library import library
+from simnmt.kernels.native_library import library, load
 from simnmt.kernels.sharp.arithmetic import arithmetic
 from simnmt.kernels.sharp.asked import Asked, check_candidates, check_source, places_of
 from simnmt.kernels.sharp.compiled import CompiledMember
@@ -29,6 +29,9 @@ class SharpDecoder:
     Of `settings`, `beam`, `fused`, `gemm` (None: float32), `embeddings`, `frequent_words`, `attention`, `activations` and
     `merge` say how; `candidates` is the caller's, who hands each sentence its list. Weights are packed here, once.
 
+    `level`: the widest of the native kernels to be used, or "none" for the search in numpy, as the variable SIMNMT_KERNELS
+    says it.
+
     Raises `KernelError` where a sentence may be longer than memory was set aside for, and for arrays of a wrong kind.
     """
 
@@ -40,12 +43,13 @@ class SharpDecoder:
         max_len: int,
         most_src_len: int,
         stop_margin: float = 3.0,
+        level: str | None = None,
     ) -> None:
         if max_len < 1 or most_src_len < 1:
             raise KernelError("max_len and most_src_len: wanted at least 1 each")
         self.weights, self.settings = weights, settings
         self.max_len, self.most_src_len, self.stop_margin = max_len, most_src_len, stop_margin
-        native = library()
+        native = library() if level is None else load(level)
         self._member: CompiledMember | ReferenceMember
         if native is None:
             self._member = ReferenceMember(weights, arithmetic(settings))

@@ -1,0 +1,156 @@
+"""The decoder's equations to the digits, in C and in numpy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from simnmt.costs.decoder_settings import DecoderSettings
+from simnmt.kernels.sharp import Attention, BottomCell, SharpDecoder, SharpTokens, SharpWeights, StackLayer
+from simnmt.kernels.sharp.arithmetic import plain
+from simnmt.kernels.sharp.reference import distinct, stops
+from simnmt.kernels.sharp.reference_member import ReferenceMember, gru
+from simnmt.kernels.sharp.weights import Float32
+
+PAD, UNK, START, EOS, A, B = range(6)
+EITHER = pytest.mark.parametrize("level", [None, "none"], ids=["compiled", "numpy"])
+
+
+def array(values: object) -> Float32:
+    return np.array(values, np.float32)
+
+
+def zeros(*shape: int) -> Float32:
+    return np.zeros(shape, np.float32)
+
+
+def one_hot_model(
+    word: Float32,
+    *,
+    state: Float32 | None = None,
+    context: Float32,
+    output: Float32,
+    attention: Attention | None = None,
+    stack: tuple[StackLayer, ...] = (),
+) -> SharpWeights:
+    """A GRU whose embeddings are one-hot, so that column w of V is what word w adds to each gate."""
+    gates, r = word.shape[0], word.shape[0] // 3
+    s = context.shape[1]
+    if attention is None:
+        attention = Attention("dot_of_tanh", zeros(1, r), zeros(1, 6), zeros(1, s))
+    state = zeros(gates, r) if state is None else state
+    bottom = BottomCell("attgru", state, word, context, zeros(gates), attention)
+    return SharpWeights(np.eye(6, dtype=np.float32), bottom, stack, output, zeros(6), SharpTokens(START, EOS, UNK, PAD))
+
+
+def log_odds(weights: SharpWeights, source: Float32, given: list[int], word: int, level: str | None) -> float:
+    """How much likelier the last step of `given` finds `word` than the end, whose logit is 0: the word's own logit."""
+    decoder = SharpDecoder(weights, DecoderSettings(), max_len=5, most_src_len=3, level=level)
+    asked = np.array([*given[:-1], word])
+    ended = np.array([*given[:-1], EOS])
+    return float(decoder.forced(source, asked).log_probs[-1] - decoder.forced(source, ended).log_probs[-1])
+
+
+def first_word(u: float, r: float, h: float) -> Float32:
+    """Columns of V that begin with a candidate of `h` and an update gate shut: h' is the candidate."""
+    column = zeros(3, 6)
+    column[:, START] = (-200.0, 0.0, h)
+    column[:, A] = (u, r, 0.3)
+    return column
+
+
+def test_sharp_04_the_gru_by_itself() -> None:
+    carried, given = np.array([[0.0, 0.0, 0.4 * 0.5]]), np.array([[0.1, 0.2, 0.3 - 0.2]])
+    seen: list[float] = []
+
+    def recorded(x):
+        seen.extend((1 / (1 + np.exp(-x))).ravel())
+        return 1 / (1 + np.exp(-x))
+
+    h = gru(carried, given, np.array([[0.5]]), np.tanh, recorded)
+    assert seen == pytest.approx([0.524979, 0.549834], abs=5e-7)
+    assert h[0, 0] == pytest.approx(0.360788, abs=5e-7)
+    printed = 1 / (1 + np.exp(-seen[1] * 0.2)) + 0.3 - 0.2  # a sigmoid of r (W_h h) alone: not built (SHARP-19)
+    assert [printed, seen[0] * 0.5 + (1 - seen[0]) * printed] == pytest.approx([0.627464, 0.560548], abs=5e-7)
+
+
+@EITHER
+def test_sharp_04_the_gru_inside_the_decoder(level) -> None:
+    """The start word leaves h = 0.5, the word A then brings the example's logits."""
+    word = first_word(0.1, 0.2, float(np.arctanh(0.5)) + 0.2)
+    output = zeros(6, 1)
+    output[B] = 1.0
+    model = one_hot_model(word, state=array([[0.0], [0.0], [0.4]]), context=array([[0.0], [0.0], [-0.2]]), output=output)
+    assert log_odds(model, array([[1.0]]), [B], B, level) == pytest.approx(0.5, abs=1e-6)
+    assert log_odds(model, array([[1.0]]), [A, B], B, level) == pytest.approx(0.360788, abs=1e-6)
+
+
+@EITHER
+def test_sharp_04_attention_inside_the_decoder(level) -> None:
+    """Keys e1 and e2, query (1, 0): d = (0.580026, 0), a = (0.641073, 0.358927), seen as tanh of a_1 in the state."""
+    query = zeros(2, 6)
+    query[0, START] = 1.0
+    attention = Attention("dot_of_tanh", zeros(2, 1), query, np.eye(2, dtype=np.float32))
+    output = zeros(6, 1)
+    output[B] = 1.0
+    model = one_hot_model(first_word(0, 0, 0), context=array([[0, 0], [0, 0], [1, 0]]), output=output, attention=attention)
+    source = np.eye(2, dtype=np.float32)
+    member = ReferenceMember(model, plain(np.float64))
+    member.begin(source, None)
+    assert member.step(np.array([START]), np.array([0]))[1][0] == pytest.approx([0.641073, 0.358927], abs=5e-7)
+    assert np.arctanh(log_odds(model, source, [B], B, level)) == pytest.approx(0.641073, abs=1e-6)
+
+
+@EITHER
+@pytest.mark.parametrize(("layers", "value"), [(0, 1), (1, 1), (2, 1), (3, 2), (4, 2), (5, 4)])
+def test_sharp_12_connected_layers_with_their_skips(level, layers, value) -> None:
+    """Identity weights over h^B = (1, -1): (1, 0), (1, 0), (2, 0), (2, 0), (4, 0), and on top (tanh 4, 0)."""
+    word = zeros(6, 6)
+    word[:, START] = (-200, -200, 0, 0, 20, -20)
+    output = zeros(6, 2)
+    output[A], output[B] = (1, 0), (0, 1)
+    identity = np.eye(2, dtype=np.float32)
+    relus = tuple(StackLayer("fc_relu", identity) for _ in range(layers))
+    source = zeros(1, 1)
+    model = one_hot_model(word, context=zeros(6, 1), output=output, stack=relus)
+    assert log_odds(model, source, [A], A, level) == pytest.approx(value, abs=1e-6)
+    assert log_odds(model, source, [B], B, level) == pytest.approx(0 if layers else -1, abs=1e-6)
+    topped = one_hot_model(word, context=zeros(6, 1), output=output, stack=(*relus, StackLayer("fc_tanh", identity)))
+    assert log_odds(topped, source, [A], A, level) == pytest.approx(np.tanh(value), abs=1e-6)
+    if layers == 5:
+        assert log_odds(topped, source, [A], A, level) == pytest.approx(0.999329, abs=1e-6)
+
+
+def test_sharp_12_a_relu_gives_ten_at_most() -> None:
+    word = zeros(3, 6)
+    word[:, START] = (-200, 0, 20)
+    output = zeros(6, 1)
+    output[A] = 1
+    stack = (StackLayer("fc_relu", array([[37.0]])),)
+    model = one_hot_model(word, context=zeros(3, 1), output=output, stack=stack)
+    for level in (None, "none"):
+        assert log_odds(model, zeros(1, 1), [A], A, level) == pytest.approx(10, abs=1e-5)
+
+
+def test_sharp_03_a_margin_of_three_stops() -> None:
+    assert not stops(-5.0, -7.9)
+    assert stops(-5.0, -8.0)
+    assert not stops(-np.inf, -100.0)
+
+
+@EITHER
+@pytest.mark.parametrize(("ahead", "steps"), [(2.99, 2), (3.01, 1)])
+def test_sharp_03_the_search_stops_at_the_margin(level, ahead, steps) -> None:
+    """The end is `ahead` of the only other word at each step, so after one step the best partial one is that far behind."""
+    model = one_hot_model(zeros(3, 6), context=zeros(3, 1), output=zeros(6, 1))
+    model.output_bias[EOS] = ahead
+    decoder = SharpDecoder(model, DecoderSettings(beam=2), max_len=5, most_src_len=1, level=level)
+    found = decoder.decode(zeros(1, 1), np.array([EOS, A]))
+    assert (found.tokens, found.steps, found.stopped_early) == ((), steps, True)
+    patient = SharpDecoder(model, DecoderSettings(beam=2), max_len=5, most_src_len=1, stop_margin=1e9, level=level)
+    assert patient.decode(zeros(1, 1), np.array([EOS, A])).steps == 5
+
+
+def test_sharp_09_hypotheses_share_the_state_of_their_parent() -> None:
+    """{a b, a c, d e}: two distinct states of three."""
+    assert distinct([0, 0, 1]) == [0, 1]
