@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simnmt.kernels.arrays import checked
 from simnmt.kernels.errors import KernelError
 
 Float32: TypeAlias = NDArray[np.float32]
@@ -124,17 +125,15 @@ class SharpWeights:
 
     def __post_init__(self) -> None:
         for name, array, shape in self._wanted():
-            if not isinstance(array, np.ndarray) or array.dtype != np.float32 or not array.flags.c_contiguous:
-                raise KernelError(f"{name}: wanted a C-contiguous float32 array")
-            if array.shape != shape:
-                raise KernelError(f"{name}: wanted shape {shape}, got {array.shape}")
+            if not np.isfinite(checked(name, array, np.float32, shape)).all():
+                raise KernelError(f"{name} holds NaN or infinity")
         for name in ("start", "eos", "unk", "pad"):
             if not 0 <= (token := getattr(self.tokens, name)) < self.vocab:
-                raise KernelError(f"tokens.{name}: {token} is no word of a vocabulary of {self.vocab}")
+                raise KernelError(f"tokens.{name} is {token}, no word of a vocabulary of {self.vocab}")
         for layer, skipped in enumerate(skips(self.stack)):
             if skipped is not None and self.stack[layer].width != self.stack[skipped].width:
                 widths = f"{self.stack[skipped].width} and {self.stack[layer].width}"
-                raise KernelError(f"stack[{layer}]: a skip needs fc_relu layers of one width, got {widths}")
+                raise KernelError(f"stack[{layer}] adds a layer of another width: {widths}")
 
     @property
     def vocab(self) -> int:
@@ -146,11 +145,11 @@ class SharpWeights:
         """s, of a source state."""
         return int(self.bottom.context.shape[1])
 
-    def _wanted(self) -> list[tuple[str, Float32 | None, tuple[int, ...]]]:
+    def _wanted(self) -> list[tuple[str, Any, tuple[int, ...]]]:
         bottom, attention = self.bottom, self.bottom.attention
         r, e, s, a = bottom.width, self.embedding.shape[-1], self.source_width, attention.state.shape[0]
         gr = GATES[bottom.kind] * r
-        wanted: list[tuple[str, Float32 | None, tuple[int, ...]]] = [
+        wanted: list[tuple[str, Any, tuple[int, ...]]] = [
             ("embedding", self.embedding, (len(self.embedding), e)),
             ("bottom.state", bottom.state, (gr, r)),
             ("bottom.word", bottom.word, (gr, e)),

@@ -1,0 +1,270 @@
+"""The search in C against exhaustive search, against the numpy one in float64, and against itself with each technique on."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simnmt.costs.decoder_settings import DecoderSettings
+from simnmt.kernels.errors import KernelError
+from simnmt.kernels.native_library import library
+from simnmt.kernels.sharp import SharpDecoder, SharpTranslation, SharpWeights, decode_ensemble
+from simnmt.kernels.sharp.arithmetic import plain
+from simnmt.kernels.sharp.asked import Asked
+from simnmt.kernels.sharp.reference import averaged, reference_decode
+from simnmt.kernels.sharp.reference_member import ReferenceMember
+from simnmt.kernels.sharp.weights import Float32
+from tests.kernels.sharp_models import TOKENS, source, weights
+
+MAX_LEN = 14
+STACKS = [(), (("fc_relu", 24),) * 5 + (("gru", 31),), (("gru", 20), ("fc_relu", 33), ("fc_tanh", 18)), (("lstm", 20),)]
+LEVELS = ["avx512", "avx2", "portable", "none"]
+IDENTITIES = [
+    {"embeddings": "precomputed"},
+    {"embeddings": "frequent", "frequent_words": 20},
+    {"merge": True},
+    {"attention": "precomputed"},
+    {"fused": True},
+    {"embeddings": "frequent", "frequent_words": 40, "attention": "precomputed", "merge": True, "fused": True},
+]
+
+
+def decoder(model: SharpWeights, level: str | None = None, **options: object) -> SharpDecoder:
+    return SharpDecoder(model, DecoderSettings(**{"beam": 4} | options), max_len=MAX_LEN, most_src_len=12, level=level)
+
+
+def oracle(
+    models: Sequence[SharpWeights],
+    states: Sequence[Float32],
+    beam: int,
+    candidates: object = None,
+    forced_len: int | None = None,
+) -> SharpTranslation:
+    """The numpy search in float64."""
+    asked = Asked(models[0].tokens, beam, forced_len or MAX_LEN, forced_len is not None, candidates, 3.0)
+    return reference_decode([ReferenceMember(model, plain(np.float64)) for model in models], states, asked)
+
+
+def score(models: Sequence[SharpWeights], states: Sequence[Float32], words: Sequence[int], candidates: object) -> float:
+    """The log-probability of words in float64, the end where it is one of them."""
+    members = [ReferenceMember(model, plain(np.float64)) for model in models]
+    for member, state in zip(members, states, strict=True):
+        member.begin(state, candidates)
+    total, last = 0.0, TOKENS.start
+    for word in words:
+        found, _ = averaged(members, np.array([last]), np.array([0]), candidates == TOKENS.pad)
+        total += found[0, list(candidates).index(word)]
+        last = word
+    return total
+
+
+def closely(found: SharpTranslation, expected: SharpTranslation, tolerance: float = 2e-5) -> None:
+    assert found == replace(expected, log_prob=pytest.approx(expected.log_prob, abs=tolerance))
+
+
+@pytest.mark.parametrize("members", [1, 2])
+@pytest.mark.parametrize("level", [None, "none"])
+def test_a_beam_wide_enough_finds_the_best_of_all_translations(level, members) -> None:
+    """Of up to 3 words: 3^3 of full length and 1 + 3 + 9 that end before."""
+    models = [weights(seed, vocab=9) for seed in range(members)]
+    states = [source(seed) for seed in range(members)]
+    candidates = np.array([5, TOKENS.eos, 8, 6])
+    inner = [5, 8, 6]
+    complete = [(*words, TOKENS.eos) for n in range(3) for words in itertools.product(inner, repeat=n)]
+    cut = list(itertools.product(inner, repeat=3))
+    best = max((score(models, states, words, candidates), words) for words in (*complete, *cut))
+    decoders = [
+        SharpDecoder(model, DecoderSettings(beam=30), max_len=3, most_src_len=12, stop_margin=1e9, level=level)
+        for model in models
+    ]
+    found = decode_ensemble(decoders, states, candidates)
+    assert found.log_prob == pytest.approx(best[0], abs=1e-5)
+    assert found.tokens == tuple(word for word in best[1] if word != TOKENS.eos)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("kind", ["attgru", "attlstm"])
+def test_every_cell_and_layer_finds_what_float64_finds(level, kind) -> None:
+    for seed, (stack, form) in enumerate(itertools.product(STACKS, ["dot_of_tanh", "additive"])):
+        model = weights(seed, kind=kind, form=form, stack=stack)
+        expected = oracle([model], [source(seed)], 4)
+        for fused in (False, True):
+            closely(decoder(model, level, fused=fused).decode(source(seed)), expected)
+
+
+@given(
+    seed=st.integers(0, 10**6),
+    sizes=st.tuples(*[st.integers(1, 70)] * 4),
+    vocab=st.integers(4, 90),
+    beam=st.integers(1, 20),
+    src_len=st.integers(1, 12),
+    options=st.sampled_from([{}, *IDENTITIES]),
+    forced_len=st.none() | st.integers(1, MAX_LEN),
+)
+@settings(max_examples=40, deadline=None)
+def test_any_sizes_find_what_float64_finds(seed, sizes, vocab, beam, src_len, options, forced_len) -> None:
+    """By the value: where two translations are within rounding of each other, either may be found."""
+    r, e, s, a = sizes
+    model, states = (
+        weights(seed, r=r, e=e, s=s, a=a, vocab=vocab, stack=[("fc_relu", r)] * (seed % 4)),
+        source(seed, src_len, s),
+    )
+    found = decoder(model, beam=beam, **options).decode(states, None, forced_len)
+    expected = oracle([model], [states], beam, forced_len=forced_len)
+    assert found.log_prob == pytest.approx(expected.log_prob, abs=1e-3)
+    assert len(found.tokens) == len(found.attended) <= found.steps
+    assert forced_len is None or len(found.tokens) == found.steps == forced_len
+
+
+@pytest.mark.parametrize("options", IDENTITIES, ids=str)
+@pytest.mark.parametrize("gemm", ["float32", "int16"])
+def test_sharp_10_what_is_an_identity_changes_no_word(options, gemm) -> None:
+    """Kept products of embeddings and merged states change no bit; kept attention and fusing change roundings alone."""
+    bitwise = not {"attention", "fused"} & options.keys()
+    for seed in (1, 3) if gemm == "int16" else range(5):
+        model = weights(seed, stack=STACKS[seed % 4])
+        before = decoder(model, beam=6, gemm=gemm).decode(source(seed))
+        after = decoder(model, beam=6, gemm=gemm, **options).decode(source(seed))
+        if bitwise:
+            assert after == before
+        elif gemm == "float32":
+            closely(after, before)
+        else:  # rounded to 16 bits at another place
+            assert after.log_prob == pytest.approx(before.log_prob, abs=0.05)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("options", [{"gemm": "int16"}, {"activations": "table"}, {"activations": "polynomial"}], ids=str)
+def test_sharp_10_what_adds_noise_adds_little(level, options) -> None:
+    for seed in range(3):
+        model = weights(seed, stack=STACKS[seed])
+        exact = decoder(model, level).forced(source(seed), [7, 8, 9, 10]).log_probs
+        noisy = decoder(model, level, **options).forced(source(seed), [7, 8, 9, 10]).log_probs
+        off = np.abs(noisy - exact).max()
+        assert off < (3e-5 if options == {"activations": "polynomial"} else 0.03)
+        assert off > 0 or level == "none"
+
+
+@pytest.mark.parametrize("gemm", ["float32", "int16"])
+def test_numpy_and_c_agree_on_sums_of_integers(gemm) -> None:
+    for seed in range(4):
+        model = weights(seed, stack=STACKS[seed])
+        compiled = decoder(model, gemm=gemm).forced(source(seed), range(4, 16))
+        fallback = decoder(model, "none", gemm=gemm).forced(source(seed), range(4, 16))
+        np.testing.assert_allclose(compiled.log_probs, fallback.log_probs, atol=2e-5 if gemm == "float32" else 2e-3)
+        assert (compiled.best == fallback.best).all()
+
+
+@pytest.mark.parametrize("level", [None, "none"])
+def test_sharp_14_an_ensemble_of_one_model_is_the_model(level) -> None:
+    model = weights(3, stack=STACKS[1])
+    alone = decoder(model, level).decode(source(3))
+    together = decode_ensemble([decoder(model, level) for _ in range(3)], [source(3)] * 3)
+    closely(together, alone)
+
+
+def test_sharp_14_an_ensemble_averages_distributions() -> None:
+    models, states = [weights(seed, stack=STACKS[seed]) for seed in range(3)], [source(seed) for seed in range(3)]
+    found = decode_ensemble([decoder(model) for model in models], states)
+    closely(found, oracle(models, states, 4))
+
+
+def test_candidates_alone_are_chosen_and_their_order_changes_nothing() -> None:
+    model = weights(5)
+    candidates = np.array([3, 9, 17, 5, 11, 1, 60, 44])
+    found = decoder(model).decode(source(5), candidates)
+    closely(found, oracle([model], [source(5)], 4, candidates))
+    assert set(found.tokens) <= set(candidates.tolist())
+    turned = decoder(model).decode(source(5), candidates[::-1].copy())
+    closely(turned, found)
+    everything = decoder(model).decode(source(5), np.arange(67))
+    closely(everything, decoder(model).decode(source(5)), 0.0)
+
+
+def test_a_decoder_forgets_its_last_sentence() -> None:
+    """Longer and shorter sentences and lists of candidates between leave no trace."""
+    model = weights(6, kind="attlstm", stack=STACKS[1])
+    used = decoder(model, merge=True)
+    first = used.decode(source(6, 12))
+    used.decode(source(7, 1), np.array([3, 4]))
+    used.forced(source(8, 5), [4, 5])
+    used.decode(source(8, 5), np.arange(60), 3)
+    assert used.decode(source(6, 12)) == first
+
+
+def test_the_clock_splits_the_search() -> None:
+    asked = decoder(weights(1)).decode(source(1), None, 5, clock=True)
+    if library() is None:
+        assert asked.stage_s is None
+    else:
+        assert asked.stage_s is not None
+        assert min(asked.stage_s.prepare_s, asked.stage_s.body_s, asked.stage_s.product_s, asked.stage_s.search_s) > 0
+    assert decoder(weights(1)).decode(source(1), None, 5).stage_s is None
+
+
+def test_padding_is_never_chosen_and_a_forced_search_never_ends() -> None:
+    model = weights(2)
+    model.output_bias[[TOKENS.pad, TOKENS.eos]] = 50.0
+    found = decoder(model).decode(source(2), None, 9)
+    assert len(found.tokens) == found.steps == 9
+    assert not {TOKENS.pad, TOKENS.eos} & set(found.tokens)
+    assert decoder(model).decode(source(2)).tokens == ()
+
+
+@pytest.mark.parametrize(
+    ("states", "candidates", "forced_len", "says"),
+    [
+        (source(0).astype(np.float64), None, None, "source_states is float64"),
+        (source(0, 7, 28), None, None, "source_states has the shape"),
+        (source(0, 13), None, None, "13 words, not of 1 to most_src_len, 12"),
+        (source(0)[:0], None, None, "0 words"),
+        (np.full((2, 29), np.nan, np.float32), None, None, "NaN"),
+        (source(0), np.array([3, 67]), None, "not words of a vocabulary of 67"),
+        (source(0), np.array([3, 3]), None, "each once"),
+        (source(0), np.array([], np.int64), None, "not words"),
+        (source(0), np.array([3, 4], np.int32), None, "candidates is int32"),
+        (source(0), np.array([4, 5]), None, "lack the end token"),
+        (source(0), np.array([0, 3]), 4, "no word that may be chosen"),
+        (source(0), None, 15, "forced_len is 15, not 1 to max_len, 14"),
+        (source(0), None, 0, "forced_len is 0"),
+    ],
+)
+def test_what_cannot_be_decoded_is_refused_by_name(states, candidates, forced_len, says) -> None:
+    for level in (None, "none"):
+        with pytest.raises(KernelError, match=says):
+            decoder(weights(), level).decode(states, candidates, forced_len)
+
+
+def test_what_is_no_ensemble_is_refused() -> None:
+    one, other = decoder(weights(0)), decoder(weights(1, vocab=66))
+    with pytest.raises(KernelError, match="do not share"):
+        decode_ensemble([one, other], [source(0), source(1)])
+    with pytest.raises(KernelError, match="different lengths"):
+        decode_ensemble([one, one], [source(0, 3), source(0, 4)])
+    with pytest.raises(KernelError, match="1 to 16 decoders, not of 0"):
+        decode_ensemble([], [])
+    with pytest.raises(KernelError, match="not among the candidates"):
+        one.forced(source(0), [5], np.array([3, 4]))
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "says"),
+    [
+        ("embedding", lambda w: w.embedding.astype(np.float64), "embedding is float64"),
+        ("embedding", lambda w: w.embedding.T, "embedding"),
+        ("output", lambda w: w.output[:, :-1].copy(), "output has the shape"),
+        ("output_bias", lambda w: np.full_like(w.output_bias, np.nan), "output_bias holds NaN"),
+        ("tokens", lambda w: replace(w.tokens, eos=67), "tokens.eos is 67"),
+        ("stack", lambda w: weights(stack=[("fc_relu", 5)] * 2 + [("fc_relu", 6)]).stack, r"stack\[2\]"),
+    ],
+)
+def test_weights_that_do_not_fit_are_refused_by_name(name, change, says) -> None:
+    model = weights()
+    with pytest.raises(KernelError, match=says):
+        replace(model, **{name: change(model)})
