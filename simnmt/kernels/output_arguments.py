@@ -40,20 +40,16 @@ def check_arguments(
 def check_out(out: Best, products: Tensor, count: int) -> None:
     """Refuse a place for the result that does not fit. Raises `KernelError`."""
     rows = products.shape[0]
-    wanted = {
-        "columns": (torch.int64, (rows, count)),
-        "values": (torch.float32, (rows, count)),
-        "log_sum": (torch.float32, (rows,)),
-    }
-    for (name, (dtype, shape)), tensor in zip(wanted.items(), out, strict=True):
-        if (
-            tensor.dtype != dtype
-            or tuple(tensor.shape) != shape
-            or not tensor.is_contiguous()
-            or tensor.device != products.device
-        ):
-            given = f"{tensor.dtype} {tuple(tensor.shape)} on {tensor.device}"
-            raise KernelError(f"out.{name} is {given}: contiguous {dtype} {shape} on {products.device} is needed")
+    _check_place("columns", out.columns, torch.int64, (rows, count), products)
+    _check_place("values", out.values, torch.float32, (rows, count), products)
+    _check_place("log_sum", out.log_sum, torch.float32, (rows,), products)
+
+
+def _check_place(name: str, place: Tensor, dtype: torch.dtype, shape: tuple[int, ...], products: Tensor) -> None:
+    if place.dtype == dtype and place.shape == shape and place.is_contiguous() and place.is_cuda == products.is_cuda:
+        return
+    given = f"{place.dtype} {tuple(place.shape)} on {place.device}"
+    raise KernelError(f"out.{name} is {given}: contiguous {dtype} {shape} on {products.device} is needed")
 
 
 def refuse_row(products: Tensor, bias: Tensor | None, row: int) -> KernelError:

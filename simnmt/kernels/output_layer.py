@@ -6,6 +6,7 @@ import ctypes
 import functools
 import itertools
 import os
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import cast
@@ -52,9 +53,9 @@ def fused_best(products: Tensor, bias: Tensor | None, count: int, *, threads: in
         fallback_best(products, bias, out)
         return out
     parts = parts_of(products, threads, count)
-    if rows < ROWS_OF_A_THREAD * parts:
+    if parts > 1 and rows < ROWS_OF_A_THREAD * parts:
         return _copied(_best_by_columns(native, products, bias, count, parts), out)
-    _by_rows(native, products, bias, out.columns, out.values, out.log_sum, parts)
+    _by_rows(native, products, bias, count, out.columns, out.values, out.log_sum, parts)
     return out
 
 
@@ -73,12 +74,12 @@ def fused_argmax(products: Tensor, bias: Tensor | None, *, threads: int = 1) -> 
         return _argmax_of(fallback_partial(products, bias), products, bias)
     parts = parts_of(products, threads, 1)
     rows = products.shape[0]
-    if rows < ROWS_OF_A_THREAD * parts:
+    if parts > 1 and rows < ROWS_OF_A_THREAD * parts:
         parted = _by_columns(native, products, bias, 1, parts, with_sum=False)
         return _argmax_of(functools.reduce(combine, (part for part, _, _ in parted)), products, bias)
-    columns = torch.empty((rows, 1), dtype=torch.int64)
-    _by_rows(native, products, bias, columns, torch.empty((rows, 1)), None, parts)
-    return columns[:, 0]
+    columns = torch.empty(rows, dtype=torch.int64)
+    _by_rows(native, products, bias, 1, columns, torch.empty(rows), None, parts)
+    return columns
 
 
 def partial(products: Tensor, bias: Tensor | None) -> Partial:
@@ -104,6 +105,7 @@ def _by_rows(
     native: NativeLibrary,
     products: Tensor,
     bias: Tensor | None,
+    count: int,
     columns: Tensor,
     values: Tensor,
     log_sum: Tensor | None,
@@ -111,7 +113,7 @@ def _by_rows(
 ) -> None:
     """Whole rows, divided into groups of rows; what is found is written into the tensors handed in."""
     kernel = _kernel(native, products.dtype)
-    vocab, count = products.shape[1], columns.shape[1]
+    vocab = products.shape[1]
     bias_at = None if bias is None else bias.data_ptr()
 
     def work(begin: int, end: int) -> int:
@@ -165,6 +167,8 @@ def _by_columns(
 
 def _divided(work: Callable[[int, int], int], size: int, parts: int) -> list[tuple[int, int]]:
     """Call `work(begin, end)` for `parts` stretches of `size` at once, one of them here: (begin, answer) in order."""
+    if parts == 1:
+        return [(0, work(0, size))]
     bounds = [size * part // parts for part in range(parts + 1)]
     waiting = [_pool(parts - 1).submit(work, *stretch) for stretch in itertools.pairwise(bounds[1:])]
     first = work(bounds[0], bounds[1])
@@ -176,8 +180,9 @@ def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, thread_name_prefix="simnmt-output-layer")
 
 
-# A forked process has the pool but none of its threads: work handed to it would wait for ever.
-os.register_at_fork(after_in_child=_pool.cache_clear)
+if sys.platform != "win32":
+    # A forked process has the pool but none of its threads: work handed to it would wait for ever.
+    os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 @functools.cache

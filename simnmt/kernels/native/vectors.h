@@ -36,12 +36,22 @@ INLINE vf vload(const float *from) {
 INLINE void vstore(float *to, vf x) { memcpy(to, &x, sizeof x); }
 
 INLINE vf vload_some(const float *from, ptrdiff_t n, float rest) {
+#if LANES == 16
+    return _mm512_mask_loadu_ps(vset(rest), (__mmask16)((1u << n) - 1), from);
+#else
     vf x = vset(rest);
-    memcpy(&x, from, (size_t)n * sizeof *from);
+    for (ptrdiff_t i = 0; i < n; i++) x[i] = from[i];
     return x;
+#endif
 }
 
-INLINE void vstore_some(float *to, vf x, ptrdiff_t n) { memcpy(to, &x, (size_t)n * sizeof *to); }
+INLINE void vstore_some(float *to, vf x, ptrdiff_t n) {
+#if LANES == 16
+    _mm512_mask_storeu_ps(to, (__mmask16)((1u << n) - 1), x);
+#else
+    for (ptrdiff_t i = 0; i < n; i++) to[i] = x[i];
+#endif
+}
 
 /* Lanes of a where the mask has all its bits set, of b where it has none. */
 INLINE vf vselect(vi mask, vf a, vf b) { return (vf)((mask & (vi)a) | (~mask & (vi)b)); }
