@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Literal, Protocol
 
+from simnmt.costs.decoder_settings import DecoderSettings
 from simnmt.nmt.architecture import Architecture
 from simnmt.nmt.errors import NmtError
 
-BACKENDS = ("torch", "ctranslate2")
+BACKENDS = ("torch", "ctranslate2", "sharp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,8 @@ class EngineAccount:
     """Of the libraries that computed."""
     fused: bool = False
     """Whether bias, softmax and search were fused (FNI-03 to 06)."""
+    decoder: dict[str, Any] | None = None
+    """How the sharp decoder was written, its beam aside, which is the work's; None for other backends."""
 
 
 class Engine(Protocol):
@@ -93,14 +96,16 @@ def load_engine(
     compute_type: str | None = None,
     seed: int = 0,
     fused: bool = False,
+    decoder: DecoderSettings | None = None,
 ) -> Engine:
     """Load a model onto a device.
 
-    `model`: a name (bilstm, gru, gru-512, marian), an architecture file (YAML or JSON), a folder that `simnmt nmt train`
-    wrote, or a Hugging Face Marian folder; the first two get random weights drawn from `seed`. `device`: cpu, cuda or cuda:0.
-    `threads`: of one operation on the CPU, all cores by default. `compute_type`: float32 by default; torch on the CPU has
-    also bfloat16 and float16_weights, torch on a GPU bfloat16 and float16, CTranslate2 what it says it supports of int8,
-    int16, bfloat16 and float16. `fused`: torch decodes with the fused output layer.
+    `model`: a name (bilstm, gru, gru-512, marian, sharp, sharp-s1 to sharp-s7), an architecture file (YAML or JSON), a folder
+    that `simnmt nmt train` wrote, or a Hugging Face Marian folder; the first two get random weights drawn from `seed`.
+    `device`: cpu, cuda or cuda:0. `threads`: of one operation on the CPU, all cores by default; sharp runs on one all the same.
+    `compute_type`: float32 by default; torch on the CPU has also bfloat16 and float16_weights, torch on a GPU bfloat16 and
+    float16, CTranslate2 what it says it supports of int8, int16, bfloat16 and float16, sharp int16. `fused`: torch decodes with
+    the fused output layer. `decoder`: how sharp decodes, the beam aside, which is the work's; the paper's baseline by default.
     Raises `NmtError` where the model cannot be read, or this machine lacks what is asked for.
     """
     if backend not in BACKENDS:
@@ -110,6 +115,8 @@ def load_engine(
     if threads is not None and (threads < 1 or device != "cpu"):
         what = f"threads: {threads} where 1 is the least" if threads < 1 else f"threads are of the CPU, not of {device}"
         raise NmtError(what, remedy="leave threads out")
+    if decoder is not None and backend != "sharp":
+        raise NmtError(f"a decoder's settings are of the sharp backend, not of {backend}", remedy="leave decoder out")
     if fused and backend != "torch":
         raise NmtError(f"the fused output layer is torch's, not of {backend}", remedy="leave fused out")
     place = "cuda:0" if device == "cuda" else device
@@ -119,6 +126,10 @@ def load_engine(
             from simnmt.nmt.torch_engine import load_torch_engine
 
             return load_torch_engine(model, device=place, threads=threads, compute_type=compute_type, seed=seed, fused=fused)
+        if backend == "sharp":
+            from simnmt.nmt.sharp_engine import load_sharp_engine
+
+            return load_sharp_engine(model, device=place, compute_type=compute_type, seed=seed, decoder=decoder)
         from simnmt.nmt.ctranslate2_engine import load_ctranslate2_engine
 
         return load_ctranslate2_engine(model, device=place, threads=threads, compute_type=compute_type, seed=seed)

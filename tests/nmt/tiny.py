@@ -11,6 +11,7 @@ from torch import Tensor
 
 from simnmt.nmt.architecture import Architecture, RecurrentArchitecture, TransformerArchitecture
 from simnmt.nmt.models import TranslationModel, build_model
+from simnmt.nmt.sharp_architecture import AttentionalArchitecture, StackBlock
 from simnmt.nmt.source_batch import pad
 
 VOCAB = 50
@@ -33,12 +34,24 @@ MARIAN = TransformerArchitecture(
 )
 OWN_TOKENS = MARIAN.model_copy(update={"pad_token": 0, "start_token": 2, "eos_token": 3})
 """A Transformer as our own training makes it: a start token with a vector of its own."""
+SHARP = AttentionalArchitecture(
+    kind="attentional",
+    hidden=16,
+    embedding=12,
+    attention_width=10,
+    stack=(StackBlock(kind="fc_relu", width=20, layers=3), StackBlock(kind="gru", width=16)),
+    source_layers=1,
+    source_hidden=8,
+    src_vocab=VOCAB,
+    tgt_vocab=VOCAB,
+)
 ARCHITECTURES: dict[str, Architecture] = {
     "bilstm": BILSTM,
     "gru": GRU,
     "blind": BLIND,
     "marian": MARIAN,
     "own tokens": OWN_TOKENS,
+    "sharp": SHARP,
 }
 
 

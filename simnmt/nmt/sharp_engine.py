@@ -1,0 +1,144 @@
+"""An attentional model under the sharp decoder, timed: one sentence after another, on one thread (SHARP-01)."""
+
+from __future__ import annotations
+
+import time
+from random import Random
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from simnmt.costs.decoder_settings import DecoderSettings
+from simnmt.kernels.native_library import library
+from simnmt.kernels.sharp import StageSeconds
+from simnmt.nmt.engine import EngineAccount, Timing, Work, random_sources
+from simnmt.nmt.errors import NmtError
+from simnmt.nmt.memory import within_memory
+from simnmt.nmt.models import LoadedModel, load_model
+from simnmt.nmt.processor import cpu_name
+from simnmt.nmt.sharp_model import AttentionalModel
+from simnmt.nmt.sharp_translator import SharpTranslator
+from simnmt.nmt.sharp_weights import sharp_weights
+
+CANDIDATES = 500
+"""Target words of a sentence where nothing else is asked for: 20 a source word, of 25 source words (SHARP-02)."""
+PLAIN = DecoderSettings(gemm="float32", candidates=CANDIDATES)
+"""The baseline of the paper: a candidate list, and none of its techniques (SHARP-01)."""
+TYPES = ("float32", "int16")
+KEPT = 2
+"""Decoders whose packed weights are kept, so that two may take turns."""
+
+
+class SharpEngine:
+    """Runs forced lengths through the sharp decoder; a batch is translated one sentence after another.
+
+    The beam is the work's. Candidates are random words, as many as the settings say: time depends on their number alone. Of
+    the decoder only the whole is told; see `stages_s` for more.
+    """
+
+    def __init__(self, loaded: LoadedModel, model: AttentionalModel, settings: DecoderSettings, seed: int) -> None:
+        self._model: AttentionalModel | None = model
+        self._weights = sharp_weights(model)
+        self._settings, self._seed = settings, seed
+        self._translators: dict[DecoderSettings, SharpTranslator] = {}
+        compiled = library()
+        self.account = EngineAccount(
+            model=loaded.name,
+            architecture=loaded.architecture.model_dump(mode="json"),
+            weights=loaded.weights,
+            vocab=loaded.architecture.tgt_vocab,
+            backend="sharp",
+            compute_type=settings.gemm or "float32",
+            device="cpu",
+            device_name=cpu_name(),
+            threads=1,
+            versions={"torch": str(torch.__version__), "kernels": compiled.level if compiled else "numpy"},
+            decoder=settings.model_dump(mode="json"),
+        )
+
+    def run(self, work: Work) -> Timing:
+        """See `Engine`."""
+        translator = self._translator(self._settings.model_copy(update={"beam": work.beam}), work.src_len, work.tgt_len)
+        sources = random_sources(work, translator.models[0].architecture, self._seed)
+        candidates = self._candidates(self._settings)
+
+        def timed() -> Timing:
+            begin_s, encode_s = time.perf_counter(), 0.0
+            for source in sources:
+                before_s = time.perf_counter()
+                states = translator.encode(source)
+                encode_s += time.perf_counter() - before_s
+                translator.decode(states, candidates=candidates, forced_len=work.tgt_len)
+            return Timing(time.perf_counter() - begin_s, encode_s, None)
+
+        return within_memory("cpu", timed)
+
+    def stages_s(self, settings: DecoderSettings, *, src_len: int, tgt_len: int) -> StageSeconds:
+        """Where the seconds of one sentence's steps go under some other settings, their beam included.
+
+        Raises `NmtError` without compiled kernels: the search in numpy has no such clock.
+        """
+        translator = self._translator(settings, src_len, tgt_len)
+        (source,) = random_sources(Work(src_len, tgt_len), translator.models[0].architecture, self._seed)
+        states = translator.encode(source)
+        found = translator.decode(states, candidates=self._candidates(settings), forced_len=tgt_len, clock=True)
+        if found.stage_s is None:
+            raise NmtError("the stages of a step are told by compiled kernels alone", remedy="install with a C compiler")
+        return found.stage_s
+
+    def close(self) -> None:
+        """See `Engine`; no run afterwards."""
+        self._model = None
+        self._translators.clear()
+
+    def _translator(self, settings: DecoderSettings, src_len: int, tgt_len: int) -> SharpTranslator:
+        """A decoder with room for such lengths. Raises `NmtError` once closed."""
+        if self._model is None:
+            raise NmtError("this engine is closed", remedy="load it again")
+        if torch.get_num_threads() != 1:
+            torch.set_num_threads(1)
+        kept = self._translators.pop(settings, None)
+        if kept is None or kept.most_src_len < src_len or kept.max_len < tgt_len:
+            kept = None  # its weights are let go before they are packed anew
+            while len(self._translators) >= KEPT:
+                del self._translators[next(iter(self._translators))]
+            model, weights = self._model, self._weights
+            kept = within_memory(
+                "cpu",
+                lambda: SharpTranslator(
+                    [model], settings, max_len=max(tgt_len, 128), most_src_len=max(src_len, 128), weights=[weights]
+                ),
+            )
+        self._translators[settings] = kept
+        return kept
+
+    def _candidates(self, settings: DecoderSettings) -> NDArray[np.int64] | None:
+        """Random words, the end token first; None where there are no more than asked for."""
+        vocab, tokens = self._weights.vocab, self._weights.tokens
+        if settings.candidates is None or settings.candidates >= vocab:
+            return None
+        words = Random(self._seed).sample(
+            [word for word in range(vocab) if word not in (tokens.eos, tokens.pad)], settings.candidates
+        )
+        return np.array([tokens.eos, *words][: settings.candidates], np.int64)
+
+
+def load_sharp_engine(
+    model: str, *, device: str, compute_type: str | None, seed: int, decoder: DecoderSettings | None
+) -> SharpEngine:
+    """See `load_engine`, which has checked the device's name."""
+    if device != "cpu":
+        raise NmtError(f"the sharp decoder runs on the CPU, not on {device}", remedy="use cpu")
+    if compute_type is not None and compute_type not in TYPES:
+        raise NmtError(f"no {compute_type} with the sharp decoder", remedy=f"one of {', '.join(TYPES)}")
+    settings = decoder or PLAIN
+    if compute_type is not None and decoder is not None and decoder.gemm not in (None, compute_type):
+        raise NmtError(f"compute type {compute_type}, but a decoder of {decoder.gemm}", remedy="leave one of them out")
+    settings = settings.model_copy(update={"gemm": compute_type or settings.gemm or "float32"})
+    loaded = load_model(model, seed=seed)
+    attentional = loaded.model
+    if not isinstance(attentional, AttentionalModel):
+        what = f"the sharp decoder runs no {loaded.architecture.kind} model"
+        raise NmtError(what, remedy="use the torch backend, or sharp, sharp-s1 to sharp-s7")
+    return SharpEngine(loaded, attentional, settings, seed)

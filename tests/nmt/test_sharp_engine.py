@@ -1,0 +1,100 @@
+"""The sharp decoder behind the engine's face."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
+
+from simnmt.costs.decoder_settings import DecoderSettings  # noqa: E402
+from simnmt.nmt.engine import Work, load_engine  # noqa: E402
+from simnmt.nmt.errors import NmtError  # noqa: E402
+from simnmt.nmt.sharp_engine import SharpEngine  # noqa: E402
+from tests.nmt.tiny import ARCHITECTURES  # noqa: E402
+
+
+def loaded(tmp_path: Path, name: str = "sharp", **how: object) -> SharpEngine:
+    path = tmp_path / f"{name}.json"
+    path.write_text(ARCHITECTURES[name].model_dump_json(), encoding="utf-8")
+    engine = load_engine(str(path), **{"backend": "sharp", **how})  # type: ignore[arg-type]
+    assert isinstance(engine, SharpEngine)
+    return engine
+
+
+def test_it_runs_and_says_what_ran(tmp_path: Path) -> None:
+    engine = loaded(tmp_path, threads=2)
+    timing = engine.run(Work(7, 5, batch=2, beam=3))
+    assert timing.encode_s is not None
+    assert 0 < timing.encode_s < timing.total_s
+    assert timing.steps_s is None
+    account = engine.account
+    assert (account.backend, account.compute_type, account.device, account.threads) == ("sharp", "float32", "cpu", 1)
+    assert account.decoder is not None
+    assert account.decoder["candidates"] == 500
+    assert account.versions["kernels"] in ("avx512", "avx2", "portable", "numpy")
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_every_technique_and_length_runs(tmp_path: Path, beam: int) -> None:
+    """Also lengths beyond what the decoder was first given room for, and a candidate list within the vocabulary."""
+    settings = DecoderSettings(
+        gemm="int16",
+        embeddings="frequent",
+        frequent_words=20,
+        attention="precomputed",
+        activations="polynomial",
+        merge=True,
+        candidates=12,
+    )
+    engine = loaded(tmp_path, decoder=settings)
+    for src_len, tgt_len in ((1, 1), (200, 3), (3, 300), (5, 2)):
+        assert engine.run(Work(src_len, tgt_len, beam=beam)).total_s > 0
+    assert engine.account.compute_type == "int16"
+
+
+def test_stages_are_told_of_compiled_kernels(tmp_path: Path) -> None:
+    engine = loaded(tmp_path)
+    settings = DecoderSettings(beam=3, gemm="float32", candidates=20)
+    if engine.account.versions["kernels"] == "numpy":
+        with pytest.raises(NmtError, match="compiled kernels alone"):
+            engine.stages_s(settings, src_len=6, tgt_len=4)
+        return
+    stages = engine.stages_s(settings, src_len=6, tgt_len=4)
+    assert min(stages.body_s, stages.product_s, stages.search_s) > 0
+
+
+def test_a_closed_engine_runs_no_more_and_closes_twice(tmp_path: Path) -> None:
+    engine = loaded(tmp_path)
+    engine.close()
+    engine.close()
+    with pytest.raises(NmtError, match="closed"):
+        engine.run(Work(2, 2))
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({"name": "gru"}, "the sharp decoder runs no gru model (use the torch backend, or sharp, sharp-s1 to sharp-s7)"),
+        ({"device": "cuda"}, "the sharp decoder runs on the CPU, not on cuda:0 (use cpu)"),
+        ({"compute_type": "int8"}, "no int8 with the sharp decoder (one of float32, int16)"),
+        (
+            {"compute_type": "int16", "decoder": DecoderSettings(gemm="float32")},
+            "compute type int16, but a decoder of float32 (leave one of them out)",
+        ),
+        (
+            {"backend": "torch", "decoder": DecoderSettings()},
+            "a decoder's settings are of the sharp backend, not of torch (leave decoder out)",
+        ),
+    ],
+)
+def test_what_it_does_not_run_is_told_in_a_line(tmp_path: Path, how: dict[str, object], said: str) -> None:
+    with pytest.raises(NmtError) as told:
+        loaded(tmp_path, **how)  # type: ignore[arg-type]
+    assert str(told.value) == said
+
+
+def test_a_beam_wider_than_the_vocabulary_is_told(tmp_path: Path) -> None:
+    with pytest.raises(NmtError, match="a beam of 50 with a vocabulary of 50"):
+        loaded(tmp_path).run(Work(2, 2, beam=50))

@@ -1,0 +1,172 @@
+"""Attentional models: the cells as the paper prints them, presets, bounds that training keeps, and what a file may say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
+
+from simnmt.nmt.architecture import ARCHITECTURES as NAMED  # noqa: E402
+from simnmt.nmt.architecture import architecture_of  # noqa: E402
+from simnmt.nmt.errors import NmtError  # noqa: E402
+from simnmt.nmt.models import build_model  # noqa: E402
+from simnmt.nmt.sharp_architecture import SHARP_MODELS, AttentionalArchitecture  # noqa: E402
+from simnmt.nmt.sharp_cells import AttentionalCell, DenseBlock, gru, lstm  # noqa: E402
+from simnmt.nmt.sharp_model import AttentionalModel  # noqa: E402
+from simnmt.nmt.training.encoded import Batch  # noqa: E402
+from simnmt.nmt.training.learner import Learner  # noqa: E402
+from simnmt.nmt.training.recipe import Recipe, recipe_for  # noqa: E402
+from tests.nmt.tiny import SHARP, sources  # noqa: E402
+
+FORMS: dict[str, dict[str, Any]] = {
+    "gru": {},
+    "lstm, additive": {"cell": "lstm", "source_cell": "lstm", "attention": "additive"},
+    "bare": {"stack": []},
+    "tall": {"stack": [{"kind": "lstm", "width": 9, "layers": 2}, {"kind": "fc_relu", "width": 11, "layers": 6}]},
+}
+
+
+def tiny(**other: Any) -> AttentionalArchitecture:
+    found = architecture_of(SHARP.model_dump(mode="json") | other)
+    assert isinstance(found, AttentionalArchitecture)
+    return found
+
+
+def test_a_gru_step_is_that_of_the_worked_example() -> None:
+    """SHARP-04: logits 0.1 and 0.2 of the gates, h = 0.5, W_h h = 0.2, all else of the candidate 0.3 - 0.2."""
+    fed, recurred = torch.tensor([[0.1, 0.2, 0.1]]), torch.tensor([[0.0, 0.0, 0.2]])
+    (after,) = gru(fed, recurred, torch.tensor([[0.5]]))
+    assert float(after) == pytest.approx(0.360788, abs=5e-7)
+
+
+def test_an_lstm_step_is_torchs_own() -> None:
+    """torch's gates stand in the same order, and its two biases are one here."""
+    theirs = torch.nn.LSTMCell(3, 4)
+    x, h, c = torch.rand(5, 3), torch.rand(5, 4), torch.rand(5, 4)
+    with torch.no_grad():
+        fed = x @ theirs.weight_ih.T + theirs.bias_ih + theirs.bias_hh
+        for one, other in zip(lstm(fed, h @ theirs.weight_hh.T, h, c), theirs(x, (h, c)), strict=True):
+            assert torch.allclose(one, other, atol=1e-6)
+
+
+@pytest.fixture
+def attending() -> AttentionalCell:
+    """Two values a source word, read through a cell that gives what it finds: update gate 0, no state, no token."""
+    cell = AttentionalCell("gru", 2, 2, 2, 2, "dot_of_tanh")
+    with torch.no_grad():
+        for weight in cell.parameters():
+            weight.zero_()
+        cell.keys.weight.copy_(torch.eye(2))
+        cell.feed.weight[:2].copy_(torch.eye(2))
+        cell.read.weight[4:].copy_(torch.eye(2))
+        cell.read.bias[:2].fill_(-40.0)
+    return cell
+
+
+def test_attention_is_that_of_the_worked_example(attending: AttentionalCell) -> None:
+    """SHARP-04: keys e1 and e2, query (1, 0): scores 0.580026 and 0, weights 0.641073 and 0.358927."""
+    with torch.no_grad():
+        keys, values = attending.look_at(torch.eye(2)[None])
+        fed = attending.feed(torch.tensor([[1.0, 0.0]]))
+        (found,) = attending.step(fed, (torch.zeros(1, 2),), keys, values, None)
+    assert found[0].atanh().tolist() == pytest.approx([0.641073, 0.358927], abs=2e-6)
+
+
+def test_a_stack_is_that_of_the_worked_example() -> None:
+    """SHARP-12: identity weights, from (1, -1): (1, 0), (1, 0), (2, 0), (2, 0), (4, 0), and tanh of it."""
+    outputs = []
+    for layers in range(1, 6):
+        relu = DenseBlock("fc_relu", 2, 2, layers)
+        with torch.no_grad():
+            for weight in relu.weights:
+                weight.copy_(torch.eye(2))
+            outputs.append(relu(torch.tensor([1.0, -1.0])))
+    assert torch.stack(outputs).tolist() == [[1, 0], [1, 0], [2, 0], [2, 0], [4, 0]]
+    top = DenseBlock("fc_tanh", 2, 2, 1)
+    with torch.no_grad():
+        top.weights[0].copy_(torch.eye(2))
+        assert top(outputs[-1]).tolist() == pytest.approx([0.999329, 0.0], abs=5e-7)
+        assert relu(torch.tensor([4.0, -1.0])).tolist() == [10.0, 0.0]  # 16 without the limit (SHARP-05)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_step_by_step_it_says_what_it_says_of_all_at_once(form: str) -> None:
+    model = build_model(tiny(**FORMS[form]), seed=3).eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(3.0)  # else its outputs hardly vary
+    _, src, lengths = sources(SHARP, [3, 9, 5])
+    fed = torch.randint(4, 16, (3, 6), generator=torch.Generator().manual_seed(1))
+    with torch.inference_mode():
+        at_once = model(src, lengths, fed)
+        state = model.start(model.encode(src, lengths), 1)
+        for at, tokens in enumerate(fed.unbind(1)):
+            logits, state = model.step(state, tokens)
+            assert torch.allclose(logits, at_once[:, at], atol=1e-5)
+    assert at_once.std() > 0.01
+
+
+def test_the_models_of_table_2_have_their_sizes() -> None:
+    """SHARP-15, SHARP-16; built without memory for weights."""
+    with torch.device("meta"):
+        models = {name: build_model(NAMED[name]) for name in SHARP_MODELS if name != "sharp"}
+    assert list(models) == [f"sharp-s{number}" for number in range(1, 8)]
+    layers = {name: [block.kind for block in model.architecture.layers] for name, model in models.items()}
+    assert layers["sharp-s1"] == []
+    assert layers["sharp-s2"] == ["gru"]
+    for name, relu, top in (("s3", 3, "fc_tanh"), ("s4", 7, "fc_tanh"), ("s5", 7, "gru"), ("s6", 15, "fc_tanh")):
+        assert layers[f"sharp-{name}"] == ["fc_relu"] * relu + [top]
+    assert layers["sharp-s7"] == ["lstm"] * 7
+    for name, model in models.items():
+        assert isinstance(model, AttentionalModel)
+        assert model.projection.weight.shape == (80_000, 1024)
+        assert model.bottom.read.weight.shape[1] == 1024
+        assert {block.width for block in model.architecture.stack if block.kind == "fc_relu"} <= {768}
+        deep = (8, torch.nn.LSTM) if name == "sharp-s7" else (3, torch.nn.GRU)
+        assert (model.encoder.num_layers, type(model.encoder)) == deep
+        assert (model.encoder.hidden_size, model.encoder.bidirectional) == (512, True)
+
+    def per_step(name: str) -> int:
+        stacked = sum(weight.numel() for weight in models[name].stack.parameters() if weight.dim() == 2)
+        return stacked + models[name].bottom.recur.weight.numel()
+
+    order = [per_step(f"sharp-s{number}") for number in (1, 3, 4, 5, 7)]
+    assert all(below < above for below, above in pairwise(order))
+
+
+def test_weights_stay_within_what_16_bits_hold() -> None:
+    """SHARP-05, at a rate that would carry them far beyond."""
+    recipe = Recipe(SHARP, peak_rate=0.5, warmup_steps=1, dropout=0.0, clip_norm=1e9)
+    learner = Learner(build_model(SHARP, seed=1), recipe, torch.device("cpu"))
+    _, src, lengths = sources(SHARP, [4, 6])
+    fed = torch.randint(4, 16, (2, 5), generator=torch.Generator().manual_seed(1))
+    learner.step(Batch(src, lengths, fed, fed.roll(-1, 1), 10), 1)
+    largest = {name: float(weight.detach().abs().max()) for name, weight in learner.model.named_parameters()}
+    assert max(largest.values()) <= 1.0
+    assert largest["projection.bias"] > 0.4
+
+
+def test_a_name_stands_for_a_model_that_a_processor_can_train() -> None:
+    recipe = recipe_for("sharp", vocab=300)
+    assert recipe.architecture == NAMED["sharp"].model_copy(update={"src_vocab": 300, "tgt_vocab": 300})
+    assert replace(recipe, architecture=NAMED["sharp"]).rate(500) == pytest.approx(0.002)
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ({"stack": [{"kind": "fc_relu", "width": 8}] * 2}, "neighbouring fc_relu layers are one block"),
+        ({"stack": [{"kind": "relu", "width": 8}]}, "stack.0.kind: Input should be 'fc_relu', 'fc_tanh', 'gru' or 'lstm'"),
+        ({"stack": [{"kind": "gru", "widht": 8}]}, "stack.0.width: Field required"),
+        ({"atention": "additive"}, "atention: unknown key (did you mean attention?)"),
+        ({"eos_token": 50}, "eos_token: 50 is no token of a vocabulary of 50"),
+    ],
+)
+def test_what_makes_no_attentional_model_is_said(other: dict[str, Any], said: str) -> None:
+    with pytest.raises(NmtError) as told:
+        tiny(**other)
+    assert said in str(told.value)
