@@ -29,9 +29,11 @@ SEQUENCE = 65_536
 
 @dataclass(frozen=True, slots=True)
 class ProductTime:
-    """Products of one batch of rows with 1024 x 1024 weights, seconds of one, by round."""
+    """Products of one batch of rows with square weights, seconds of one, by round."""
 
     batch: int
+    size: int
+    """Of the weights, which are square."""
     cold: bool
     """Weights come from memory; else from the cache, as in the paper's repeated products."""
     seconds: Mapping[str, tuple[float, ...]]
@@ -88,11 +90,11 @@ def product_time(batch: int, cold: bool, rounds: int) -> ProductTime:
 
     times = interleaved({"int16": by_int16, "float32": by_float32, "torch": by_torch, "numpy": by_numpy}, rounds, least_s=0.05)
     done = count * repeats
-    return ProductTime(batch, cold, {name: tuple(each / done for each in own) for name, own in times.of.items()})
+    return ProductTime(batch, size, cold, {name: tuple(each / done for each in own) for name, own in times.of.items()})
 
 
 def activation_times(rounds: int) -> dict[Activations, float]:
-    """Seconds of a tanh and a sigmoid of one element, each way."""
+    """Seconds of an activation of one element, each way: the mean of tanh and sigmoid."""
     x = stream(1, 0, "sharp activations").standard_normal(SEQUENCE).astype(np.float32)
     out = np.empty_like(x)
 
@@ -102,4 +104,4 @@ def activation_times(rounds: int) -> dict[Activations, float]:
 
     ways: tuple[Activations, ...] = ("library", "table", "polynomial")
     times = interleaved({way: partial(both, way) for way in ways}, rounds, least_s=0.05)
-    return {way: times.median_s(way) / SEQUENCE for way in ways}
+    return {way: times.median_s(way) / (2 * SEQUENCE) for way in ways}

@@ -18,7 +18,7 @@ from simnmt.kernels.interleaved import interleaved
 from simnmt.kernels.library_threads import library_threads
 from simnmt.kernels.native_library import library
 from simnmt.kernels.sharp import SharpDecoder, SharpTranslation, SharpWeights, StageSeconds, decode_ensemble
-from simnmt.kernels.sharp.operations import multiply_adds
+from simnmt.kernels.sharp.operations import DecoderShape, operations
 
 Progress = Callable[[int, int], None]
 """Called with what is done and what there is in all."""
@@ -31,6 +31,8 @@ SYSTEMS: Mapping[str, tuple[str, int]] = {
     "E2": ("sharp-s4", 3),
 }
 """Of Table 2: which model, and how many of it."""
+ACTIVATIONS = {"gru": 3, "lstm": 5, "fc_tanh": 1, "fc_relu": 0}
+"""Of a layer, for each element of its width."""
 COVERED = 0.95
 """Share of the candidates whose embeddings' products are kept, as the paper says of tokens (SHARP-06)."""
 
@@ -65,13 +67,22 @@ class DecoderTime:
     """One a round; what stands in the same place met the same box."""
     words: int
     """Decoded a round."""
-    multiply_adds: int
-    """Of a decode step, counted."""
+    products: float
+    """Multiply-adds by weights a word, counted; those done once a sentence are shared out among its words."""
+    attention: float
+    """Multiply-adds of scores and weighted sums a word, which stay in float32."""
+    activations: int
+    """Of a decode step: elements whose tanh or sigmoid is taken."""
     distinct_share: float
     """Of the hypotheses' states (SHARP-09)."""
     stage_s: StageSeconds | None
     """Of one more run; None without compiled kernels."""
     members: int = 1
+
+    @property
+    def multiply_adds(self) -> float:
+        """All of a word."""
+        return self.products + self.attention
 
     @property
     def word_s(self) -> float:
@@ -105,7 +116,7 @@ class SharpSpeeds:
     systems: Sequence[DecoderTime]
     products: Sequence[ProductTime]
     activation_s: Mapping[Activations, float]
-    """Seconds of a tanh and a sigmoid."""
+    """Seconds of one element."""
 
 
 def rung_settings(beam: int, candidates: int, activations: Activations) -> dict[str, DecoderSettings]:
@@ -186,14 +197,31 @@ def _timed(cases: Sequence[_Case], asked: Setting) -> list[DecoderTime]:
 
 def _time(case: _Case, run: Callable[..., SharpTranslation], seconds: tuple[float, ...], asked: Setting) -> DecoderTime:
     once = run(clock=True)
-    counted = multiply_adds(case.weights[0], case.settings, src_len=asked.src_len, distinct_share=once.distinct_share)
+    counted = operations(
+        DecoderShape.of(case.weights[0], asked.candidates),
+        case.settings,
+        asked.src_len,
+        distinct_share=once.distinct_share,
+    )
+    members, beam = len(case.weights), case.settings.beam
+    attention = members * beam * counted.attention
     return DecoderTime(
         case.key,
         case.settings,
         seconds,
         asked.tgt_len,
-        len(case.weights) * counted,
+        members * (beam * counted.step + counted.once / asked.tgt_len) - attention,
+        attention,
+        members * beam * _activations(case.weights[0], asked.src_len),
         once.distinct_share,
         once.stage_s,
-        len(case.weights),
+        members,
     )
+
+
+def _activations(weights: SharpWeights, src_len: int) -> int:
+    """Elements of one hypothesis in a step whose tanh or sigmoid is taken: gates, states, and what attention compares."""
+    bottom, attention = weights.bottom, weights.bottom.attention
+    compared = int(attention.state.shape[0]) * (src_len if attention.form == "additive" else 1)
+    layers = [(bottom.kind.removeprefix("att"), bottom.width), *((layer.kind, layer.width) for layer in weights.stack)]
+    return compared + sum(ACTIVATIONS[kind] * width for kind, width in layers)

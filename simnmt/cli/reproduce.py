@@ -88,6 +88,89 @@ def topup(
     _topup(out, profiles, p95_ms, requests, jobs or os.cpu_count() or 1, as_json)
 
 
+@app.command()
+def fused(
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Folder for page and JSON; default: a new one under reports/.")
+    ] = None,
+    profiles: Annotated[
+        list[str] | None, typer.Option("--profile", metavar="FILE|@NAME", help="Instead of the shipped ones; repeatable.")
+    ] = None,
+    measure: Annotated[
+        int | None, typer.Option("--measure", metavar="N", help="A real decoder as well, on N sentences of each mix; minutes.")
+    ] = None,
+    model: Annotated[str, typer.Option("--model", metavar="NAME|PATH", help="Of --measure.")] = "gru-512",
+    requests: Annotated[
+        int | None, typer.Option("--requests", metavar="N", help="Sentences timed at most, of each set.")
+    ] = None,
+    jobs: Annotated[int, typer.Option("--jobs", metavar="J", min=0, help="Processes; 0: one per processor.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+) -> None:
+    """Fused softmax and search (ACL submission): Tables 2 and 3, shares and speeds, on profiles and a real decoder."""
+    from simnmt.errors import InputError
+
+    if measure is not None and measure < 1:
+        raise InputError(f"--measure {measure}: no sentence to decode", remedy="give 1 or more")
+    _fused(out, profiles, measure, model, requests, jobs or os.cpu_count() or 1, as_json)
+
+
+@app.command()
+def sharp(
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Folder for page and JSON; default: a new one under reports/.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer rounds and smaller models: a look, no verdicts.")] = False,
+    rounds: Annotated[
+        int | None, typer.Option("--rounds", metavar="N", help="Interleaved rounds, of which medians are taken.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+) -> None:
+    """Sharp models on dull hardware (EMNLP 2017): Tables 1 and 2 and figure 1, measured live on one thread; minutes."""
+    from simnmt.errors import InputError
+
+    if rounds is not None and rounds < 1:
+        raise InputError(f"--rounds {rounds}: nothing to measure", remedy="give 1 or more")
+    _sharp(out, quick, rounds, as_json)
+
+
+def _fused(
+    out: Path | None,
+    names: list[str] | None,
+    measure: int | None,
+    model: str,
+    requests: int | None,
+    jobs: int,
+    as_json: bool,
+) -> None:
+    from simnmt.report.fused_page import render_fused
+    from simnmt.reproduce.fused.reproduction import reproduce
+    from simnmt.reproduce.fused.tables import document as document_of
+    from simnmt.reproduce.fused.text import as_text
+    from simnmt.reproduce.topup.devices import named_profiles
+
+    profiles = named_profiles(names) if names else None
+    with _directory(out, "fused") as directory:
+        with progress_bar() as progress:
+            found = reproduce(profiles=profiles, requests=requests, measure=measure, model=model, jobs=jobs, progress=progress)
+        document = document_of(found)
+        _write(directory, document, render_fused(document))
+    _tell(directory, document, as_text(found), as_json)
+
+
+def _sharp(out: Path | None, quick: bool, rounds: int | None, as_json: bool) -> None:
+    from simnmt.report.sharp_page import render_sharp
+    from simnmt.reproduce.sharp.reproduction import reproduce
+    from simnmt.reproduce.sharp.tables import document as document_of
+    from simnmt.reproduce.sharp.text import as_text
+
+    with _directory(out, "sharp") as directory:
+        with progress_bar() as progress:
+            found = reproduce(quick=quick, rounds=rounds, progress=progress)
+        document = document_of(found)
+        _write(directory, document, render_sharp(document))
+    _tell(directory, document, as_text(found), as_json)
+
+
 def _topup(
     out: Path | None, names: list[str] | None, p95_ms: float | None, requests: int | None, jobs: int, as_json: bool
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from simnmt.costs import DeviceProfile
 from simnmt.costs.decoder_choice import DecoderChoice
@@ -39,8 +39,8 @@ class FusedDecoder:
 
     @property
     def batch(self) -> int:
-        """Sentences of a batch, as many as both were measured with."""
-        return min(self.plain.batch, self.fused.batch)
+        """Sentences of a batch, the same with the fused kernel and without."""
+        return self.plain.batch
 
     @property
     def measured(self) -> bool:
@@ -82,6 +82,9 @@ def _known(profile: DeviceProfile, beam: int, batch: int) -> FusedDecoder | str:
     except ProfileError as error:
         return error.what
     assert profile.decoder is not None
+    # Steps of the base may be known up to larger batches than the variants, and batches decide speeds.
+    most = min(plain.batch, fused.batch, max(profile.decoder.batches))
+    plain, fused = (replace(each, batch=most) for each in (plain, fused))
     return FusedDecoder(plain, fused, plain_choice, fused_choice, profile.model.vocab, profile.decoder.src_len)
 
 

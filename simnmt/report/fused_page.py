@@ -1,0 +1,199 @@
+"""The page of the reproduction of the fused kernel: tables 2 and 3, shares, speeds, and Amdahl's prediction beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from simnmt.report.fused_figures import SETS, drawings
+from simnmt.report.paper_page import Figure, Line, render_paper, table
+from simnmt.report.typography import number, signed, significant
+
+Record = Mapping[str, Any]
+
+
+def render_fused(document: Record) -> str:
+    """The page as text, to be written as UTF-8; it opens from disk without a network. `document`: what `--json` prints."""
+    rows = {each["id"]: each["rows"] for each in document["tables"]}
+    return render_paper(
+        document,
+        heading="Fused softmax and search, reproduced",
+        matrix_note="Signs and orders can be compared; sizes hang on the device, and the paper’s is a GPU.",
+        tables=[
+            _output_times(rows["table-2-3"]),
+            _amdahl(rows["amdahl"]),
+            _speeds(rows["speeds"]),
+            _real(rows["real"]),
+            _derived(rows["derived"]),
+            _devices(document["devices"]),
+        ],
+        drawings=drawings(rows),
+    )
+
+
+def _cell(row: Record) -> str:
+    return f"{SETS[row['set']]}, beam {row['beam']}"
+
+
+def _output_times(rows: Sequence[Record]) -> dict[str, Any]:
+    order = list(SETS)
+    return table(
+        "table-2-3",
+        "Tables 2 and 3: the output layer over a whole set",
+        "Seconds. Three steps: bias, softmax and search. In small print what the paper prints of a change, where that is not "
+        "what its seconds give. Fusing is exact: translations stay as they are.",
+        (
+            "set, source",
+            "how",
+            "product",
+            "beside fused",
+            "change, %",
+            "three steps",
+            "fused",
+            "change, %",
+            "ratio",
+            "whole layer",
+        ),
+        [
+            Line(
+                _cell(row),
+                (
+                    Figure("", kind=row["kind"]),
+                    number(row["product_s"], 2),
+                    number(row["product_fused_s"], 2),
+                    _change(row["product_percent"], row["printed_product_percent"]),
+                    number(row["three_s"], 2),
+                    number(row["fused_s"], 2),
+                    _change(row["fused_percent"], row["printed_fused_percent"]),
+                    number(row["ratio"], 2),
+                    number(row["layer_ratio"], 3),
+                ),
+                small=row["source"],
+                published=row["kind"] == "published",
+            )
+            for row in sorted(rows, key=lambda row: (order.index(row["set"]), row["beam"]))
+        ],
+    )
+
+
+def _change(value: float, printed: float | None) -> Figure:
+    slip = printed is not None and abs(printed - value) > 0.06
+    return Figure(signed(value, 2), f"printed {signed(printed, 1)}" if slip and printed is not None else "")
+
+
+def _amdahl(rows: Sequence[Record]) -> dict[str, Any]:
+    return table(
+        "amdahl",
+        "Amdahl’s prediction beside each speed-up",
+        "From the output layer’s share of the time and its own speed-up. Simulated speed-ups are made of the same stages; a "
+        "measured one is a test.",
+        ("set, source", "how", "output layer’s share, %", "its speed-up", "predicted", "end to end"),
+        [
+            Line(
+                _cell(row),
+                (
+                    Figure("", kind=row["kind"]),
+                    number(100 * row["output_share"], 1),
+                    number(row["layer_ratio"], 3),
+                    number(row["predicted"], 3),
+                    number(row["end_to_end"], 3),
+                ),
+                small=row["source"],
+            )
+            for row in rows
+        ],
+    )
+
+
+def _speeds(rows: Sequence[Record]) -> dict[str, Any]:
+    return table(
+        "speeds",
+        "Speed, fused and topped up",
+        "All sentences at hand. Relative to mini-batching, with maxi-batching to that, without the fused kernel; square "
+        "brackets hold the least and the greatest over seeds.",
+        ("device, set", "batching", "fused", "sentences a second", "relative", "published"),
+        [
+            Line(
+                f"{row['device']}, beam {row['beam']}",
+                (
+                    Figure(row["name"], words=True),
+                    "yes" if row["fused"] else "no",
+                    significant(row["sentences_per_s"], 4),
+                    Figure(
+                        number(row["relative"], 3),
+                        f"[{number(row['relative_least'], 3)}, {number(row['relative_greatest'], 3)}]",
+                    ),
+                    "" if row["published"] is None else f"up to {number(1 + row['published'], 2)}",
+                ),
+                small=SETS[row["set"]],
+            )
+            for row in rows
+        ],
+    )
+
+
+def _real(rows: Sequence[Record]) -> dict[str, Any]:
+    stages = ("product_s", "bias_s", "softmax_s", "search_s", "fused_s")
+    return table(
+        "real",
+        "A real decoder on this box",
+        "Seconds of all rounds’ medians, with and without the fused output layer in turn, and of the stages over all steps.",
+        ("set", "sentences", "times as fast", "sentences that differ", "product", "bias", "softmax", "search", "fused"),
+        [
+            Line(
+                _cell(row),
+                (
+                    number(row["sentences"], 0),
+                    number(row["ratio"], 3),
+                    number(row["differing"], 0),
+                    *(number(row[name], 2) for name in stages),
+                ),
+                small=f"{row['model']}, {row['vocab']:,} words",
+            )
+            for row in rows
+        ],
+    )
+
+
+def _derived(rows: Sequence[Record]) -> dict[str, Any]:
+    return table(
+        "derived",
+        "What follows from the printed figures",
+        "",
+        ("what", "value", "beside it"),
+        [
+            Line(
+                row["what"],
+                (
+                    f"{number(row['value'], 3)} times" if row["unit"] == "times" else f"{number(row['value'], 1)} %",
+                    row["meaning"],
+                ),
+                published=True,
+            )
+            for row in rows
+        ],
+    )
+
+
+def _devices(records: Sequence[Record]) -> dict[str, Any]:
+    return table(
+        "devices",
+        "Devices",
+        "How each profile’s decoder is known, with the fused kernel and without.",
+        ("device", "model", "batches of", "kind", "without", "fused", "remarks"),
+        [
+            Line(
+                f"{each['device']}, beam {each['beam']}",
+                (
+                    f"{each['model']}, {each['vocab']:,} words",
+                    str(each["batch"]),
+                    Figure("", kind=each["kind"]),
+                    Figure(each["plain"], words=True),
+                    Figure(each["fused"], words=True),
+                    Figure("; ".join(each["remarks"]), words=True),
+                ),
+                small=each["box"],
+            )
+            for each in records
+        ],
+    )

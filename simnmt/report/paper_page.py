@@ -1,0 +1,75 @@
+"""The page of a paper that is told by claims, plain tables and figures: the fused kernel, and the sharp decoder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from simnmt.report.reproduced import Record, claim_groups, filled, verdict_matrix
+from simnmt.report.typography import DASH
+
+_SCRIPTS = ("page_tools.js", "paper_page.js", "page.js")
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One cell of a table."""
+
+    text: str
+    small: str = ""
+    """Under it."""
+    kind: str = ""
+    """Instead of a text, a kind such as `measured`."""
+    words: bool = False
+    """Text, set to the left."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One row."""
+
+    name: str
+    cells: Sequence[Figure | str]
+    small: str = ""
+    published: bool = False
+    """Set apart from what is ours."""
+
+
+def table(identifier: str, title: str, note: str, heads: Sequence[str], lines: Iterable[Line]) -> dict[str, Any]:
+    """A section with one table; a cell may be a plain text."""
+    rows = [
+        {
+            "name": line.name,
+            "small": line.small,
+            "published": line.published,
+            "cells": [cell if isinstance(cell, Figure) else Figure(cell or DASH) for cell in line.cells],
+        }
+        for line in lines
+    ]
+    return {"id": identifier, "title": title, "note": note, "heads": list(heads), "lines": rows}
+
+
+def render_paper(
+    document: Mapping[str, Any],
+    *,
+    heading: str,
+    tables: Iterable[Record],
+    drawings: Iterable[Record],
+    matrix_note: str = "",
+) -> str:
+    """The page as text. `document`: what `--json` prints; of `tables` those without a line are left out."""
+    setting = next(each["rows"] for each in document["tables"] if each["id"] == "setting")
+    return filled(
+        "paper_page.html.j2",
+        _SCRIPTS,
+        drawings,
+        document=document,
+        eyebrow="simnmt reproduce",
+        heading=heading,
+        matrix=verdict_matrix(document["claims"]),
+        matrix_note=matrix_note,
+        groups=claim_groups(document["claims"]),
+        tables=[each for each in tables if each["lines"]],
+        setting=setting,
+    )

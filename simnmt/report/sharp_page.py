@@ -1,0 +1,166 @@
+"""The page of the reproduction of the sharp decoder: tables 1 and 2, figure 1, and what counting predicts beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from simnmt.report.paper_page import Figure, Line, render_paper, table
+from simnmt.report.sharp_figures import drawings
+from simnmt.report.typography import number, significant
+
+Record = Mapping[str, Any]
+
+
+def render_sharp(document: Record) -> str:
+    """The page as text, to be written as UTF-8; it opens from disk without a network. `document`: what `--json` prints."""
+    rows = {each["id"]: each["rows"] for each in document["tables"]}
+    return render_paper(
+        document,
+        heading="Sharp models on dull hardware, reproduced",
+        tables=[
+            _ladder(rows["table-1"]),
+            _stages(rows["stages"]),
+            _systems(rows["table-2"]),
+            _context(rows["context"]),
+            _products(rows["figure-1"]),
+            _activations(rows["activations"]),
+            _derived(rows["derived"]),
+        ],
+        drawings=drawings(rows),
+    )
+
+
+def _ladder(rows: Sequence[Record]) -> dict[str, Any]:
+    return table(
+        "table-1",
+        "Table 1: the ladder",
+        "Words a second, target side, one thread; each rung on top of those before it. From the fifth on with the paper’s "
+        "lookup table and with a polynomial. A rung is exact, or it adds noise. Small print: quartiles over rounds, and what the "
+        "paper prints.",
+        ("rung", "activations", "rung is", "published", "factor", "measured", "factor", "over the rung before", "predicted"),
+        [
+            Line(
+                row["name"],
+                (
+                    row["activations"],
+                    "not exact" if row["adds_noise"] else "exact",
+                    str(row["published_words_per_s"]),
+                    Figure(number(row["published_factor"], 3), f"printed {number(row['printed_factor'], 2)}"),
+                    number(row["words_per_s"], 1),
+                    number(row["factor"], 3),
+                    ""
+                    if row["step"] is None
+                    else Figure(number(row["step"], 3), f"[{number(row['step_low'], 3)}, {number(row['step_high'], 3)}]"),
+                    number(row["predicted_factor"], 2),
+                ),
+            )
+            for row in rows
+        ],
+    )
+
+
+def _stages(rows: Sequence[Record]) -> dict[str, Any]:
+    return table(
+        "stages",
+        "Where a word’s time goes",
+        "Milliseconds, one run with a clock inside.",
+        ("decoder", "once a sentence", "body", "output product", "bias, softmax, search"),
+        [
+            Line(
+                row["of"],
+                tuple(number(row[name], 3) for name in ("prepare_ms", "body_ms", "product_ms", "search_ms")),
+                small=row["settings"],
+            )
+            for row in rows
+        ],
+    )
+
+
+def _systems(rows: Sequence[Record]) -> dict[str, Any]:
+    def shown(value: float | None, decimals: int) -> str:
+        return "" if value is None else number(value, decimals)
+
+    return table(
+        "table-2",
+        "Table 2: systems of the paper",
+        "With all techniques; BLEU as published. Predicted: by multiply-adds alone.",
+        (
+            "system",
+            "BLEU",
+            "published, words/s",
+            "over S1",
+            "measured, words/s",
+            "over S1",
+            "predicted",
+            "million multiply-adds a word",
+        ),
+        [
+            Line(
+                row["key"],
+                (
+                    number(row["bleu"], 1),
+                    str(row["published_words_per_s"]),
+                    number(row["published_factor"], 2),
+                    shown(row["words_per_s"], 1),
+                    shown(row["factor"], 2),
+                    shown(row["predicted_factor"], 2),
+                    "" if row["multiply_adds"] is None else number(row["multiply_adds"] / 1e6, 1),
+                ),
+                small=row["name"],
+            )
+            for row in rows
+        ],
+    )
+
+
+def _context(rows: Sequence[Record]) -> dict[str, Any]:
+    return table(
+        "context",
+        "Table 2: others’ systems",
+        "As published.",
+        ("system", "BLEU", "speed"),
+        [Line(row["name"], (number(row["bleu"], 1), row["remark"]), published=True) for row in rows],
+    )
+
+
+def _products(rows: Sequence[Record]) -> dict[str, Any]:
+    names = ("int16_us", "float32_us", "torch_us", "numpy_us")
+    return table(
+        "figure-1",
+        "Figure 1: 16-bit and 32-bit products",
+        "Microseconds of one product with weights of 1024 by 1024; ratios are medians over rounds.",
+        ("rows", "16 bits", "float32, packed", "torch", "numpy", "over the faster library", "over packed float32"),
+        [
+            Line(
+                str(row["batch"]),
+                (
+                    *(significant(row[name], 3) for name in names),
+                    number(row["over_library"], 2),
+                    number(row["over_packed"], 2),
+                ),
+                small="weights from memory" if row["cold"] else "weights in the cache",
+            )
+            for row in rows
+        ],
+    )
+
+
+def _activations(rows: Sequence[Record]) -> dict[str, Any]:
+    return table(
+        "activations",
+        "Sigmoid and tanh",
+        "Nanoseconds an element, in the cache, the mean of both.",
+        ("way", "ns"),
+        [Line(row["way"], (significant(row["ns"], 3),)) for row in rows],
+    )
+
+
+def _derived(rows: Sequence[Record]) -> dict[str, Any]:
+    return table(
+        "derived",
+        "What follows from the printed figures",
+        "",
+        ("what", "value", "beside it"),
+        [Line(row["what"], (significant(row["value"], 3), row["meaning"]), published=True) for row in rows],
+    )

@@ -1,0 +1,248 @@
+"""The paper's claims, and what this box says of them (SHARP-05, 08, 11, 13 to 18)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise, product
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from simnmt.reproduce.sharp import published
+from simnmt.reproduce.sharp.published import LADDER
+from simnmt.reproduce.verdicts import FAILS, HOLDS, UNKNOWN, Records, record_of, together, worst
+
+if TYPE_CHECKING:
+    from simnmt.calibrate.sharp_speeds import DecoderTime, SharpSpeeds
+
+LEAST_STEP = 0.98
+"""Of the speed of the rung before: what a rung must keep (SHARP-11's accept)."""
+LEAST_LAYER_RATIO = 3.0
+"""A GRU layer over a fully connected one of the same width (SHARP-13's accept)."""
+MOST_PER_MEMBER = 1.3
+"""An ensemble's cost over its number of members (SHARP-14's accept)."""
+ABOUT = 0.15
+"""By how much two systems of similar cost may differ (SHARP-15's accept)."""
+ORDER = (("S1",), ("S3",), ("S2", "S4"), ("S5", "S6"), ("S7",))
+"""By speed, those of about the same together (SHARP-15's accept)."""
+BOX = "this box"
+
+
+def judged(ratios: Sequence[float], holds: Callable[[float], bool]) -> str:
+    """Of a ratio by round: clear where its quartiles and its median say the same."""
+    return together([[holds(float(each)) for each in np.quantile(ratios, (0.25, 0.5, 0.75))]])
+
+
+def all_claims(speeds: SharpSpeeds) -> Records:
+    """Every claim; those of the paper's figures alone, and those that nothing here can decide, need no device."""
+    return [*_ladder(speeds), *_products(speeds), *_systems(speeds), *_printed(), *_unmeasured(speeds)]
+
+
+def _told(text: str, theirs: str, ours: str, verdict: bool | str, why: str, identifier: str) -> dict[str, Any]:
+    return record_of(identifier, text, theirs, ours, verdict, why, device=BOX, basis="measured")
+
+
+def _ladder(speeds: SharpSpeeds) -> Records:
+    rungs, table = speeds.ladder["polynomial"], speeds.ladder["table"]
+    place = next(number for number, each in enumerate(LADDER) if each.key == "activations")
+    steps = {own.key: own.ratios(before) for before, own in pairwise(rungs)}
+    kept = {key: judged(ratios, lambda ratio: ratio >= LEAST_STEP) for key, ratios in steps.items()}
+    total = rungs[-1].ratios(rungs[0])
+    by_table, by_polynomial = table[place].ratios(table[place - 1]), rungs[place].ratios(rungs[place - 1])
+    theirs_step = LADDER[place].step
+    return [
+        _told(
+            f"Every rung is at least {LEAST_STEP} times as fast as the one before it",
+            "; ".join(f"{each.name} {each.step:.3f}" for each in LADDER if each.step is not None),
+            "; ".join(f"{each.name} {_median(steps[each.key]):.3f}" for each in LADDER[1:]),
+            worst(kept.values()),
+            _which(kept),
+            "SHARP-11 (a)",
+        ),
+        _told(
+            "The whole ladder gains 4.4 times",
+            f"{LADDER[-1].factor:.2f} from the speeds, {published.SPEED_UP} in the text",
+            f"{_median(total):.2f}; with the paper's table {_median(table[-1].ratios(table[0])):.2f}",
+            judged(total, lambda ratio: ratio >= published.SPEED_UP),
+            "over float32 products packed the same way, which a library's are not",
+            "SHARP-11 (b)",
+        ),
+        _told(
+            "Lookup tables for sigmoid and tanh make it faster",
+            f"{theirs_step:.3f}, with vector instructions for the rest",
+            f"table {_median(by_table):.3f}, polynomial {_median(by_polynomial):.3f}; alone, ns an element: "
+            + ", ".join(f"{way} {1e9 * seconds:.2f}" for way, seconds in speeds.activation_s.items()),
+            judged(by_table, lambda ratio: ratio > 1.0),
+            "over the library's functions, one element at a time",
+            "SHARP-08 (a)",
+        ),
+        _told(
+            "and no polynomial in vectors is faster than the table",
+            "",
+            f"polynomial over table, whole step: {_median(rungs[place].ratios(table[place])):.3f}",
+            judged(rungs[place].ratios(table[place]), lambda ratio: ratio <= 1.0),
+            "beyond the paper, which looks at the table alone",
+            "SHARP-08 (b)",
+        ),
+    ]
+
+
+def _products(speeds: SharpSpeeds) -> Records:
+    low, high = published.PRODUCT_BATCHES
+    least, most = published.PRODUCT_RATIO
+    hot = [each for each in speeds.products if not each.cold and low <= each.batch <= high]
+    cold = [each for each in speeds.products if each.cold and low <= each.batch <= high]
+    libraries = sorted({each.best_library for each in hot})
+    verdicts = [judged(each.ratios("library"), lambda ratio: ratio >= least) for each in hot]
+
+    def told(own: Sequence[Any], name: str) -> str:
+        return ", ".join(f"{each.ratio(name):.2f} at {each.batch}" for each in own)
+
+    return [
+        _told(
+            f"16-bit products are {least:.0f} to {most:.0f} times as fast as 32-bit ones at batches of {low} to {high}",
+            f"{least:.0f} to {most:.0f}, curve not in the text",
+            f"over the library {told(hot, 'library')}; weights from memory {told(cold, 'library')}",
+            worst(verdicts),
+            f"the library: {' or '.join(libraries)}, whichever is faster; {least:.0f} is asked for",
+            "SHARP-18 (a)",
+        ),
+        _told(
+            "and that also without counting that weights are packed beforehand",
+            "packing is named as a reason",
+            f"over float32 packed the same way {told(hot, 'float32')}; weights from memory {told(cold, 'float32')}",
+            worst([judged(each.ratios("float32"), lambda ratio: ratio >= least) for each in hot]),
+            f"{least:.0f} is what half the bytes can give",
+            "SHARP-18 (b)",
+        ),
+    ]
+
+
+def _systems(speeds: SharpSpeeds) -> Records:
+    known = {each.key: each for each in speeds.systems}
+    pairs = [pair for above, below in pairwise(ORDER) for pair in product(above, below)]
+    asked = {pair: known[pair[0]].ratios(known[pair[1]]) for pair in pairs if set(pair) <= set(known)}
+    order = {f"{a} before {b}": judged(ratios, lambda ratio: ratio > 1.0) for (a, b), ratios in asked.items()}
+    records = [
+        _told(
+            "Speed: S1 before S3, S2 and S4, S5 and S6, and S7 last",
+            ", ".join(f"{each.key} {each.words_per_s}" for each in published.SYSTEMS if each.key in known),
+            ", ".join(f"{each.key} {each.words_per_s:.0f}" for each in known.values()),
+            worst(order.values()) if order else UNKNOWN,
+            _which(order),
+            "SHARP-15 (a)",
+        )
+    ]
+    if {"S1", "S2", "S3", "S4"} <= set(known):
+        records += [_similar(known), _layer(known)]
+    if {"E1", "S7"} <= set(known):
+        ratios = known["E1"].ratios(known["S7"])
+        records.append(
+            _told(
+                f"An ensemble of two S4 is at least {published.CLEARLY_FASTER:.0f} times as fast as S7",
+                f"{published.speed_over('E1', 'S7'):.2f}",
+                f"{_median(ratios):.2f}",
+                judged(ratios, lambda ratio: ratio >= published.CLEARLY_FASTER),
+                "",
+                "SHARP-15 (b)",
+            )
+        )
+    if {"E1", "E2", "S4"} <= set(known):
+        records.append(_ensembles(known))
+    return records
+
+
+def _similar(known: dict[str, DecoderTime]) -> dict[str, Any]:
+    ratios = known["S4"].ratios(known["S2"])
+    return _told(
+        f"S4 costs about as much as S2 ({100 * ABOUT:.0f} % allowed)",
+        f"{published.speed_over('S4', 'S2'):.2f} of its speed",
+        f"{_median(ratios):.2f}; by multiply-adds {known['S2'].multiply_adds / known['S4'].multiply_adds:.2f}",
+        judged(ratios, lambda ratio: abs(ratio - 1.0) <= ABOUT),
+        "",
+        "SHARP-17",
+    )
+
+
+def layer_ratio(known: dict[str, DecoderTime]) -> float:
+    """A 1024-GRU layer over a 1024-FC layer: S2 beyond S1, over a fourth of S4 beyond S3, scaled to the width."""
+    gru_s = known["S2"].word_s - known["S1"].word_s
+    fc_s = (known["S4"].word_s - known["S3"].word_s) / 4 * (1024 / 768) ** 2
+    return gru_s / fc_s
+
+
+def _layer(known: dict[str, DecoderTime]) -> dict[str, Any]:
+    ratio = layer_ratio(known)
+    return _told(
+        f"A fully connected layer costs 1/{published.FC_OVER_GRU} of a GRU layer (below 1/{LEAST_LAYER_RATIO:.0f} asked)",
+        "1/6 by matrices; 1/4.4 to 1/5.8 by Table 2",
+        f"1/{ratio:.2f}" if ratio > 0 else "not told: noise",
+        ratio > LEAST_LAYER_RATIO if ratio > 0 else UNKNOWN,
+        "from S2 beyond S1 and S4 beyond S3, medians",
+        "SHARP-13",
+    )
+
+
+def _ensembles(known: dict[str, DecoderTime]) -> dict[str, Any]:
+    single = known["S4"]
+    costs = {key: (known[key].members, single.ratios(known[key])) for key in ("E1", "E2")}
+    verdicts = [
+        judged(ratios, lambda cost, members=members: LEAST_STEP * members <= cost <= MOST_PER_MEMBER * members)  # type: ignore[misc]
+        for members, ratios in costs.values()
+    ]
+    return _told(
+        f"An ensemble of n models costs n to {MOST_PER_MEMBER} n times one",
+        "; ".join(f"{key} {published.speed_over('S4', key):.2f} times S4" for key in costs),
+        "; ".join(f"{key} {_median(ratios):.2f} times S4" for key, (_, ratios) in costs.items()),
+        worst(verdicts),
+        "",
+        "SHARP-14",
+    )
+
+
+def _printed() -> Records:
+    (low, high), odd = published.implied_baselines()
+    return [
+        record_of(
+            "SHARP-11 (c)",
+            "The printed factors of Table 1 follow from its speeds",
+            ", ".join(f"{each.printed_factor:.2f}" for each in LADDER),
+            ", ".join(f"{each.factor:.3f}" for each in LADDER),
+            False,
+            f"an unrounded baseline of {low:.2f} to {high:.2f}, which prints as 96, gives all but one, which needs "
+            f"{odd[0]:.2f} to {odd[1]:.2f}",
+            basis="published",
+        )
+    ]
+
+
+def _unmeasured(speeds: SharpSpeeds) -> Records:
+    share = speeds.ladder["polynomial"][-1].distinct_share
+    merged = record_of(
+        "SHARP-09",
+        f"Of a beam of {published.BEAM} hypotheses' previous states {100 * published.UNIQUE_SHARE:.0f} % differ",
+        f"{100 * published.UNIQUE_SHARE:.0f} %",
+        "",
+        UNKNOWN,
+        f"needs a trained model; with random weights {100 * share:.0f} %, which the gain of merging here goes with",
+        basis="published",
+    )
+    others = [
+        record_of(f"SHARP-17 ({letter})", claim, "so in the text", "", UNKNOWN, why, basis="published")
+        for letter, (claim, why) in zip("abcd", published.UNMEASURED, strict=True)
+    ]
+    return [merged, *others]
+
+
+def _median(ratios: Sequence[float]) -> float:
+    return float(np.median(ratios))
+
+
+def _which(verdicts: dict[str, str]) -> str:
+    against = [key for key, verdict in verdicts.items() if verdict == FAILS]
+    unclear = [key for key, verdict in verdicts.items() if verdict not in (FAILS, HOLDS)]
+    told = [
+        *([f"not with {', '.join(against)}"] if against else []),
+        *([f"rounds differ with {', '.join(unclear)}"] if unclear else []),
+    ]
+    return "; ".join(told) or "in every case looked at"

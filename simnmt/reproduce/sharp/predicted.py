@@ -1,0 +1,60 @@
+"""What counting says of the sharp decoder's speeds, beside what is measured (SHARP-11, SHARP-13, SHARP-15, XP-07).
+
+A word takes its products at their measured rate, attention's sums at that of float32, activations at theirs, and the rest,
+which is what the baseline takes beyond these. Each rung changes one of them or two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from simnmt.reproduce.amdahl import end_to_end
+
+if TYPE_CHECKING:
+    from simnmt.calibrate.sharp_products import ProductTime
+    from simnmt.calibrate.sharp_speeds import DecoderTime, SharpSpeeds
+
+
+def product_share(speeds: SharpSpeeds) -> float:
+    """Of the baseline's time in products by weights, at the packed float32 product's rate; 1 at most."""
+    baseline = speeds.ladder["polynomial"][0]
+    return min(1.0, baseline.products * _multiply_add_s(speeds, "float32") / baseline.word_s)
+
+
+def predicted_ladder(speeds: SharpSpeeds, ladder: Sequence[DecoderTime]) -> list[float]:
+    """Of each rung, times as fast as the baseline."""
+
+    def counted_s(each: DecoderTime) -> float:
+        gemm = "int16" if each.settings.gemm == "int16" else "float32"
+        return (
+            each.products * _multiply_add_s(speeds, gemm)
+            + each.attention * _multiply_add_s(speeds, "float32")
+            + each.activations * speeds.activation_s[each.settings.activations]
+        )
+
+    baseline = ladder[0]
+    # Counted operations are never all that is done; where they come out above what was measured, nothing else is left.
+    rest_s = max(baseline.word_s - counted_s(baseline), 0.0)
+    return [(counted_s(baseline) + rest_s) / (counted_s(each) + rest_s) for each in ladder]
+
+
+def predicted_int16(speeds: SharpSpeeds) -> float:
+    """Amdahl alone, of the second rung: the product's share and its measured speed-up at the beam's rows."""
+    return end_to_end(product_share(speeds), _at_beam(speeds).ratio("float32"))
+
+
+def predicted_over(own: DecoderTime, other: DecoderTime) -> float:
+    """Times as fast as another system, by multiply-adds alone."""
+    return other.multiply_adds / own.multiply_adds
+
+
+def _at_beam(speeds: SharpSpeeds) -> ProductTime:
+    """The product of as many rows as the beam has, weights from memory: a step reads each matrix once."""
+    beam = speeds.setting.beam
+    return min((each for each in speeds.products if each.cold), key=lambda each: abs(each.batch - beam))
+
+
+def _multiply_add_s(speeds: SharpSpeeds, name: str) -> float:
+    found = _at_beam(speeds)
+    return found.median_s(name) / (found.batch * found.size**2)
