@@ -8,6 +8,7 @@ from time import monotonic
 from typing import Any
 
 from simnmt.calibrate import fitting, overheads, step_gaps
+from simnmt.calibrate.decoder_variants import decoder_block
 from simnmt.calibrate.disk import DiskError, measure_disk
 from simnmt.calibrate.energy import find_energy_meter
 from simnmt.calibrate.energy_use import measure_energy
@@ -56,6 +57,8 @@ class Parts:
             beside = self._of_singles() | self._once("overheads", self._overheads) | beside
         if beside:
             found["overheads"] = beside
+        if "decoder" in settings.parts:
+            found["decoder"] = self._once("decoder", self._decoder)
         if "energy" in settings.parts:
             found["energy"] = self._once("energy", self._energy)
         if "disk" in settings.parts:
@@ -126,8 +129,7 @@ class Parts:
         assert self.measured is not None
         cells, settings = self.measured.cells, self._settings
         told = step_gaps.gap_overheads(cells["step"], cells["encoder"])
-        most = max((cell.work.batch for cell in cells["step"]), default=batches(settings)[-1])
-        refilling: dict[str, Any] = self._once("joining", lambda: (refill_overheads(self._engine, settings, most), []))
+        refilling: dict[str, Any] = self._once("joining", lambda: (refill_overheads(self._engine, settings, self._most()), []))
         return told | refilling
 
     def _of_singles(self) -> dict[str, Any]:
@@ -135,6 +137,14 @@ class Parts:
         if self.measured is None or "execution" not in self.measured.cells:
             return {}
         return step_gaps.lone_gap_overheads(self.measured.cells["execution"])
+
+    def _decoder(self) -> tuple[Any, list[str]]:
+        return decoder_block(self._engine, self._settings, self._most(), self._listener)
+
+    def _most(self) -> int:
+        """Sentences of the largest batch whose steps there was room for."""
+        cells = [] if self.measured is None else self.measured.cells.get("step", [])
+        return max((cell.work.batch for cell in cells), default=batches(self._settings)[-1])
 
     def _energy(self) -> tuple[Any, list[str]]:
         found = find_energy_meter(self._engine.account.device)

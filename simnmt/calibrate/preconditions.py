@@ -18,7 +18,7 @@ from simnmt.nmt.engine import EngineAccount
 _OF_THE_ENGINE = ("backend", "compute_type", "device", "device_name", "threads", "beam", "architecture", "versions")
 
 _TOLD_APART = ("architecture", "backend", "compute_type", "device", "threads", "beam")
-_BLOCKS: dict[Part, str] = {"step": "step", "disk": "disk", "energy": "energy", "overheads": "overheads"}
+_BLOCKS: dict[Part, str] = {"step": "step", "decoder": "decoder", "disk": "disk", "energy": "energy", "overheads": "overheads"}
 """Where a profile holds a part."""
 
 

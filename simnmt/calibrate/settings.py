@@ -10,9 +10,9 @@ from typing import Any, Literal
 from simnmt.calibrate.errors import CalibrationError
 
 Mode = Literal["quick", "full", "paper"]
-Part = Literal["execution", "step", "disk", "energy", "overheads"]
-PARTS: tuple[Part, ...] = ("execution", "step", "disk", "energy", "overheads")
-"""What may be measured; `step` is decode steps and encoders over batch sizes."""
+Part = Literal["execution", "step", "decoder", "disk", "energy", "overheads"]
+PARTS: tuple[Part, ...] = ("execution", "step", "decoder", "disk", "energy", "overheads")
+"""What may be measured; `step` is decode steps and encoders over batch sizes, `decoder` steps by how the decoder is written."""
 WORD_MODELS = ("bilstm", "gru")
 """Models whose vocabularies are words in the paper (50,000 and 32,000: CNMT-13); others read subwords."""
 PAPER_INFERENCES = 10_000
@@ -32,7 +32,7 @@ class Settings:
     """
 
     model: str
-    """bilstm, gru, gru-512, marian, or a path that `simnmt.nmt.engine.load_engine` takes."""
+    """bilstm, gru, gru-512, marian, sharp-s1 to sharp-s7, or a path that `simnmt.nmt.engine.load_engine` takes."""
     backend: str = "torch"
     device: str = "cpu"
     threads: int | None = None

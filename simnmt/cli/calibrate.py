@@ -26,13 +26,16 @@ class Backend(str, Enum):
 
     torch = "torch"
     ctranslate2 = "ctranslate2"
+    sharp = "sharp"
 
 
 def calibrate(
     model: Annotated[
         str,
         typer.Option(
-            "--model", metavar="NAME|PATH", help="bilstm, gru, gru-512, marian, an architecture file, or a model's folder."
+            "--model",
+            metavar="NAME|PATH",
+            help="bilstm, gru, gru-512, marian, sharp-s1 to -s7, an architecture file, or a model's folder.",
         ),
     ],
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Device profile to write; an older one is replaced.")],
@@ -65,7 +68,7 @@ def calibrate(
     only: Annotated[
         str | None,
         typer.Option(
-            "--only", metavar="PARTS", help="Of execution,step,disk,energy,overheads; without execution, completes OUT."
+            "--only", metavar="PARTS", help="Of execution,step,decoder,disk,energy,overheads; without execution, completes OUT."
         ),
     ] = None,
     disk_pace: Annotated[

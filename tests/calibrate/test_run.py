@@ -23,12 +23,16 @@ from simnmt.calibrate.plan import plan_benches
 from simnmt.calibrate.run import Calibrated, calibrate
 from simnmt.calibrate.settings import Settings, pace_named
 from simnmt.costs import DeviceProfile, checked_profile, read_profile, write_profile
+from simnmt.costs.decoder_settings import DecoderSettings
 from simnmt.errors import InputError
 from simnmt.nmt.errors import OutOfMemory
 from simnmt.shipped import find
 from tests.calibrate.engines import PLANE, FakeEngine
+from tests.calibrate.test_decoder_variants import Torchlike
 
 QUICK = Settings("gru", mode="quick", threads=1)
+NO_STAGES = "no variants of the decoder: the backend does not tell the stages of a step"
+"""Of an engine made of numbers."""
 BOX = BoxDescription(
     machine="x86_64", system="Linux 6.1", cpu_model="Abacus 3000", logical_cores=4, allowed_cpus=(0, 1, 2, 3),
     governor="performance", frequency_mhz=3000.0, load_average=(0.1, 0.2, 0.3),
@@ -88,7 +92,7 @@ def test_the_profile_says_all_of_what_was_measured_on_what(measured: Any, tmp_pa
     assert engine.closed
     assert [path.name for path in tmp_path.iterdir()] == ["box.json"], "the journal is gone"
     assert not done.replaced
-    assert done.warnings == ("no energy: rapl: no counter",)
+    assert done.warnings == (NO_STAGES, "no energy: rapl: no counter")
 
 
 def test_a_decision_takes_less_than_a_thousandth_of_an_inference(measured: Any) -> None:
@@ -124,7 +128,7 @@ def test_a_box_that_spoils_measurements_is_warned_of(measured: Any, box: Any, fa
 def test_a_box_that_does_not_tell_its_state_is_measured_without_a_guess(measured: Any, box: Any) -> None:
     box(load_average=None, governor=None, frequency_mhz=None)
     done = measured()
-    assert done.warnings == ("no energy: rapl: no counter",)
+    assert done.warnings == (NO_STAGES, "no energy: rapl: no counter")
     assert done.profile.conditions.load_average is None
     assert done.profile.conditions.frequency_mhz is None
 
@@ -289,6 +293,18 @@ def test_single_parts_complete_a_profile_of_the_same_engine(measured: Any) -> No
     (later,) = done.conditions.model_extra["later"]
     assert (later["parts"], later["governor"]) == (["disk", "overheads"], "performance")
     assert done.provenance.source == f"{whole.provenance.source}; later: disk, overheads"
+
+
+def test_variants_of_the_decoder_complete_a_profile_and_move_its_costs(measured: Any, tmp_path: Path) -> None:
+    whole = measured(replace(QUICK, parts=("execution", "step"))).profile
+    measured(replace(QUICK, parts=("decoder",)), Torchlike())
+    done = read_profile(tmp_path / "box.json")
+    assert (done.execution, done.step) == (whole.execution, whole.step)
+    moved, choice = done.with_decoder(DecoderSettings(beam=5, fused=True))
+    assert choice.how == "measured"
+    assert moved.decoding_cost.steps_at(4)(3, 3) > done.decoding_cost.steps_at(4)(3, 3)
+    with pytest.raises(CalibrationError, match=r"would lose its step, decoder \(add them to --only"):
+        measured(replace(QUICK, parts=("execution",)))
 
 
 def test_steps_measured_again_bring_their_gap_and_refilling_and_touch_nothing_else(measured: Any) -> None:

@@ -1,0 +1,212 @@
+"""Times of a decode step by how the decoder is written: what an engine tells, stage by stage, as a profile's block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from simnmt.calibrate.plan import STEP_SRC_LEN, batches
+from simnmt.calibrate.progress import Listener
+from simnmt.calibrate.settings import Settings
+from simnmt.costs.decoder_block import STAGES, DecoderBlock, DecoderVariant
+from simnmt.costs.decoder_settings import DecoderSettings
+from simnmt.nmt.engine import Engine, Work
+from simnmt.nmt.errors import NmtError, OutOfMemory
+
+BEAMS = (1, 5)
+"""Of FNI-15's tables; with torch each is measured fused and not, beside the calibration's own."""
+ROUNDS, QUICK_ROUNDS = 7, 3
+STEPS, MANY_ROWS, STEPS_OF_MANY = 12, 128, 6
+"""Of a timed translation; from so many rows on (sentences x beam), fewer."""
+SHARP_SRC_LEN = SHARP_STEPS = 25
+"""Of the sharp decoder's own bar: 25 source words, and a translation as long."""
+QUICK_BATCHES = (1, 4)
+Found = tuple[dict[str, Any] | None, list[str]]
+
+
+class OutputStages(Protocol):
+    """Seconds of one decode step (FNI-01)."""
+
+    body_s: float
+    product_s: float
+    bias_s: float
+    softmax_s: float
+    search_s: float
+    fused_s: float
+    """Bias, softmax and search in one pass."""
+
+
+@runtime_checkable
+class TellsOutputStages(Protocol):
+    """An engine that times the output layer's stages beside each other, in its decoder's own shapes."""
+
+    def output_stages_s(self, batch: int, beam: int) -> OutputStages:
+        """Medians of interleaved runs."""
+
+
+class SentenceStages(Protocol):
+    """Seconds of all steps of one sentence."""
+
+    prepare_s: float
+    body_s: float
+    product_s: float
+    search_s: float
+
+
+@runtime_checkable
+class TellsStages(Protocol):
+    """An engine whose decoder can be written in any way, one sentence at a time."""
+
+    def stages_s(self, settings: DecoderSettings, *, src_len: int, tgt_len: int) -> SentenceStages:
+        """Of one sentence of so many forced steps."""
+
+
+def decoder_block(engine: Engine, settings: Settings, most: int, listener: Listener) -> Found:
+    """The block `decoder` of a profile, and what could not be measured; `most`: sentences of the largest batch."""
+    if isinstance(engine, TellsStages):
+        return _rungs(engine, engine, settings, listener)
+    if isinstance(engine, TellsOutputStages):
+        return _fused_or_not(engine, engine, settings, most, listener)
+    return None, ["no variants of the decoder: the backend does not tell the stages of a step"]
+
+
+def _fused_or_not(engine: Engine, stages: TellsOutputStages, settings: Settings, most: int, listener: Listener) -> Found:
+    """Each beam at each batch size, fused and not. What a whole step takes beside its stages counts to the body."""
+    rounds = QUICK_ROUNDS if settings.mode == "quick" else ROUNDS
+    src_len = min(STEP_SRC_LEN, settings.max_src_len)
+    variants, left_out = list[DecoderVariant](), list[str]()
+    for beam in dict.fromkeys((settings.beam, *BEAMS)):
+        for batch in _batches(settings, most):
+            listener.say(f"decoder: beam {beam}, batch {batch}")
+            try:
+                told = stages.output_stages_s(batch, beam)
+                whole_s = _whole_step_s(engine, src_len, batch, beam, settings, rounds)
+            except OutOfMemory:
+                left_out.append(f"beam {beam}, batch {batch}: out of memory")
+                break
+            three_s = told.bias_s + told.softmax_s + told.search_s
+            ran_s = told.fused_s if engine.account.fused else three_s
+            body_s = max(told.body_s, whole_s - told.product_s - ran_s)
+            for fused, search_s in ((False, three_s), (True, told.fused_s)):
+                how = DecoderSettings(beam=beam, fused=fused)
+                variants.append(_variant(how, batch, body_s, told.product_s, search_s))
+    base = DecoderSettings(beam=settings.beam, fused=engine.account.fused)
+    return _block(base, variants, src_len, rounds, left_out)
+
+
+def _whole_step_s(engine: Engine, src_len: int, batch: int, beam: int, settings: Settings, rounds: int) -> float:
+    """A step with all that lies between it and the next: what more steps add to a translation."""
+    steps = min(STEPS_OF_MANY if batch * beam >= MANY_ROWS else STEPS, settings.max_tgt_len)
+    lengths = (1, steps)
+    for tgt_len in lengths:
+        engine.run(Work(src_len, tgt_len, batch, beam))
+    timed = [[engine.run(Work(src_len, each, batch, beam)).total_s for each in lengths] for _ in range(rounds)]
+    short_s, long_s = np.median(timed, axis=0).tolist()
+    return float(max(long_s - short_s, 0.0) / (steps - 1))
+
+
+def _rungs(engine: Engine, stages: TellsStages, settings: Settings, listener: Listener) -> Found:
+    """One option after another on top of the base, each alone, and some combinations that judge how effects compose.
+
+    Each is timed in turn with the base, which takes the box's wandering speed out of their ratio.
+    """
+    base = DecoderSettings.model_validate((engine.account.decoder or {}) | {"beam": settings.beam})
+    rounds = QUICK_ROUNDS if settings.mode == "quick" else ROUNDS
+    src_len, steps = min(SHARP_SRC_LEN, settings.max_src_len), min(SHARP_STEPS, settings.max_tgt_len)
+    ratios: dict[DecoderSettings, np.ndarray[Any, np.dtype[np.float64]]] = {}
+    base_s, left_out = list[tuple[float, ...]](), list[str]()
+    for variant in list(dict.fromkeys(ladder(base, quick=settings.mode == "quick"))):
+        if variant == base:
+            continue
+        listener.say(f"decoder: {variant.words()}")
+        both: dict[DecoderSettings, list[tuple[float, ...]]] = {base: [], variant: []}
+        try:
+            for number in range(rounds + 1):
+                for each, found in both.items():
+                    told = _per_step_s(stages.stages_s(each, src_len=src_len, tgt_len=steps), steps)
+                    if number:  # the first warms up
+                        found.append(told)
+        except OutOfMemory:
+            left_out.append(f"{variant.words()}: out of memory")
+            continue
+        except NmtError as error:
+            return None, [f"no variants of the decoder: {error}"]
+        ratios[variant] = np.median(both[variant], axis=0) / np.median(both[base], axis=0).sum()
+        base_s += both[base]
+    own_s = np.median(base_s, axis=0)
+    variants = [_variant(base, 1, *own_s.tolist())]
+    variants += [_variant(each, 1, *(own_s.sum() * ratio).tolist()) for each, ratio in ratios.items()]
+    notes = ("what is done once a sentence is in the body, shared by its steps",)
+    return _block(base, variants, src_len, rounds, left_out, notes)
+
+
+def ladder(base: DecoderSettings, *, quick: bool = False) -> Iterator[DecoderSettings]:
+    """The base, the rungs of SHARP-11 on top of each other, each option alone, other beams, and combinations."""
+    int16: dict[str, Any] = {"gemm": "int16"}
+    kept: dict[str, Any] = {"embeddings": "precomputed"}
+    attended: dict[str, Any] = {"attention": "precomputed"}
+    polynomial: dict[str, Any] = {"activations": "polynomial"}
+    merged: dict[str, Any] = {"merge": True}
+    fused: dict[str, Any] = {"fused": True}
+    rungs = [int16, kept, attended, polynomial, merged, fused]
+    yield base
+    on_top = base
+    for rung in rungs:
+        on_top = on_top.model_copy(update=rung)
+        yield on_top
+    yield base.model_copy(update=int16 | kept | attended | {"activations": "table"})
+    for beam in BEAMS:
+        yield base.model_copy(update={"beam": beam})
+        yield on_top.model_copy(update={"beam": beam})
+    if quick:
+        return
+    for rung in rungs[1:]:
+        yield base.model_copy(update=rung)
+    yield base.model_copy(update={"activations": "table"})
+    yield base.model_copy(update={"embeddings": "frequent"})
+    yield base.model_copy(update=kept | attended)
+    yield base.model_copy(update=int16 | merged | fused)
+    yield on_top.model_copy(update={"gemm": base.gemm})
+
+
+def _per_step_s(told: SentenceStages, steps: int) -> tuple[float, ...]:
+    return tuple(part / steps for part in (told.prepare_s + told.body_s, told.product_s, told.search_s))
+
+
+def _batches(settings: Settings, most: int) -> list[int]:
+    """Powers of two, and the largest, so that no cost is extrapolated."""
+    sizes = QUICK_BATCHES if settings.mode == "quick" else [1 << power for power in range(most.bit_length())]
+    largest = min(most, batches(settings)[-1])
+    return sorted({size for size in sizes if size < largest} | {1, largest})
+
+
+def _variant(settings: DecoderSettings, batch: int, *stages_s: float) -> DecoderVariant:
+    # A stage that the clock does not see takes a nanosecond, so that it has a logarithm.
+    parts = {stage: max(seconds, 1e-9) for stage, seconds in zip(STAGES, stages_s, strict=True)}
+    return DecoderVariant(settings=settings, batch=batch, step_s=sum(parts.values()), **parts)
+
+
+def _block(
+    base: DecoderSettings,
+    variants: Sequence[DecoderVariant],
+    src_len: int,
+    rounds: int,
+    left_out: Sequence[str],
+    notes: Sequence[str] = (),
+) -> Found:
+    """As JSON, without batch sizes that the base had no room for."""
+    known = {each.batch for each in variants if each.settings == base}
+    if not known:
+        return None, ["no variants of the decoder: out of memory"]
+    block = DecoderBlock(
+        kind="measured",
+        base=base,
+        src_len=src_len,
+        repeats=rounds,
+        variants=tuple(each for each in variants if each.batch in known),
+        left_out=tuple(left_out),
+        notes=tuple(notes),
+    )
+    return block.model_dump(mode="json"), []

@@ -1,0 +1,188 @@
+"""The part `decoder` on engines made of numbers: whose stages are known, and what a drifting box must not change."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from simnmt.calibrate.decoder_variants import decoder_block, ladder
+from simnmt.calibrate.progress import Silent
+from simnmt.calibrate.settings import Settings
+from simnmt.costs.decoder_block import DecoderBlock
+from simnmt.costs.decoder_composition import composition_error
+from simnmt.costs.decoder_settings import DecoderSettings
+from simnmt.nmt.engine import EngineAccount, Timing, Work
+from simnmt.nmt.errors import NmtError, OutOfMemory
+from tests.calibrate.engines import FakeEngine
+from tests.costs.made_decoder import stages_s
+
+QUICK = Settings("gru", mode="quick", threads=1)
+FULL = Settings("gru", threads=1, max_batch=24)
+BOOKKEEPING_S = 0.0003
+PLAIN = DecoderSettings(gemm="float32", candidates=500)
+
+
+@dataclass(frozen=True)
+class Output:
+    body_s: float
+    product_s: float
+    bias_s: float
+    softmax_s: float
+    search_s: float
+    fused_s: float
+
+
+class Torchlike(FakeEngine):
+    """Takes the stages of `made_decoder`, and beside them some time between two steps."""
+
+    def __init__(self, *, most_rows: int = 10**6, **account: Any) -> None:
+        super().__init__(noise=0.0, **account)
+        self._most_rows, self.asked = most_rows, list[tuple[int, int]]()
+
+    def output_stages_s(self, batch: int, beam: int) -> Output:
+        self.asked.append((batch, beam))
+        if batch * beam > self._most_rows:
+            raise OutOfMemory("no room")
+        body, product, three = stages_s(DecoderSettings(beam=beam), batch)
+        return Output(body, product, 0.1 * three, 0.6 * three, 0.3 * three, 0.2 * three)
+
+    def run(self, work: Work) -> Timing:
+        told = self.output_stages_s(work.batch, work.beam)
+        three = told.fused_s if self.account.fused else told.bias_s + told.softmax_s + told.search_s
+        step_s = told.body_s + told.product_s + three + BOOKKEEPING_S
+        return Timing(0.1 + work.tgt_len * step_s, 0.05, None)
+
+
+@dataclass(frozen=True)
+class Sentence:
+    prepare_s: float
+    body_s: float
+    product_s: float
+    search_s: float
+
+
+class Sharplike:
+    """A decoder that can be written in any way, on a box that slows down as it goes on."""
+
+    def __init__(self, drift: Callable[[int], float] = lambda call: 1.0, lacks: DecoderSettings | None = None) -> None:
+        self.account: EngineAccount = replace(
+            FakeEngine().account, backend="sharp", decoder=PLAIN.model_dump(mode="json", exclude={"beam"})
+        )
+        self._drift, self._lacks, self.calls = drift, lacks, 0
+
+    def run(self, work: Work) -> Timing:
+        raise AssertionError("not asked for")
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def stages_s(self, settings: DecoderSettings, *, src_len: int, tgt_len: int) -> Sentence:
+        if settings == self._lacks:
+            raise OutOfMemory("no room")
+        times = self._drift(self.calls) * tgt_len
+        self.calls += 1
+        body, product, search = (times * part for part in stages_s(settings))
+        return Sentence(0.25 * body, 0.75 * body, product, search)
+
+
+def block_of(engine: Any, settings: Settings = QUICK, most: int = 16) -> DecoderBlock:
+    found, remarks = decoder_block(engine, settings, most, Silent)
+    assert remarks == []
+    return DecoderBlock.model_validate_json(json.dumps(found))
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_each_beam_is_measured_fused_and_not_at_small_and_large_batches(fused: bool) -> None:
+    block = block_of(Torchlike(fused=fused))
+    assert block.base == DecoderSettings(fused=fused)
+    assert block.batches == (1, 4, 16)
+    assert {each.words() for each in block.measured} == {
+        "beam 1, plain", "beam 1, fused", "beam 5, plain", "beam 5, fused",
+    }  # fmt: skip
+    for variant in block.variants:
+        body, product, search = stages_s(variant.settings, variant.batch)
+        assert variant.body_s == pytest.approx(body + BOOKKEEPING_S), "what lies between two steps is no stage of its own"
+        assert (variant.product_s, variant.search_s) == (pytest.approx(product), pytest.approx(search))
+        assert variant.step_s == pytest.approx(body + product + search + BOOKKEEPING_S)
+    assert block_of(Torchlike(), FULL, most=24).batches == (1, 2, 4, 8, 16, 24)
+
+
+def test_another_beam_of_the_calibration_is_the_base_and_measured_too() -> None:
+    block = block_of(Torchlike(), replace(QUICK, beam=3))
+    assert block.base == DecoderSettings(beam=3)
+    assert {each.beam for each in block.measured} == {1, 3, 5}
+
+
+def test_larger_batches_than_memory_has_room_for_are_left_out_and_named() -> None:
+    block = block_of(Torchlike(most_rows=16))
+    assert {each.batch for each in block.variants if each.settings.beam == 5} == {1}
+    assert block.left_out == ("beam 5, batch 4: out of memory",)
+    engine = Torchlike(most_rows=0)
+    assert decoder_block(engine, QUICK, 16, Silent) == (None, ["no variants of the decoder: out of memory"])
+
+
+def test_rungs_are_told_to_the_digits_though_the_box_slows_down() -> None:
+    """Each variant is timed in turn with the base: a box that ends at half its speed changes no ratio."""
+    block = block_of(Sharplike(lambda call: 1.0 + call / 150), FULL)
+    base = block.at(1)[PLAIN]
+    for variant in block.variants:
+        told, made = variant.step_s / base.step_s, sum(stages_s(variant.settings)) / sum(stages_s(PLAIN))
+        assert told == pytest.approx(made, rel=0.02), variant.settings.words()
+        assert variant.shares == pytest.approx([part / sum(stages_s(variant.settings)) for part in stages_s(variant.settings)])
+
+
+def test_the_sharp_ladder_tells_enough_to_judge_how_effects_compose() -> None:
+    for mode in ("quick", "full"):
+        block = block_of(Sharplike(), replace(FULL, mode=mode))
+        error = composition_error(block)
+        assert error is not None
+        assert error.most < 1e-9, "in a box in which effects multiply"
+        assert error.judged >= 4
+        assert (block.base, block.src_len, block.batches) == (PLAIN, 25, (1,))
+
+
+def test_the_ladder_begins_at_the_base_and_adds_one_technique_at_a_time() -> None:
+    """SHARP-11's order."""
+    rungs = list(ladder(PLAIN))[:7]
+    changed = [
+        [name for name in DecoderSettings.model_fields if getattr(one, name) != getattr(other, name)]
+        for one, other in pairwise(rungs)
+    ]
+    assert changed == [["gemm"], ["embeddings"], ["attention"], ["activations"], ["merge"], ["fused"]]
+
+
+def test_a_variant_without_room_is_left_out_and_the_others_are_told() -> None:
+    kept = PLAIN.model_copy(update={"embeddings": "frequent"})
+    block = block_of(Sharplike(lacks=kept), FULL)
+    assert kept not in block.measured
+    assert block.left_out == (f"{kept.words()}: out of memory",)
+
+
+def test_backends_without_stages_have_no_variants_and_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = "no variants of the decoder: the backend does not tell the stages of a step"
+    assert decoder_block(FakeEngine(), QUICK, 16, Silent) == (None, [said])
+
+    def refuses(*_: object, **__: object) -> Sentence:
+        raise NmtError("the stages of a step are told by compiled kernels alone", remedy="install with a C compiler")
+
+    engine = Sharplike()
+    monkeypatch.setattr(engine, "stages_s", refuses)
+    found, remarks = decoder_block(engine, QUICK, 16, Silent)
+    assert found is None
+    assert remarks == [
+        "no variants of the decoder: the stages of a step are told by compiled kernels alone (install with a C compiler)"
+    ]
+
+
+def test_medians_stand_for_what_was_timed_several_times() -> None:
+    """A single disturbed timing changes nothing."""
+    disturbed = Sharplike(lambda call: 5.0 if call == 6 else 1.0)
+    assert np.allclose(
+        [each.step_s for each in block_of(disturbed).variants], [each.step_s for each in block_of(Sharplike()).variants]
+    )
