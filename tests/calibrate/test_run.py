@@ -303,7 +303,7 @@ def test_variants_of_the_decoder_complete_a_profile_and_move_its_costs(measured:
     moved, choice = done.with_decoder(DecoderSettings(beam=5, fused=True))
     assert choice.how == "measured"
     assert moved.decoding_cost.steps_at(4)(3, 3) > done.decoding_cost.steps_at(4)(3, 3)
-    with pytest.raises(CalibrationError, match=r"would lose its step, decoder \(add them to --only"):
+    with pytest.raises(CalibrationError, match=r"would lose its step, decoder, overheads \(add them to --only"):
         measured(replace(QUICK, parts=("execution",)))
 
 
