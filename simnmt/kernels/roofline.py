@@ -29,7 +29,7 @@ class Roofline:
     cache_bytes: int
     """Of the last-level cache; what is called cold or beyond it is several times as large."""
     copies: tuple[tuple[int, float], ...]
-    """(bytes read and written, bytes/s) of copies that fit into the cache, ascending."""
+    """(bytes read and written, bytes/s) of copies that fit into the cache, ascending; the last one just so."""
     copy_bytes_per_s: float
     """Of a copy beyond the cache, bytes read and bytes written both counted, as STREAM does."""
     float32_per_s: float
@@ -57,17 +57,17 @@ class Roofline:
         return asdict(self)
 
 
-def measure_roofline(threads: int = 1, rounds: int = 7, int16: Callable[[], float] | None = None) -> Roofline:
+def measure_roofline(threads: int = 1, rounds: int = 7, int16: Callable[[int], float | None] | None = None) -> Roofline:
     """Take the rates; about two seconds. `int16`: gives the multiply-adds per second of the int16 product."""
     cache_bytes = last_cache_bytes()
     with library_threads(threads):
         return Roofline(
             threads=threads,
             cache_bytes=cache_bytes,
-            copies=tuple((size, _copy(size, rounds)) for size in SIZES_BYTES if size <= cache_bytes // 2),
+            copies=tuple((size, _copy(size, rounds)) for size in (*SIZES_BYTES, cache_bytes) if size <= cache_bytes),
             copy_bytes_per_s=_copy(8 * cache_bytes, rounds),
             float32_per_s=_products(rounds),
-            int16_per_s=None if int16 is None else int16(),
+            int16_per_s=None if int16 is None else int16(rounds),
         )
 
 

@@ -6,6 +6,9 @@ Triton, which comes with torch for CUDA. With TRITON_INTERPRET=1 the same code r
 Its speed is unmeasured: no GPU was at hand (`python -m benchmarks.kernels_cuda` measures it).
 """
 
+# Kernels have no types of Python's, and Triton has none where it is not installed.
+# mypy: disable-error-code="import-not-found, import-untyped, no-untyped-def, untyped-decorator, no-untyped-call"
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -14,10 +17,13 @@ import torch
 import triton
 import triton.language as tl
 
-from simnmt.kernels.errors import KernelError
+from simnmt.kernels.output_arguments import refuse_row
+from simnmt.kernels.output_forms import Best
 
 BLOCKS = (1024, 4096)
 """Columns of one program: the narrow one where the wide one would make too few programs to fill a GPU."""
+WARPS = {1024: 4, 4096: 8}
+"""Of one program: a thread then keeps 8 or 16 columns in 40 or 64 registers, and nothing spills."""
 FILLING_PROGRAMS = 512
 """Several for each multiprocessor of the large GPUs of today."""
 NO_COLUMN = tl.constexpr(2**31 - 1)
@@ -85,12 +91,8 @@ def _join(
 class Workspace:
     """Tensors that one shape of input needs, reusable from call to call, also within a captured graph."""
 
-    columns: torch.Tensor
-    """The answer: int64 [rows, count]."""
-    values: torch.Tensor
-    """The answer: float32 [rows, count], product and bias, descending."""
-    log_sum: torch.Tensor
-    """The answer: float32 [rows]."""
+    best: Best
+    """The answer."""
     block: int
     maxima: torch.Tensor
     sums: torch.Tensor
@@ -98,8 +100,8 @@ class Workspace:
     part_columns: torch.Tensor
 
     @classmethod
-    def of(cls, rows: int, vocab: int, count: int, device: torch.device | str) -> Workspace:
-        """For products of this shape."""
+    def of(cls, rows: int, vocab: int, count: int, device: torch.device | str, out: Best | None = None) -> Workspace:
+        """For products of this shape; `out` takes the answer where it is given."""
         block = next((size for size in reversed(BLOCKS) if rows * triton.cdiv(vocab, size) >= FILLING_PROGRAMS), BLOCKS[0])
         parts = triton.cdiv(vocab, block)
 
@@ -107,9 +109,7 @@ class Workspace:
             return torch.empty(shape, dtype=dtype, device=device)
 
         return cls(
-            columns=made(rows, count, dtype=torch.int64),
-            values=made(rows, count),
-            log_sum=made(rows),
+            best=Best(made(rows, count, dtype=torch.int64), made(rows, count), made(rows)) if out is None else out,
             block=block,
             maxima=made(rows, parts),
             sums=made(rows, parts),
@@ -122,68 +122,44 @@ def best_into(workspace: Workspace, products: torch.Tensor, bias: torch.Tensor |
     """Write each row's best columns, their values and the logarithm of its sum of exponentials into the workspace.
 
     `products`: [rows, V] float32, float16 or bfloat16, columns of a row side by side; `bias`: float32 [V]. All arithmetic is
-    float32. Equal values: the lowest column first. Nothing waits for the GPU, so nothing is checked: see `check_rows`. Without
+    float32. Equal values: the lowest column first. Nothing waits for the GPU, so nothing is checked. Without
     `log_sum` its place takes the row's largest value, or NaN where the row holds one.
     """
     rows, vocab = products.shape
-    parts, count = workspace.maxima.shape[1], workspace.columns.shape[1]
+    best, (_, parts, count) = workspace.best, workspace.part_values.shape
     if rows == 0:
         return
     _stretch[(rows, parts)](
         products, products if bias is None else bias, products.stride(0), vocab,
         workspace.maxima, workspace.sums, workspace.part_values, workspace.part_columns,
-        HAS_BIAS=bias is not None, SUM=log_sum, COUNT=count, BLOCK=workspace.block, num_warps=4,
+        HAS_BIAS=bias is not None, SUM=log_sum, COUNT=count, BLOCK=workspace.block, num_warps=WARPS[workspace.block],
     )  # fmt: skip
     _join[(rows,)](
         workspace.maxima, workspace.sums, workspace.part_values, workspace.part_columns, parts,
-        workspace.values, workspace.columns, workspace.log_sum,
+        best.values, best.columns, best.log_sum,
         SUM=log_sum, COUNT=count, PARTS=triton.next_power_of_2(parts), CANDIDATES=triton.next_power_of_2(parts * count),
     )  # fmt: skip
 
 
-def triton_best(
-    products: torch.Tensor, bias: torch.Tensor | None, count: int
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Columns int64 [rows, count], values float32 [rows, count] descending, log of the sum float32 [rows] of products and bias.
-
-    Raises `KernelError` for tensors that it cannot read, and for a row that is all -inf or holds NaN or +inf.
-    """
-    check_products(products, bias, count)
-    workspace = Workspace.of(*products.shape, count, products.device)
+def triton_best(products: torch.Tensor, bias: torch.Tensor | None, count: int, out: Best | None = None) -> Best:
+    """What `fused_best` gives, of arguments that it has checked; waits for the GPU, to raise `KernelError` for a wrong row."""
+    rows, vocab = products.shape
+    workspace = Workspace.of(rows, vocab, count, products.device, out)
     best_into(workspace, products, bias)
-    check_rows(workspace.log_sum)
-    return workspace.columns, workspace.values, workspace.log_sum
+    _check_rows(products, bias, workspace.best.log_sum)
+    return workspace.best
 
 
 def triton_argmax(products: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-    """The best column of each row, int64 [rows], without its probability (FNI-06); raises as `triton_best`."""
-    check_products(products, bias, 1)
-    workspace = Workspace.of(*products.shape, 1, products.device)
+    """What `fused_argmax` gives (FNI-06); waits and raises as `triton_best`."""
+    rows, vocab = products.shape
+    workspace = Workspace.of(rows, vocab, 1, products.device)
     best_into(workspace, products, bias, log_sum=False)
-    check_rows(workspace.log_sum)
-    return workspace.columns[:, 0]
+    _check_rows(products, bias, workspace.best.log_sum)
+    return workspace.best.columns[:, 0]
 
 
-def check_rows(of_row: torch.Tensor) -> None:
-    """Raise `KernelError` naming the first row whose figure is not finite (FNI-07); waits for the GPU."""
+def _check_rows(products: torch.Tensor, bias: torch.Tensor | None, of_row: torch.Tensor) -> None:
     wrong = (~torch.isfinite(of_row)).nonzero()
     if wrong.numel():
-        raise KernelError(f"row {int(wrong[0])} of the products is all -inf, or holds NaN or +inf: it has no best column")
-
-
-def check_products(products: torch.Tensor, bias: torch.Tensor | None, count: int) -> None:
-    """Raise `KernelError` for what the kernels cannot read: a wrong type, shape, order in memory, or a mix of devices."""
-    if products.dim() != 2 or products.dtype not in (torch.float32, torch.float16, torch.bfloat16):
-        shape = tuple(products.shape)
-        raise KernelError(f"products are {products.dtype} of shape {shape}: give float32, float16 or bfloat16, [rows, V]")
-    if products.stride(1) != 1 and products.shape[1] > 1:
-        raise KernelError("the columns of a row of products do not lie side by side: call .contiguous()")
-    if not 1 <= count <= products.shape[1]:
-        raise KernelError(f"the best {count} of {products.shape[1]} columns: give 1 to {products.shape[1]}")
-    if bias is None:
-        return
-    if bias.dtype != torch.float32 or tuple(bias.shape) != (products.shape[1],) or not bias.is_contiguous():
-        shape = tuple(bias.shape)
-        raise KernelError(f"the bias is {bias.dtype} of shape {shape}: give contiguous float32 [{products.shape[1]}]")
-    if bias.device != products.device:
-        raise KernelError(f"products are on {products.device}, the bias on {bias.device}: put both on one device")
+        raise refuse_row(products, bias, int(wrong[0]))

@@ -1,0 +1,88 @@
+"""`simnmt kernels` and `simnmt kernels bench`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from simnmt.kernels.bench import Benched, Result
+
+app = typer.Typer(
+    help="The kernels of the decoder: which are compiled here, and how fast they are.", invoke_without_command=True
+)
+
+
+@app.callback()
+def kernels(
+    context: typer.Context,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+) -> None:
+    """Without a verb: list the kernels, and which compiled level this processor takes."""
+    if context.invoked_subcommand is not None:
+        return
+    from simnmt.kernels.listing import listing
+
+    found = listing()
+    print(json.dumps(found.as_json(), indent=1) if as_json else found.text())
+
+
+@app.command()
+def bench(
+    only: Annotated[str | None, typer.Option("--only", metavar="NAME", help="One kernel; `simnmt kernels` lists them.")] = None,
+    rounds: Annotated[
+        int, typer.Option("--rounds", metavar="N", min=1, help="Rounds in which the contestants take turns, at least.")
+    ] = 15,
+    threads: Annotated[
+        int, typer.Option("--threads", metavar="T", min=1, help="Of the output layer and of the baselines.")
+    ] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+) -> None:
+    """Measure the kernels on this box, against what it can do at best and against named baselines; about two minutes.
+
+    Leave the box alone meanwhile: contestants take turns, so their ratios bear some noise, but their times do not.
+    """
+    from simnmt.kernels.bench import bench as measure
+
+    done = measure(only, rounds, threads, say=_say)
+    print(json.dumps(done.as_json(), indent=1, allow_nan=False) if as_json else _told(done))
+
+
+def _say(text: str) -> None:
+    if sys.stderr.isatty():
+        print(text, file=sys.stderr)
+
+
+def _told(done: Benched) -> str:
+    from simnmt.cli.tables import aligned
+
+    roofline = done.roofline
+    int16 = "" if roofline.int16_per_s is None else f", {roofline.int16_per_s / 1e9:.0f} in int16"
+    lines = [
+        f"kernels: {done.level}, {done.threads} thread{'s' if done.threads > 1 else ''}",
+        f"this box: copies {roofline.copy_bytes_per_s / 1e9:.1f} GB/s beyond its cache of {roofline.cache_bytes >> 20} MiB; "
+        f"{roofline.float32_per_s / 1e9:.0f} G multiply-adds/s in float32{int16}",
+    ]
+    header = ["kernel", "case", "baseline", "level", "memory", "us", "times as fast", "asked", "of the roofline"]
+    lines += (
+        ["", aligned(header, [_row(result) for result in done.results], 5)] if done.results else ["nothing to measure here"]
+    )
+    judged = [result for result in done.results if result.reached is not None]
+    if judged:
+        missed = sum(not result.reached for result in judged)
+        lines += ["", f"{len(judged) - missed} of {len(judged)} targets reached" + (": * marks the others" if missed else "")]
+    wrong = [result for result in done.results if result.error > result.error_bound]
+    lines += [f"{each.kernel}, {each.case}: off by {each.error:.3g}, beyond its bound {each.error_bound:.3g}" for each in wrong]
+    return "\n".join(lines)
+
+
+def _row(result: Result) -> list[str]:
+    asked = "" if result.target is None else f">= {result.target:g}{'' if result.reached else ' *'}"
+    baseline = result.baseline if result.way == result.baseline else f"{result.baseline} ({result.way})"
+    return [
+        result.kernel, result.case, baseline, result.level, result.memory, f"{result.median_us:,.1f}", f"{result.ratio:.2f}",
+        asked, f"{100 * result.roofline_share:.0f} %",
+    ]  # fmt: skip

@@ -1,0 +1,129 @@
+"""Measures the kernels on this box: against what it can do at best, and against the named baselines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from simnmt.errors import InputError
+from simnmt.kernels.cases import KERNELS
+from simnmt.kernels.cases_output import level_name
+from simnmt.kernels.cases_product import int16_rate
+from simnmt.kernels.contract import Case, Comparison, Kernel
+from simnmt.kernels.held_level import held_level
+from simnmt.kernels.interleaved import Times, interleaved
+from simnmt.kernels.library_threads import library_threads
+from simnmt.kernels.roofline import Roofline, measure_roofline
+from simnmt.names import nearest
+
+ROUNDS = 15
+
+
+class UnknownKernel(InputError):
+    """No kernel of that name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One kernel in one case against one baseline."""
+
+    kernel: str
+    case: str
+    baseline: str
+    way: str
+    """The baseline's fastest way here."""
+    ratio: float
+    """Times as fast as the baseline: the median over the rounds."""
+    target: float | None
+    """What the project asks; None where the figure is only reported."""
+    reached: bool | None
+    roofline_share: float
+    """The least time that the box's copy bandwidth and product rate allow, over ours; above 1 where only reading, which is
+    cheaper than copying, was counted."""
+    level: str
+    median_us: float
+    baseline_us: float
+    memory: str
+    """`hot` or `cold`."""
+    rounds: int
+    error: float
+    error_bound: float
+
+
+@dataclass(frozen=True, slots=True)
+class Benched:
+    """All results, and the box they were taken on."""
+
+    level: str
+    threads: int
+    roofline: Roofline
+    results: tuple[Result, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """For a file."""
+        results = [asdict(result) for result in self.results]
+        return {"level": self.level, "threads": self.threads, "roofline": self.roofline.as_json(), "results": results}
+
+
+def bench(
+    only: str | None = None, rounds: int = ROUNDS, threads: int = 1, say: Callable[[str], None] = lambda text: None
+) -> Benched:
+    """Measure all kernels that can run here, or one.
+
+    `threads`: of the output layer and of all baselines; the other kernels use one. Raises `UnknownKernel`.
+    """
+    kernels = [kernel(only)] if only is not None else list(KERNELS)
+    if rounds < 1 or threads < 1:
+        raise InputError(f"{rounds} rounds, {threads} threads: give one or more of each")
+    say("the box: copies and products")
+    roofline = measure_roofline(threads, int16=int16_rate)
+    results: list[Result] = []
+    with library_threads(threads):
+        for each in kernels:
+            for case in each.cases(threads):
+                say(f"{each.name}: {case.text}")
+                results += measured(each, case, roofline, rounds)
+    return Benched(level_name(), threads, roofline, tuple(results))
+
+
+def kernel(name: str) -> Kernel:
+    """The kernel of that name; raises `UnknownKernel`."""
+    known = {each.name: each for each in KERNELS}
+    if name not in known:
+        near = nearest(name, known)
+        remedy = f"did you mean {near}?" if near else f"one of {', '.join(known)}"
+        raise UnknownKernel(f"{name}: no such kernel", remedy=remedy)
+    return known[name]
+
+
+def measured(kernel: Kernel, case: Case, roofline: Roofline, rounds: int) -> Iterator[Result]:
+    """Results of one case."""
+    with held_level(case.level):
+        contest = case.build()
+        times = interleaved(contest.runs, rounds, contest.before)
+    for comparison in contest.comparisons:
+        yield _result(kernel, case, comparison, times, roofline)
+
+
+def _result(kernel: Kernel, case: Case, comparison: Comparison, times: Times, roofline: Roofline) -> Result:
+    way = min(comparison.ways, key=times.median_s)
+    ratio, ours_s, work = times.ratio(way, comparison.ours), times.median_s(comparison.ours), comparison.work
+    least_s = roofline.least_s(work.bytes_moved, work.multiply_adds, cold=case.cold, number=work.number)
+    return Result(
+        kernel=kernel.name,
+        case=", ".join(filter(None, [case.text, comparison.what])),
+        baseline=comparison.baseline,
+        way=way,
+        ratio=ratio,
+        target=comparison.target,
+        reached=None if comparison.target is None else ratio >= comparison.target,
+        roofline_share=least_s / ours_s,
+        level=case.level,
+        median_us=1e6 * ours_s,
+        baseline_us=1e6 * times.median_s(way),
+        memory="cold" if case.cold else "hot",
+        rounds=times.rounds,
+        error=comparison.error,
+        error_bound=comparison.error_bound,
+    )

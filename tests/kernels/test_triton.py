@@ -1,0 +1,71 @@
+"""The Triton kernels: interpreted on the CPU against a float64 softmax, and compiled for GPUs that are not here."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+
+if importlib.util.find_spec("triton") is None:
+    if os.environ.get("SIMNMT_TRITON") == "required":
+        raise ImportError("Triton is required here and not installed: pip install 'simnmt[test]'")
+    pytest.skip(
+        "Triton is not installed" if platform.system() == "Linux" else "there is no Triton for this system",
+        allow_module_level=True,
+    )
+
+COMPILE = """
+import sys
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from simnmt.kernels.triton_output import BLOCKS, WARPS, _join, _stretch
+
+def compiled(kernel, arguments, constants, warps=4):
+    signature = dict(zip(kernel.arg_names, arguments + ["constexpr"] * len(constants), strict=True))
+    fixed = {(len(arguments) + place,): value for place, value in enumerate(constants)}
+    for capability in (75, 90):
+        target = GPUTarget("cuda", capability, 32)
+        made = triton.compile(ASTSource(kernel, signature, constexprs=fixed), target=target, options={"num_warps": warps})
+        print(kernel.fn.__name__, capability, len(made.asm["cubin"]))
+
+for products in ("*fp32", "*fp16", "*bf16"):
+    outputs = ["*fp32", "*fp32", "*fp32", "*i32"]
+    compiled(_stretch, [products, "*fp32", "i32", "i32", *outputs], [True, True, 5, BLOCKS[0]], WARPS[BLOCKS[0]])
+compiled(_join, ["*fp32", "*fp32", "*fp32", "*i32", "i32", "*fp32", "*i64", "*fp32"], [False, 1, 32, 128])
+"""
+
+
+def in_own_process(arguments: list[str], **environment: str) -> str:
+    run = subprocess.run(
+        [sys.executable, *arguments],
+        env=os.environ | {"PYTHONPATH": str(HERE.parents[1])} | environment,
+        cwd=HERE.parents[1],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    return run.stdout
+
+
+def test_interpreted_kernels_hold_against_float64() -> None:
+    """What is in triton_interpreted.py."""
+    told = in_own_process(
+        ["-m", "pytest", str(HERE / "triton_interpreted.py"), "-p", "no:xdist", "-p", "no:cacheprovider"], TRITON_INTERPRET="1"
+    )
+    assert " passed" in told
+    assert "skipped" not in told
+
+
+def test_kernels_compile_for_gpus_old_and_new(tmp_path: Path) -> None:
+    """Down to machine code, which needs no GPU; the interpreter takes what the compiler does not."""
+    told = in_own_process(["-c", COMPILE], TRITON_CACHE_DIR=str(tmp_path), TRITON_DEFAULT_FP_FUSION="1", TRITON_INTERPRET="0")
+    assert len(told.splitlines()) == 8

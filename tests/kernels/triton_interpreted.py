@@ -1,0 +1,116 @@
+"""The Triton kernels in Triton's interpreter, on the CPU; run by test_triton.py in a process of its own.
+
+Triton decides once a process, when it is first imported, whether it interprets or compiles, and transformers imports it.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simnmt.kernels.errors import KernelError
+from simnmt.kernels.triton_output import BLOCKS, Workspace, best_into, triton_argmax, triton_best
+
+
+@pytest.fixture(autouse=True)
+def _as_on_a_gpu():
+    """Arithmetic with infinities warns in numpy, which is what interprets."""
+    with np.errstate(all="ignore"):
+        yield
+
+
+def oracle(products: torch.Tensor, bias: torch.Tensor | None, count: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """In float64; a stable sort puts the lowest of equal columns first."""
+    values = products.float() if bias is None else products.float() + bias
+    columns = torch.sort(values, dim=1, descending=True, stable=True).indices[:, :count]
+    return columns, values.gather(1, columns), values.double().logsumexp(1)
+
+
+def holds(products: torch.Tensor, bias: torch.Tensor | None, count: int) -> None:
+    columns, values, log_sum = triton_best(products, bias, count)
+    wanted = oracle(products, bias, count)
+    assert torch.equal(columns, wanted[0])
+    assert torch.equal(values, wanted[1])
+    torch.testing.assert_close(log_sum.double(), wanted[2], rtol=1e-6, atol=1e-6)
+
+
+def test_worked_example_of_fni_03() -> None:
+    columns, values, log_sum = triton_best(torch.tensor([[1.0, 3.0, 2.0]]), torch.tensor([0.5, -0.5, 1.0]), 1)
+    assert (int(columns), float(values)) == (2, 3.0)
+    assert float(log_sum) == pytest.approx(3.6041306, abs=1e-6)
+    assert math.exp(float(values) - float(log_sum)) == pytest.approx(0.5465494, abs=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(("rows", "vocab", "count"), [(3, 7, 5), (2, 1000, 1), (2, BLOCKS[0] + 1, 8)])
+def test_best_columns_are_those_of_a_whole_softmax(dtype: torch.dtype, rows: int, vocab: int, count: int) -> None:
+    generator = torch.Generator().manual_seed(vocab)
+    holds(torch.randn(rows, vocab, generator=generator).mul(4).to(dtype), torch.randn(vocab, generator=generator), count)
+
+
+def test_a_whole_vocabulary_is_joined_from_many_programs() -> None:
+    generator = torch.Generator().manual_seed(1)
+    holds(torch.randn(1, 85_000, generator=generator), torch.randn(85_000, generator=generator), 2)
+
+
+@settings(max_examples=15)
+@given(st.integers(1, 3), st.integers(1, 2100), st.integers(1, 6), st.integers(1, 5), st.integers(0, 2**31))
+def test_ties_and_masks_go_to_the_lowest_column(rows: int, vocab: int, count: int, kinds: int, seed: int) -> None:
+    """Few different values make ties everywhere, also across programs; -inf masks, and is chosen last."""
+    generator = torch.Generator().manual_seed(seed)
+    values = torch.tensor([-math.inf, 0.0, 1.0, -2.5, 7.0])[:kinds]
+    products = values[torch.randint(kinds, (rows, vocab), generator=generator)]
+    products[:, torch.randint(vocab, (1,), generator=generator)] = 3.0
+    holds(products, None, min(count, vocab))
+
+
+def test_wide_programs_give_the_same_as_narrow_ones() -> None:
+    products, bias = torch.randn(2, 9000), torch.randn(9000)
+    wide = Workspace.of(1_000, 9000, 3, "cpu")
+    assert wide.block == BLOCKS[1]
+    narrow = triton_best(products, bias, 3)
+    best_into(wide, products, bias)
+    for by_wide, by_narrow in zip(wide.best, narrow, strict=True):
+        torch.testing.assert_close(by_wide[:2], by_narrow, rtol=1e-6, atol=1e-6)
+
+
+def test_columns_of_a_slice_are_found_by_the_rows_own_stride() -> None:
+    products = torch.randn(3, 4000)[:, 100:1900]
+    holds(products, None, 4)
+
+
+def test_neither_large_nor_half_precision_extremes_overflow() -> None:
+    for products in (torch.tensor([[1e4, -1e4, 9_999.0]]), torch.tensor([[65_504.0, -65_504.0, 6e-8]], dtype=torch.float16)):
+        holds(products, None, 2)
+
+
+def test_argmax_is_the_first_of_the_best() -> None:
+    products, bias = torch.randn(4, 3000).bfloat16(), torch.randn(3000)
+    assert torch.equal(triton_argmax(products, bias), triton_best(products, bias, 1)[0][:, 0])
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf])
+@pytest.mark.parametrize("column", [0, 1500])
+def test_a_row_that_has_no_best_is_named(wrong: float, column: int) -> None:
+    products = torch.zeros(3, 2000)
+    products[1, column] = wrong
+    for call in (lambda: triton_best(products, None, 2), lambda: triton_argmax(products, None)):
+        with pytest.raises(KernelError, match="row 1"):
+            call()
+
+
+def test_a_row_of_nothing_but_masks_is_named() -> None:
+    products = torch.zeros(3, 1200)
+    products[2] = -math.inf
+    for call in (lambda: triton_best(products, None, 2), lambda: triton_argmax(products, None)):
+        with pytest.raises(KernelError, match="row 2"):
+            call()
+
+
+def test_no_rows_give_nothing() -> None:
+    assert [tuple(part.shape) for part in triton_best(torch.empty(0, 50), None, 2)] == [(0, 2), (0, 2), (0,)]
