@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from simnmt import __version__
-from simnmt.cli import calibrate, corpus, doctor, nmt, profile, reproduce, run, scenario, trace
+from simnmt.cli import calibrate, corpus, doctor, kernels, nmt, profile, reproduce, run, scenario, trace
 from simnmt.errors import InputError, SimnmtError
 
 app = typer.Typer(
@@ -39,6 +39,7 @@ app.add_typer(corpus.app, name="corpus")
 app.add_typer(reproduce.app, name="reproduce")
 app.add_typer(trace.app, name="trace")
 app.add_typer(nmt.app, name="nmt")
+app.add_typer(kernels.app, name="kernels")
 
 
 def _version(wanted: bool) -> None:
