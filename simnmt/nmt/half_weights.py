@@ -25,23 +25,20 @@ class HalfLinear(nn.Module):
         super().__init__()
         self.bias = None if bias is None else bias.detach().float()
         self._packed = torch.ops.quantized.linear_prepack_fp16(weight.detach().float().contiguous(), self.bias)
-        self._has_bias_packed = bias is not None
+        self._bare: torch.ScriptObject | None = None
+        """Without the bias: made when first needed, a second copy of the weights."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         """float32 [..., in] -> float32 [..., out]."""
-        output = self._product(inputs)
-        return output if self.bias is None or self._has_bias_packed else output.add_(self.bias)
+        output: Tensor = torch.ops.quantized.linear_dynamic_fp16(inputs, self._packed)
+        return output
 
     def products(self, inputs: Tensor) -> Tensor:
-        """As `forward`, without the bias; the weights are packed without it from the first call on."""
-        if self._has_bias_packed:
+        """As `forward`, without the bias."""
+        if self._bare is None:
             weight, _ = torch.ops.quantized.linear_unpack_fp16(self._packed)
-            self._packed = torch.ops.quantized.linear_prepack_fp16(weight, None)
-            self._has_bias_packed = False
-        return self._product(inputs)
-
-    def _product(self, inputs: Tensor) -> Tensor:
-        output: Tensor = torch.ops.quantized.linear_dynamic_fp16(inputs, self._packed)
+            self._bare = self._packed if self.bias is None else torch.ops.quantized.linear_prepack_fp16(weight, None)
+        output: Tensor = torch.ops.quantized.linear_dynamic_fp16(inputs, self._bare)
         return output
 
 

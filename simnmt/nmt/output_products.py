@@ -11,11 +11,16 @@ from simnmt.nmt.half_weights import HalfLinear
 
 
 def products_of(layer: nn.Linear | HalfLinear, hidden: Tensor, block: int | None) -> Iterator[tuple[int, Tensor]]:
-    """See `StepModel.products`; weights in float16 are packed as a whole, and give one block."""
+    """See `StepModel.products`.
+
+    Weights in float16 give one block: packed in blocks of 2,048 of 85,000 columns, they took twice as long at 1 to 8 rows.
+    """
     if isinstance(layer, HalfLinear):
         yield 0, layer.products(hidden)
         return
     weight = layer.weight
-    width = block or len(weight)
-    for first in range(0, len(weight), width):
-        yield first, linear(hidden, weight[first : first + width])
+    vocab = len(weight)
+    blocks = max(1, vocab // (block or vocab))
+    for number in range(blocks):
+        first, last = number * (block or vocab), (number + 1) * (block or vocab)
+        yield first, linear(hidden, weight[first : last if number + 1 < blocks else vocab])

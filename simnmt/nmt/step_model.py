@@ -73,8 +73,8 @@ class StepModel(Protocol):
         """The output layer without its bias, a block of columns after the other (FNI-01, step 1).
 
         Yields the block's first column and its products [rows, columns], contiguous, in the model's own type, the caller's to
-        change until it asks for the next. `block`: columns of each but the last, where the weights can be had by the block;
-        None: all in one.
+        change until it asks for the next. `block`: columns of each but the last, which has up to twice as many, where the
+        weights can be had by the block; None: all in one.
         """
 
     def reorder(self, state: State, rows: Tensor) -> State:

@@ -24,6 +24,7 @@ from simnmt.nmt.half_weights import has_half_weights
 from simnmt.nmt.hypothesis import Hypothesis
 from simnmt.nmt.models import build_model
 from simnmt.nmt.output_layer import PlainOutput
+from simnmt.nmt.output_products import products_of
 from simnmt.nmt.search import beam, greedy
 from simnmt.nmt.slot_decoder import SlotDecoder
 from simnmt.nmt.slot_search import Limit, SlotSearch
@@ -40,10 +41,10 @@ def same(ones: Sequence[Hypothesis], others: Sequence[Hypothesis]) -> bool:
     return len({one.tokens for one in ones}) > 1
 
 
-@pytest.fixture(params=[None, 8, 17], ids=["whole", "blocks of 8", "blocks of 17"])
+@pytest.fixture(params=[None, 7, 16], ids=["whole", "blocks of 7", "blocks of 16"])
 def blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Products as a whole, and in blocks that do not divide the vocabulary."""
-    monkeypatch.setattr(FusedOutput, "_block", lambda *_: request.param)
+    monkeypatch.setattr(fused_output, "_block", lambda _: request.param)
 
 
 @pytest.mark.parametrize("width", [1, 2, 5])
@@ -112,7 +113,7 @@ def test_the_best_beam_and_one_of_each_row_are_all_that_a_beam_can_choose(
     model = Table(tables[0])
     Watched.gap = 1.0
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(FusedOutput, "_block", lambda *_: block)
+        patch.setattr(fused_output, "_block", lambda _: block)
         patch.setattr(beam_search, "PlainOutput", Watched)
         plain, fused = (steps_of(BeamSearch(model, width, fused=on), tables, limits) for on in (False, True))
     for (words, scores, gap), (own_words, own_scores, _) in zip(plain, fused, strict=False):
@@ -175,17 +176,15 @@ def test_other_number_types_are_fused_in_float32(name: str, kind: str) -> None:
         assert kind == "bfloat16" or torch.equal(found.columns[:, 0], tokens)
 
 
-def test_blocks_are_about_equally_wide_and_hold_every_column() -> None:
-    """A narrow last block could hold nothing but padding, which is banned: no row of it would have a best."""
-    for vocab in (50, 8_000, 32_001, 58_101, 85_000):
-        layer = FusedOutput(Table(torch.zeros((1, vocab))), Banned(0, 1, torch.device("cpu")))
-        for rows in (2, 5, 40, 640, 5_000):
-            block = layer._block(torch.empty((rows, 1)))
-            assert block is not None
-            widths = [min(block, vocab - first) for first in range(0, vocab, block)]
-            assert min(widths) > 0.8 * max(widths)
-            assert max(widths) <= 2 * fused_output._MOST_COLUMNS
-        assert layer._block(torch.empty((1, 1))) is None
+def test_blocks_hold_every_column_and_the_last_is_no_narrow_one() -> None:
+    """Of a narrow last block padding, which is banned, could be all: no row of it would have a best."""
+    layer = torch.nn.Linear(2, 50, bias=False)
+    hidden = torch.randn((3, 2))
+    for block, widths in ((None, [50]), (7, [7] * 6 + [8]), (16, [16, 16, 18]), (49, [50]), (60, [50])):
+        parts = list(products_of(layer, hidden, block))
+        assert [part.shape[1] for _, part in parts] == widths
+        assert [first for first, _ in parts] == [sum(widths[:number]) for number in range(len(widths))]
+        assert torch.allclose(torch.cat([part for _, part in parts], dim=1), layer(hidden))
 
 
 def test_outputs_that_are_no_numbers_are_told_in_one_line() -> None:
