@@ -24,8 +24,8 @@ def supported(features: int) -> tuple[str, ...]:
 def choose(features: int, compiled: Collection[str], asked: str | None) -> str | None:
     """The widest level that is supported, compiled and no wider than what is asked for; None for no native kernel at all.
 
-    `asked` is what SIMNMT_KERNELS says: a mask that can only narrow, never raise above the processor. Raises `KernelLevelError` for
-    a name that is no level.
+    `asked` is what SIMNMT_KERNELS says: a mask that can only narrow, never raise above the processor. Raises
+    `KernelLevelError` for a name that is no level.
     """
     if asked == NONE:
         return None

@@ -105,7 +105,8 @@ INLINE vf exponential(vf x) {
     return p * p * (vf)((vi)t << 23);
 }
 
-/* The largest value of the columns [begin, end), NaN where one is NaN; and with_sum their sum of exponentials relative to `reference`. */
+/* The largest value of the columns [begin, end); and with_sum their sum of exponentials relative to `reference`, which means nothing where the
+   largest lies more than FAR above it. Where a column is NaN so is the sum, and without a sum the largest. */
 typedef struct {
     float maximum, sum;
 } BlockResult;
@@ -137,7 +138,7 @@ INLINE BlockResult walk_block(Row row, int kind, int with_bias, ptrdiff_t begin,
     }
     for (int k = 1; k < CHAINS; k++) maxima[0] = vmax(maxima[0], maxima[k]), sums[0] += sums[k];
     BlockResult result = {vreduce_max(maxima[0]), with_sum ? vreduce_add(sums[0]) / SCALE : 0.0f};
-    if (vbits(broken) || result.sum != result.sum) result.maximum = NAN;
+    if (!with_sum && vbits(broken)) result.maximum = NAN;
     return result;
 }
 
@@ -153,18 +154,19 @@ INLINE float best_of_row(Row row, int kind, int with_bias, ptrdiff_t width, List
         BlockResult block = relative ? walk_block(row, kind, with_bias, begin, end, 1, reference)
                                      : walk_block(row, kind, with_bias, begin, end, 0, 0.0f);
         if (!(block.maximum < INFINITY)) return block.maximum;
-        if (block.maximum == -INFINITY) continue;
+        if (block.maximum == -INFINITY) {
+            if (relative && block.sum != block.sum) return NAN;
+            continue;
+        }
         if (with_sum && (!relative || block.maximum - reference > FAR)) {
             block = walk_block(row, kind, with_bias, begin, end, 1, block.maximum);
             sum = sum * exp((double)reference - block.maximum) + block.sum;
-            reference = block.maximum;
         } else {
             sum += block.sum;
-            if (block.maximum > reference) {
-                sum *= exp((double)reference - block.maximum);
-                reference = block.maximum;
-            }
+            if (block.maximum > reference) sum *= exp((double)reference - block.maximum);
         }
+        if (block.maximum > reference) reference = block.maximum;
+        if (sum != sum) return NAN;
         if (block.maximum > worst(list)) search_block(row, kind, with_bias, begin, end, list);
     }
     /* Rounding must not give the best a probability above 1, nor below 1 / width (FNI-07). */

@@ -1,0 +1,370 @@
+"""The fused output layer against the papers' examples, a float64 oracle, and the torch it replaces."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from simnmt.kernels import native_library, output_layer
+from simnmt.kernels.output_layer import Best, Partial, combine, fused_argmax, fused_best, memory_traffic, partial
+from simnmt.kernels.reference_output import ReferenceStages, reference_best
+
+LEVELS = ("avx512", "avx2", "portable", "none")
+INF = math.inf
+
+
+@pytest.fixture(params=LEVELS)
+def level(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Every way the output layer is computed on this box; `none` is the fallback."""
+    use_level(request.param, monkeypatch)
+    return str(request.param)
+
+
+def use_level(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = native_library.load(level)
+    if (loaded.level if loaded else "none") != level:
+        pytest.skip(f"no kernels of level {level} here")
+    monkeypatch.setattr(output_layer, "library", lambda: loaded)
+
+
+def oracle(products: Tensor, bias: Tensor | None, count: int) -> Best:
+    """In float64, by sorting: of equal values the lowest column first."""
+    values = products.float() if bias is None else products.float() + bias
+    ordered = values.sort(dim=1, descending=True, stable=True)
+    return Best(ordered.indices[:, :count], ordered.values[:, :count], values.double().logsumexp(1))
+
+
+def assert_best(found: Best, products: Tensor, bias: Tensor | None) -> None:
+    """Columns and values to the bit, the sum's logarithm to float32."""
+    wanted = oracle(products, bias, found.columns.shape[1])
+    assert torch.equal(found.columns, wanted.columns)
+    assert torch.equal(found.values, wanted.values)
+    scale = wanted.log_sum.abs().clamp(min=1.0)
+    assert ((found.log_sum.double() - wanted.log_sum).abs() <= 1e-6 * scale).all()
+    probability = found.log_probs[:, 0].exp()
+    assert (probability <= 1.0).all()
+    assert (probability >= (1.0 - 1e-6) / products.shape[1]).all()
+
+
+def drawn(rows: int, columns: int, *, spread: float = 3.0, seed: int = 0) -> tuple[Tensor, Tensor]:
+    made = torch.Generator().manual_seed(seed)
+    return torch.randn(rows, columns, generator=made) * spread, torch.randn(columns, generator=made)
+
+
+def test_worked_example_of_fni_03(level: str) -> None:
+    products, bias = torch.tensor([[1.0, 3.0, 2.0]]), torch.tensor([0.5, -0.5, 1.0])
+    totals = [float(partial(products[:, :seen].contiguous(), bias[:seen]).total) for seen in (1, 2, 3)]
+    assert totals == pytest.approx([1.0, 1.3678794, 1.8296608], abs=5e-7)
+    best = fused_best(products, bias, 3)
+    assert best.columns.tolist() == [[2, 1, 0]]
+    assert float(best.log_sum) == pytest.approx(3.6041306, abs=5e-7)
+    assert best.log_probs.exp()[0].tolist() == pytest.approx([0.5465494, 0.3314990, 0.1219517], abs=2e-7)
+
+
+def test_worked_example_of_fni_04() -> None:
+    a = Partial(torch.tensor([2.5]), torch.tensor([1.3678794]), torch.tensor([1]))
+    b = Partial(torch.tensor([3.0]), torch.tensor([1.0]), torch.tensor([2]))
+    nothing = Partial(torch.tensor([-INF]), torch.tensor([0.0]), torch.tensor([0]))
+    for whole in (combine(a, b), combine(b, a), combine(nothing, combine(a, b)), combine(combine(b, a), nothing)):
+        assert float(whole.maximum) == 3.0
+        assert float(whole.total) == pytest.approx(1.8296608, abs=2e-7)
+        assert int(whole.column) == 2
+    assert combine(nothing, nothing) == nothing
+
+
+@given(st.data())
+@settings(max_examples=40, deadline=None)
+def test_any_split_and_order_of_a_row_combine_to_the_same(data: st.DataObject) -> None:
+    """FNI-04: to 1e-6; of equal maxima the lowest column, whichever part came first."""
+    width = data.draw(st.integers(2, 300))
+    products, bias = drawn(3, width, seed=width)
+    products, bias = products.round(), bias.round()
+    inner = data.draw(st.lists(st.integers(1, width - 1), unique=True, max_size=6))
+    bounds = [0, *sorted(inner), width]
+    parts = []
+    for begin, end in zip(bounds[:-1], bounds[1:], strict=True):
+        part = partial(products[:, begin:end].contiguous(), bias[begin:end].contiguous())
+        parts.append(part._replace(column=part.column + begin))
+    whole = parts.pop(data.draw(st.integers(0, len(parts) - 1)))
+    for part in data.draw(st.permutations(parts)):
+        whole = combine(whole, part)
+    wanted = oracle(products, bias, 1)
+    assert torch.equal(whole.column, wanted.columns[:, 0])
+    assert torch.allclose(whole.maximum + whole.total.log().double(), wanted.log_sum, rtol=1e-6)
+
+
+@pytest.mark.parametrize("vocab", [7, 1000, 85000])
+@pytest.mark.parametrize("beam", [1, 2, 5, 8])
+def test_the_best_of_the_best_are_the_best_of_the_beam(level: str, beam: int, vocab: int) -> None:
+    """FNI-05: as the full log-softmax and a search of all beam x vocabulary candidates."""
+    products, bias = drawn(beam, vocab, seed=beam)
+    scores = torch.linspace(-1.0, 0.0, beam)
+    best = fused_best(products, bias, min(beam, vocab))
+    candidates = (scores[:, None] + best.log_probs).flatten()
+    found, order = candidates.sort(descending=True, stable=True)
+    full = (scores.double()[:, None] + (products + bias).double().log_softmax(1)).flatten()
+    wanted, places = full.sort(descending=True, stable=True)
+    assert found[:beam].tolist() == pytest.approx(wanted[:beam].tolist(), abs=1e-5)
+    row = order[:beam] // best.columns.shape[1]
+    place = row * vocab + best.columns.flatten()[order[:beam]]
+    apart = (wanted[:beam] - wanted[1 : beam + 1]) > 1e-5
+    assert apart.all()
+    assert torch.equal(place, places[:beam])
+
+
+SIZES = st.one_of(st.integers(1, 70), st.sampled_from([255, 256, 257, 1023, 1024, 1025, 2111, 4097]))
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_any_size_and_any_values_agree_with_float64(data: st.DataObject) -> None:
+    """Also with ties, which a few whole numbers make many of, with masked columns, and at addresses that fit no vector."""
+    rows, width = data.draw(st.integers(0, 4)), data.draw(SIZES)
+    count = data.draw(st.integers(1, min(width, 9)))
+    shift = data.draw(st.integers(0, 3))
+    dtype = data.draw(st.sampled_from([torch.float32, torch.float16, torch.bfloat16]))
+    values, bias = drawn(rows, width, spread=data.draw(st.sampled_from([0.01, 3.0, 100.0])), seed=width)
+    if data.draw(st.booleans()):
+        values, bias = values.round(), bias.round()
+    if data.draw(st.booleans()):
+        hidden = torch.rand(rows, width, generator=torch.Generator().manual_seed(rows)) < 0.7
+        hidden[:, data.draw(st.integers(0, width - 1))] = False
+        values = values.masked_fill(hidden, -INF)
+    products = torch.empty(rows * width + shift, dtype=dtype)[shift:].view(rows, width)
+    products.copy_(values)
+    given_bias = bias if data.draw(st.booleans()) else None
+    with pytest.MonkeyPatch.context() as patch:
+        for level in LEVELS:
+            loaded = native_library.load(level)
+            patch.setattr(output_layer, "library", lambda loaded=loaded: loaded)
+            found = fused_best(products, given_bias, count)
+            assert_best(found, products, given_bias)
+            assert torch.equal(fused_argmax(products, given_bias), found.columns[:, 0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_a_whole_vocabulary_agrees_with_float64(level: str, dtype: torch.dtype) -> None:
+    products, bias = drawn(3, 85_001)
+    products = products.to(dtype)
+    assert_best(fused_best(products, bias, 6), products, bias)
+    assert_best(fused_best(products, None, 1), products, None)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 19])
+def test_threads_change_nothing(level: str, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few rows are divided by their columns, many by rows; ties lie on both sides of every border."""
+    monkeypatch.setattr(output_layer, "LEAST_OF_A_THREAD", 1)
+    products, bias = drawn(rows, 5003)
+    products, bias = products.round(), bias.round()
+    products[:, :4000:3] = -INF
+    one = fused_best(products, bias, 5)
+    for threads in (2, 3, 7):
+        more = fused_best(products, bias, 5, threads=threads)
+        assert torch.equal(more.columns, one.columns)
+        assert torch.equal(more.values, one.values)
+        assert torch.allclose(more.log_sum, one.log_sum, rtol=1e-6)
+        assert torch.equal(fused_argmax(products, bias, threads=threads), one.columns[:, 0])
+    products[rows - 1, 4999] = math.nan
+    with pytest.raises(output_layer.KernelError, match=f"row {rows - 1} has NaN at column 4999"):
+        fused_best(products, bias, 5, threads=3)
+    products[rows - 1] = -INF
+    for search in (lambda: fused_best(products, bias, 5, threads=3), lambda: fused_argmax(products, bias, threads=3)):
+        with pytest.raises(output_layer.KernelError, match=f"row {rows - 1} has no finite value"):
+            search()
+
+
+def test_fewer_finite_columns_than_asked_for_are_followed_by_the_lowest_masked(level: str) -> None:
+    products = torch.full((1, 2000), -INF)
+    products[0, [5, 1500]] = torch.tensor([1.0, 2.0])
+    products[0, 0] = -3.0
+    best = fused_best(products, None, 6)
+    assert best.columns.tolist() == [[1500, 5, 0, 1, 2, 3]]
+    assert best.values.tolist() == [[2.0, 1.0, -3.0, -INF, -INF, -INF]]
+
+
+def test_masked_columns_add_nothing(level: str) -> None:
+    """FNI-07: a row's sum is that of its other columns, whatever block they lie in."""
+    products, bias = drawn(2, 3000)
+    masked = products.clone()
+    masked[:, 1000:2900] = -INF
+    kept = torch.cat([products[:, :1000], products[:, 2900:]], dim=1)
+    expected = (kept + torch.cat([bias[:1000], bias[2900:]])).double().logsumexp(1)
+    assert torch.allclose(fused_best(masked, bias, 1).log_sum.double(), expected, rtol=1e-6)
+    single = torch.full((1, 1500), -INF)
+    single[0, 1400] = -7.5
+    assert fused_best(single, None, 1).log_probs.tolist() == [[0.0]]
+
+
+@pytest.mark.parametrize("vocab", [3, 1500])
+def test_a_row_without_a_finite_value_is_refused_by_name(level: str, vocab: int) -> None:
+    products, bias = drawn(4, vocab)
+    products[2] = -INF
+    for search in (lambda: fused_best(products, bias, 2), lambda: fused_argmax(products, bias)):
+        with pytest.raises(output_layer.KernelError, match="row 2 has no finite value: every column is -inf"):
+            search()
+
+
+NANS = [0x7FC00000, 0x7F800001, 0xFFFFFFFF, 0x7FC00101]
+"""Quiet, signalling and negative ones: their low bits must not find their way into an exponent."""
+
+
+@pytest.mark.parametrize("place", [0, 17, 1023, 1024, 2998, 2999])
+def test_nan_and_infinity_are_refused_wherever_they_stand(level: str, place: int) -> None:
+    products, bias = drawn(3, 3000)
+    for bits in NANS:
+        broken = products.clone()
+        broken.view(torch.int32)[1, place] = bits if bits < 1 << 31 else bits - (1 << 32)
+        for search in (lambda: fused_best(broken, bias, 2), lambda: fused_argmax(broken, bias), lambda: partial(broken, bias)):
+            with pytest.raises(output_layer.KernelError, match=f"row 1 has NaN at column {place}"):
+                search()
+    products[1, place] = INF
+    for search in (
+        lambda: fused_best(products, bias, 2),
+        lambda: fused_argmax(products, bias),
+        lambda: partial(products, bias),
+    ):
+        with pytest.raises(output_layer.KernelError, match=rf"row 1 has \+inf at column {place}"):
+            search()
+
+
+def test_a_nan_among_masked_columns_is_seen(level: str) -> None:
+    products = torch.full((1, 3000), -INF)
+    products[0, 2000] = math.nan
+    with pytest.raises(output_layer.KernelError, match="row 0 has NaN at column 2000"):
+        fused_best(products, None, 1)
+
+
+def test_large_values_do_not_overflow(level: str) -> None:
+    """FNI-07: up to 1e4 and beyond, rising by more than a float's exponent from block to block, and falling as much."""
+    for rising in (torch.linspace(-1e4, 1e4, 5000), torch.linspace(1e4, -1e4, 5000), torch.linspace(-1.5e38, 1.5e38, 4100)):
+        products = rising[None].contiguous()
+        assert_best(fused_best(products, None, 3), products, None)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_extremes_of_halves_are_read_exactly(level: str, dtype: torch.dtype) -> None:
+    """Every finite half: subnormals and the largest; the sum is taken in float32, where 65,504 halves of 0 overflow nothing."""
+    every = torch.arange(-(1 << 15), 1 << 15).to(torch.int16).view(dtype)
+    products = every[every.isfinite()][None].contiguous()
+    assert_best(fused_best(products, None, 9), products, None)
+    small = products[products.abs() < 1e-4][None].contiguous()
+    assert_best(fused_best(small, torch.zeros(small.shape[1]), 9), small, None)
+    flat = torch.zeros(1, 85_000, dtype=dtype)
+    assert float(fused_best(flat, None, 1).log_sum) == pytest.approx(math.log(85_000), rel=1e-7)
+
+
+def test_without_probabilities_the_same_column_is_best(level: str) -> None:
+    """FNI-06."""
+    products, bias = drawn(6, 4001, seed=5)
+    assert torch.equal(fused_argmax(products, bias), fused_best(products, bias, 1).columns[:, 0])
+
+
+def test_the_products_are_left_as_they_were(level: str) -> None:
+    products, bias = drawn(2, 3001)
+    before = products.clone()
+    fused_best(products, bias, 5)
+    fused_argmax(products, bias)
+    assert torch.equal(products, before)
+
+
+def test_results_are_put_where_asked(level: str) -> None:
+    products, bias = drawn(3, 500)
+    out = Best(torch.empty(3, 2, dtype=torch.int64), torch.empty(3, 2), torch.empty(3))
+    assert fused_best(products, bias, 2, out=out) is out
+    assert_best(out, products, bias)
+
+
+def test_no_rows_have_no_best(level: str) -> None:
+    products, bias = torch.empty(0, 50), torch.zeros(50)
+    best = fused_best(products, bias, 3, threads=2)
+    assert [tuple(part.shape) for part in best] == [(0, 3), (0, 3), (0,)]
+    assert fused_argmax(products, bias).shape == (0,)
+    assert reference_best(products, bias, 3).columns.shape == (0, 3)
+
+
+ROWS, BIAS = torch.zeros(2, 10), torch.zeros(10)
+
+
+@pytest.mark.parametrize(
+    ("products", "bias", "count", "why"),
+    [
+        (ROWS.double(), BIAS, 1, "products of torch.float64"),
+        (ROWS.int(), BIAS, 1, "products of torch.int32"),
+        (ROWS[0], BIAS, 1, r"products of shape \(10,\)"),
+        (torch.zeros(10, 2).T, BIAS, 1, "not contiguous"),
+        (torch.zeros(2, 20)[:, ::2], BIAS, 1, "not contiguous"),
+        (ROWS, BIAS[:9], 1, r"shape \(9,\)"),
+        (ROWS, BIAS.half(), 1, "a bias of torch.float16"),
+        (ROWS, torch.zeros(20)[::2], 1, "a bias with strides"),
+        (ROWS, BIAS[None], 1, r"shape \(1, 10\)"),
+        (ROWS, BIAS.to("meta"), 1, "products on cpu and the bias on meta"),
+        (ROWS, BIAS, 0, "the best 0 of 10 columns"),
+        (ROWS, BIAS, 11, "the best 11 of 10 columns"),
+        (torch.zeros(2, 0), torch.zeros(0), 1, "the best 1 of 0 columns"),
+    ],
+)
+def test_what_no_kernel_could_read_is_refused(products: Tensor, bias: Tensor, count: int, why: str) -> None:
+    with pytest.raises(output_layer.KernelError, match=why):
+        fused_best(products, bias, count)
+
+
+@pytest.mark.parametrize(
+    ("out", "why"),
+    [
+        (Best(torch.empty(2, 1, dtype=torch.int32), torch.empty(2, 1), torch.empty(2)), "out.columns is torch.int32"),
+        (Best(torch.empty(2, 1, dtype=torch.int64), torch.empty(2, 2), torch.empty(2)), "out.values"),
+        (Best(torch.empty(2, 1, dtype=torch.int64), torch.empty(2, 1), torch.empty(4)[::2]), "out.log_sum"),
+    ],
+)
+def test_a_place_that_does_not_fit_is_refused(out: Best, why: str) -> None:
+    with pytest.raises(output_layer.KernelError, match=why):
+        fused_best(ROWS, BIAS, 1, out=out)
+
+
+def test_no_threads_are_refused() -> None:
+    with pytest.raises(output_layer.KernelError, match="0 threads"):
+        fused_best(ROWS, BIAS, 1, threads=0)
+
+
+@given(st.data())
+@settings(max_examples=25, deadline=None)
+def test_the_reference_agrees_with_float64(data: st.DataObject) -> None:
+    """FNI-01: it is what the fused one is held to, so it has an oracle of its own; ties too."""
+    rows, width = data.draw(st.integers(1, 4)), data.draw(SIZES)
+    products, bias = drawn(rows, width, seed=width)
+    if data.draw(st.booleans()):
+        products, bias = products.round(), bias.round()
+    count = data.draw(st.integers(1, min(width, 9)))
+    assert_best(reference_best(products.clone(), bias, count), products, bias)
+    double = reference_best(products.double(), bias.double(), count)
+    assert torch.allclose(double.log_sum, (products.double() + bias.double()).logsumexp(1), rtol=1e-13)
+
+
+def test_the_reference_times_its_stages_apart() -> None:
+    clock = ReferenceStages()
+    products, bias = drawn(4, 20_000)
+    reference_best(products.clone(), bias, 5, clock)
+    once = (clock.bias_s, clock.softmax_s, clock.search_s)
+    assert min(once) > 0
+    reference_best(products.clone(), bias, 5, clock, scratch=torch.empty_like(products))
+    assert all(now > before for now, before in zip((clock.bias_s, clock.softmax_s, clock.search_s), once, strict=True))
+
+
+def test_the_reference_refuses_what_the_fused_one_refuses() -> None:
+    for value, why in ((math.nan, "NaN at column 3"), (INF, r"\+inf at column 3")):
+        products = torch.zeros(2, 10)
+        products[1, 3] = value
+        with pytest.raises(output_layer.KernelError, match=f"row 1 has {why}"):
+            reference_best(products, None, 2)
+    with pytest.raises(output_layer.KernelError, match="row 0 has no finite value"):
+        reference_best(torch.full((1, 4), -INF), None, 2)
+
+
+def test_memory_traffic_of_fni_02() -> None:
+    assert memory_traffic(85_000, fused=False) == 8 * 85_000
+    assert memory_traffic(85_000, fused=True) == 2 * 85_000
