@@ -24,9 +24,11 @@ def checked(name: str, array: NDArray[Any], dtype: type[np.generic], shape: tupl
         raise KernelError(f"{name} is a {type(array).__name__}, not a numpy array")
     if array.dtype != dtype:
         raise KernelError(f"{name} is {array.dtype}, not {np.dtype(dtype)}")
-    if array.ndim != len(shape) or any(asked not in (None, size) for asked, size in zip(shape, array.shape, strict=True)):
-        asked_for = ", ".join("any" if asked is None else str(asked) for asked in shape)
-        raise KernelError(f"{name} has the shape {list(array.shape)}, not [{asked_for}]")
+    if array.ndim != len(shape):
+        raise _misshapen(name, array, shape)
+    for asked, size in zip(shape, array.shape, strict=True):
+        if asked is not None and asked != size:
+            raise _misshapen(name, array, shape)
     if not array.flags.c_contiguous:
         raise KernelError(f"{name} is not contiguous, row after row")
     return array
@@ -56,6 +58,11 @@ def huge_pages(elements: int, dtype: type[np.generic]) -> NDArray[Any]:
     with contextlib.suppress(OSError):  # a kernel without huge pages
         mapped.madvise(advice)
     return _from(np.frombuffer(mapped, np.uint8), HUGE_PAGE, size).view(dtype)
+
+
+def _misshapen(name: str, array: NDArray[Any], shape: tuple[int | None, ...]) -> KernelError:
+    asked_for = ", ".join("any" if asked is None else str(asked) for asked in shape)
+    return KernelError(f"{name} has the shape {list(array.shape)}, not [{asked_for}]")
 
 
 def _from(memory: NDArray[np.uint8], multiple: int, size: int) -> NDArray[np.uint8]:

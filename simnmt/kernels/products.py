@@ -30,6 +30,7 @@ class PackedInt16:
     level: str | None
     """Of the native kernels that packed them; None for the fallback, which gives the same integers."""
     _packed: NDArray[Any]
+    _address: int
     _native: ctypes.CDLL | None
 
     @classmethod
@@ -42,18 +43,20 @@ class PackedInt16:
         outputs, inner = checked_weight(weight).shape
         if scales is None:
             scales = choose_scales(weight, input_limit)
+        elif scales.input_limit != input_limit:
+            raise KernelError(f"the scales are for inputs up to {scales.input_limit}, not {input_limit}")
         else:
             scales.check(weight)
         weight_l1 = np.minimum(np.abs(weight), WEIGHT_LIMIT).sum(axis=1, dtype=np.float64)
         native = _native(level)
         if native is None:
             packed: NDArray[Any] = scales.quantise_weight(weight).T.astype(np.float64)
-            return cls(outputs, inner, scales, weight_l1, None, packed, None)
+            return cls(outputs, inner, scales, weight_l1, None, packed, 0, None)
         integers = np.empty(weight.shape, np.int16)
         native.cdll.simnmt_quantise(weight.ctypes.data, weight.size, scales.weight, WEIGHT_LIMIT, integers.ctypes.data)
         packed = huge_pages(native.cdll.simnmt_packed_size(outputs, inner), np.int16)
         native.cdll.simnmt_pack_int16(integers.ctypes.data, outputs, inner, packed.ctypes.data)
-        return cls(outputs, inner, scales, weight_l1, native.level, packed, native.cdll)
+        return cls(outputs, inner, scales, weight_l1, native.level, packed, packed.ctypes.data, native.cdll)
 
     def multiply(self, x: Float32, out: Float32 | None = None, *, add: bool = False) -> Float32:
         """`x` @ weight.T, [rows, out], added to `out` where `add`; `x` [rows, in] is clipped to the limit.
@@ -72,7 +75,7 @@ class PackedInt16:
         fine = self._native.simnmt_product_int16(
             x.ctypes.data,
             rows,
-            self._packed.ctypes.data,
+            self._address,
             self.outputs,
             self.inner,
             self.scales.input,
@@ -105,6 +108,7 @@ class PackedFloat32:
     level: str | None
     """As in `PackedInt16`."""
     _packed: Float32
+    _address: int
     _native: ctypes.CDLL | None
 
     @classmethod
@@ -113,10 +117,10 @@ class PackedFloat32:
         outputs, inner = checked_weight(weight).shape
         native = _native(level)
         if native is None:
-            return cls(outputs, inner, None, weight.T.copy(), None)
+            return cls(outputs, inner, None, weight.T.copy(), 0, None)
         packed = huge_pages(native.cdll.simnmt_packed_size(outputs, inner), np.float32)
         native.cdll.simnmt_pack_float32(weight.ctypes.data, outputs, inner, packed.ctypes.data)
-        return cls(outputs, inner, native.level, packed, native.cdll)
+        return cls(outputs, inner, native.level, packed, packed.ctypes.data, native.cdll)
 
     def multiply(self, x: Float32, out: Float32 | None = None, *, add: bool = False) -> Float32:
         """`x` @ weight.T, [rows, out], added to `out` where `add`. Raises `KernelError` for a wrong array."""
@@ -128,7 +132,7 @@ class PackedFloat32:
         self._native.simnmt_product_float32(
             x.ctypes.data,
             rows,
-            self._packed.ctypes.data,
+            self._address,
             self.outputs,
             self.inner,
             add,

@@ -111,6 +111,8 @@ def test_the_largest_sum_that_is_allowed_comes_out_whole(level: str) -> None:
         packed = PackedInt16.of(weight, scales.input_limit, scales=scales, level=level)
         assert packed.multiply(x * np.float32(scales.input_limit)).tolist() == [[total / 2**14] * 3] * 2
         assert packed.multiply(-x * np.float32(scales.input_limit)).tolist() == [[-total / 2**14] * 3] * 2
+    with pytest.raises(KernelError, match=r"the scales are for inputs up to 1.0, not 2.0"):
+        PackedInt16.of(weight, 2.0, scales=Scales(1.0, 2.0**14, 1.0), level=level)
     with pytest.raises(KernelError, match="a sum could reach 2147483648, which leaves 32 bits"):
         PackedInt16.of(weight, 1.0, scales=Scales(2.0, 2.0**14, 1.0), level=level)
 
