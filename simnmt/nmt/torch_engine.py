@@ -16,6 +16,7 @@ from simnmt.nmt.half_weights import has_half_weights
 from simnmt.nmt.joining import Joining, timed_joining
 from simnmt.nmt.memory import within_memory
 from simnmt.nmt.models import LoadedModel, TranslationModel, load_model
+from simnmt.nmt.output_stages import ROUNDS, SRC_LEN, OutputStages, output_stages_s
 from simnmt.nmt.processor import cpu_name, has_bfloat16
 from simnmt.nmt.search import beam, greedy
 from simnmt.nmt.slot_decoder import Mark, SlotDecoder
@@ -108,6 +109,15 @@ class TorchEngine:
             begin_s = self._now_s()
             SlotDecoder(model, capacity=len(sources)).encode_padded(src.to(model.device), lengths.to(model.device))
             return self._now_s() - begin_s
+
+        return within_memory(self.account.device, timed)
+
+    def output_stages_s(self, batch: int, beam: int, *, src_len: int = SRC_LEN, rounds: int = ROUNDS) -> OutputStages:
+        """Seconds of the stages of one decode step, fused and not, whichever of both this engine is. Raises as `joining_s`."""
+        model = self._ready()
+
+        def timed() -> OutputStages:
+            return output_stages_s(model, batch, beam, src_len=src_len, rounds=rounds, clock=self._now_s)
 
         return within_memory(self.account.device, timed)
 

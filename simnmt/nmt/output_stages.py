@@ -1,0 +1,152 @@
+"""What the parts of one decode step take, fused and not, in the decoder's own shapes (FNI-01, FNI-15, FNI-17)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from simnmt.nmt.banned import Banned
+from simnmt.nmt.fused_output import FusedOutput
+from simnmt.nmt.output_layer import PlainOutput
+from simnmt.nmt.selection import largest, largest_sums, log_softmax_
+from simnmt.nmt.slot_search import Limit
+from simnmt.nmt.source_batch import check_lengths
+from simnmt.nmt.step_model import StepModel
+
+SRC_LEN = 25
+ROUNDS = 9
+LEAST_ROUNDS, ENOUGH_S = 3, 5.0
+"""So many rounds at least; no more of them once they have taken so long."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputStages:
+    """Seconds of one decode step of all rows; medians of interleaved rounds. What lies between two steps is not in it."""
+
+    body_s: float
+    product_s: float
+    """All columns at once, without the bias."""
+    bias_s: float
+    """What the product with the bias takes beyond it: torch adds within the product where it can. 0 where noise is larger."""
+    softmax_s: float
+    """0 where none is taken."""
+    search_s: float
+    """The best tokens of each row and among a beam's rows."""
+    fused_product_s: float
+    """The product as the fused layer takes it, block by block."""
+    fused_s: float
+    """Bias, softmax and search in one pass, the choice among a beam's rows included."""
+
+    @property
+    def plain_step_s(self) -> float:
+        """Body and output layer, stage after stage."""
+        return self.body_s + self.product_s + self.bias_s + self.softmax_s + self.search_s
+
+    @property
+    def fused_step_s(self) -> float:
+        """Body and output layer, fused."""
+        return self.body_s + self.fused_product_s + self.fused_s
+
+
+STAGES = tuple(field.name.removesuffix("_s") for field in fields(OutputStages))
+
+
+@torch.inference_mode()
+def output_stages_s(
+    model: StepModel,
+    batch: int,
+    beam: int,
+    *,
+    src_len: int = SRC_LEN,
+    scored: bool = False,
+    rounds: int = ROUNDS,
+    clock: Callable[[], float] = perf_counter,
+) -> OutputStages:
+    """Time the stages of steps of `batch` sentences of so many source tokens, forced to go on.
+
+    `scored`: a greedy search takes probabilities, which the engine's does not. `clock`: on a GPU one that waits for it. Raises
+    `NmtError` for lengths beyond the model's positions, and what torch raises where memory is short.
+    """
+    check_lengths(model.max_positions, src_len, rounds + 1)
+    best = beam if beam > 1 else int(scored)
+    slots = model.slots(batch * beam)
+    src = torch.full((batch, src_len), model.eos_token, device=model.device)
+    slots.join(model.encode(src, torch.full((batch,), src_len, device=model.device)), range(batch), [src_len] * batch, beam)
+    banned = Banned.of(model)
+    banned.see([Limit(rounds + 1, True)] * batch, beam)
+    products = _Products(model, clock)
+    plain, fused = PlainOutput(model, banned), FusedOutput(products, banned)
+    tokens, scores = torch.full((batch * beam,), model.eos_token, device=model.device), torch.zeros((batch, beam))
+    scores = scores.to(model.device)
+
+    def once() -> tuple[float, ...]:
+        """In the order of `STAGES`, but in the place of the bias the product with it."""
+        lap = _Laps(clock)
+        hidden = slots.body(tokens)
+        body_s = lap()
+        next(model.products(hidden))
+        product_s = lap()
+        logits = plain.project(hidden, best)
+        with_bias_s = lap()
+        logits = log_softmax_(logits) if best else logits
+        softmax_s = lap() if best else 0.0
+        banned.ban(logits)
+        if beam > 1:
+            largest_sums(logits, scores, 2 * beam)
+        else:
+            largest(logits)
+        search_s = lap()
+        del logits  # two of them would not be what the decoder needs
+        products.taken_s = 0.0
+        lap()
+        projected: Any = fused.project(hidden, best)
+        if beam > 1:
+            fused.largest_sums(projected, scores, 2 * beam)
+        fused_s = lap() - products.taken_s
+        return body_s, product_s, with_bias_s, softmax_s, search_s, products.taken_s, fused_s
+
+    once()
+    begin_s, found = clock(), list[tuple[float, ...]]()
+    while len(found) < rounds and (len(found) < LEAST_ROUNDS or clock() - begin_s < ENOUGH_S):
+        found.append(once())
+    body_s, product_s, _, *others = (median(part) for part in zip(*found, strict=True))
+    return OutputStages(body_s, product_s, max(0.0, median(one[2] - one[1] for one in found)), *others)
+
+
+class _Laps:
+    """Seconds since the last call."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock, self._before = clock, clock()
+
+    def __call__(self) -> float:
+        now = self._clock()
+        lap_s, self._before = now - self._before, now
+        return lap_s
+
+
+class _Products:
+    """A model that tells how long its products took."""
+
+    def __init__(self, model: StepModel, clock: Callable[[], float]) -> None:
+        self._model, self._clock, self.taken_s = model, clock, 0.0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def products(self, hidden: Tensor, block: int | None = None) -> Iterator[tuple[int, Tensor]]:
+        """See `StepModel`."""
+        blocks = self._model.products(hidden, block)
+        while True:
+            lap = _Laps(self._clock)
+            made = next(blocks, None)
+            self.taken_s += lap()
+            if made is None:
+                return
+            yield made
