@@ -60,9 +60,14 @@ class RealSpeed:
         return statistics.median(self.ratios)
 
     @property
-    def three_s(self) -> float:
-        """Bias, softmax and search, one after the other."""
-        return sum(self.stages_s[name] for name in ("bias", "softmax", "search"))
+    def layer_s(self) -> float:
+        """The output layer: product, bias, softmax and search, one after the other."""
+        return sum(self.stages_s[name] for name in ("product", "bias", "softmax", "search"))
+
+    @property
+    def fused_layer_s(self) -> float:
+        """The output layer with the last three in one."""
+        return self.stages_s["fused_product"] + self.stages_s["fused"]
 
 
 def fused_speeds(

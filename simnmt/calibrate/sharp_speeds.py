@@ -17,6 +17,7 @@ from simnmt.costs.decoder_settings import FREQUENT_WORDS, DecoderSettings
 from simnmt.kernels.interleaved import interleaved
 from simnmt.kernels.library_threads import library_threads
 from simnmt.kernels.native_library import library
+from simnmt.kernels.roofline import last_cache_bytes
 from simnmt.kernels.sharp import SharpDecoder, SharpTranslation, SharpWeights, StageSeconds, decode_ensemble
 from simnmt.kernels.sharp.operations import DecoderShape, operations
 
@@ -111,6 +112,8 @@ class SharpSpeeds:
     """Of the compiled kernels; None: there are none, and the fallback ran."""
     setting: Setting
     vocab: int
+    cache_bytes: int
+    """Of the processor's last cache."""
     ladder: Mapping[Activations, Sequence[DecoderTime]]
     """The rungs up to the end, with table or polynomial activations from the fifth on."""
     systems: Sequence[DecoderTime]
@@ -160,7 +163,9 @@ def sharp_speeds(setting: Setting | None = None, progress: Progress | None = Non
         systems = _systems(weights, asked)
         done(4)
     vocab = weights["sharp-s1"].vocab
-    return SharpSpeeds(None if compiled is None else compiled.level, asked, vocab, ladder, systems, products, activations)
+    return SharpSpeeds(
+        None if compiled is None else compiled.level, asked, vocab, last_cache_bytes(), ladder, systems, products, activations
+    )
 
 
 def _ladder(weights: SharpWeights, asked: Setting) -> dict[Activations, list[DecoderTime]]:

@@ -133,12 +133,23 @@ def _speeds(rows: Sequence[Record]) -> dict[str, Any]:
 
 
 def _real(rows: Sequence[Record]) -> dict[str, Any]:
-    stages = ("product_s", "bias_s", "softmax_s", "search_s", "fused_s")
+    stages = ("product_s", "bias_s", "softmax_s", "search_s", "fused_product_s", "fused_s")
     return table(
         "real",
         "A real decoder on this box",
-        "Seconds of all rounds’ medians, with and without the fused output layer in turn, and of the stages over all steps.",
-        ("set", "sentences", "times as fast", "sentences that differ", "product", "bias", "softmax", "search", "fused"),
+        "With and without the fused output layer in turn; stages in seconds over all steps.",
+        (
+            "set",
+            "sentences",
+            "times as fast",
+            "sentences that differ",
+            "product",
+            "bias",
+            "softmax",
+            "search",
+            "beside fused",
+            "fused",
+        ),
         [
             Line(
                 _cell(row),

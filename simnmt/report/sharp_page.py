@@ -36,8 +36,8 @@ def _ladder(rows: Sequence[Record]) -> dict[str, Any]:
         "table-1",
         "Table 1: the ladder",
         "Words a second, target side, one thread; each rung on top of those before it. From the fifth on with the paper’s "
-        "lookup table and with a polynomial. A rung is exact, or it adds noise. Small print: quartiles over rounds, and what the "
-        "paper prints.",
+        "lookup table and with a polynomial. A rung is exact, or it adds noise. Small print: quartiles over rounds, and what "
+        "the paper prints.",
         ("rung", "activations", "rung is", "published", "factor", "measured", "factor", "over the rung before", "predicted"),
         [
             Line(

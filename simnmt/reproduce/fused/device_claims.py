@@ -93,8 +93,8 @@ class _Device:
                 f"The product beside the fused kernel takes the same time, within {100 * SAME_PRODUCT:.0f} %",
                 "; ".join(f"{_cell(each.beam, each.test_set)} {each.product_percent:+.1f} %" for each in TABLES),
                 "; ".join(f"{_cell(beam, key)} {100 * change:+.1f} %" for (beam, key), change in changes.items()),
-                _all([abs(change) <= SAME_PRODUCT for change in changes.values()]),
-                "",
+                _all([abs(change) <= SAME_PRODUCT for change in changes.values()]) if any(changes.values()) else UNKNOWN,
+                "" if any(changes.values()) else "the product was timed once, for both",
             ),
         ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from simnmt.reproduce.fused import published
-from simnmt.reproduce.fused.claims import predicted
+from simnmt.reproduce.fused.claims import output_share, predicted
 from simnmt.reproduce.fused.devices import FusedDecoder
 from simnmt.reproduce.fused.reproduction import SPEED_SEEDS, Reproduction
 from simnmt.reproduce.topup.published import SETTING
@@ -220,15 +220,14 @@ def amdahl(found: Reproduction) -> Rows:
             }
         )
     for own in found.real:
-        layer_s = own.stages_s["product"] + own.three_s
         rows.append(
             {
                 "source": "this box, real decoder",
                 "kind": "measured",
                 "set": own.test_set,
                 "beam": own.beam,
-                "output_share": layer_s / (sum(own.plain_s) / len(own.plain_s)),
-                "layer_ratio": layer_s / own.stages_s["fused"],
+                "output_share": output_share(own),
+                "layer_ratio": own.layer_s / own.fused_layer_s,
                 "predicted": predicted(own),
                 "end_to_end": own.ratio,
             }

@@ -33,9 +33,16 @@ def judged(ratios: Sequence[float], holds: Callable[[float], bool]) -> str:
     return together([[holds(float(each)) for each in np.quantile(ratios, (0.25, 0.5, 0.75))]])
 
 
-def all_claims(speeds: SharpSpeeds) -> Records:
-    """Every claim; those of the paper's figures alone, and those that nothing here can decide, need no device."""
-    return [*_ladder(speeds), *_products(speeds), *_systems(speeds), *_printed(), *_unmeasured(speeds)]
+def all_claims(speeds: SharpSpeeds, *, quick: bool = False) -> Records:
+    """Every claim; those of the paper's figures alone, and those that nothing here can decide, need no device.
+
+    A `quick` look, or one without compiled kernels, decides nothing that is measured.
+    """
+    measured = [*_ladder(speeds), *_products(speeds), *_systems(speeds)]
+    why = "a quick look" if quick else "" if speeds.level else "without compiled kernels"
+    if why:
+        measured = [record | {"verdict": UNKNOWN, "why": f"{why}, which decides nothing"} for record in measured]
+    return [*measured, *_printed(), *_unmeasured(speeds)]
 
 
 def _told(text: str, theirs: str, ours: str, verdict: bool | str, why: str, identifier: str) -> dict[str, Any]:

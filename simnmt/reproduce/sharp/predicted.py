@@ -19,17 +19,16 @@ if TYPE_CHECKING:
 def product_share(speeds: SharpSpeeds) -> float:
     """Of the baseline's time in products by weights, at the packed float32 product's rate; 1 at most."""
     baseline = speeds.ladder["polynomial"][0]
-    return min(1.0, baseline.products * _multiply_add_s(speeds, "float32") / baseline.word_s)
+    return min(1.0, _products_s(speeds, baseline) / baseline.word_s)
 
 
 def predicted_ladder(speeds: SharpSpeeds, ladder: Sequence[DecoderTime]) -> list[float]:
     """Of each rung, times as fast as the baseline."""
 
     def counted_s(each: DecoderTime) -> float:
-        gemm = "int16" if each.settings.gemm == "int16" else "float32"
         return (
-            each.products * _multiply_add_s(speeds, gemm)
-            + each.attention * _multiply_add_s(speeds, "float32")
+            _products_s(speeds, each)
+            + each.attention * _multiply_add_s(_at_beam(speeds, cold=False), "float32")
             + each.activations * speeds.activation_s[each.settings.activations]
         )
 
@@ -40,8 +39,9 @@ def predicted_ladder(speeds: SharpSpeeds, ladder: Sequence[DecoderTime]) -> list
 
 
 def predicted_int16(speeds: SharpSpeeds) -> float:
-    """Amdahl alone, of the second rung: the product's share and its measured speed-up at the beam's rows."""
-    return end_to_end(product_share(speeds), _at_beam(speeds).ratio("float32"))
+    """Amdahl alone, of the second rung: the product's share and its speed-up, both by measured rates (XP-07)."""
+    baseline, int16, *_ = speeds.ladder["polynomial"]
+    return end_to_end(product_share(speeds), _products_s(speeds, baseline) / _products_s(speeds, int16))
 
 
 def predicted_over(own: DecoderTime, other: DecoderTime) -> float:
@@ -49,12 +49,17 @@ def predicted_over(own: DecoderTime, other: DecoderTime) -> float:
     return other.multiply_adds / own.multiply_adds
 
 
-def _at_beam(speeds: SharpSpeeds) -> ProductTime:
-    """The product of as many rows as the beam has, weights from memory: a step reads each matrix once."""
-    beam = speeds.setting.beam
-    return min((each for each in speeds.products if each.cold), key=lambda each: abs(each.batch - beam))
+def _products_s(speeds: SharpSpeeds, each: DecoderTime) -> float:
+    """A word's products at the rate of weights from memory, or from the cache where it holds all of them."""
+    name, size = ("int16", 2) if each.settings.gemm == "int16" else ("float32", 4)
+    weights_bytes = size * each.products / each.settings.beam
+    return each.products * _multiply_add_s(_at_beam(speeds, cold=weights_bytes > speeds.cache_bytes), name)
 
 
-def _multiply_add_s(speeds: SharpSpeeds, name: str) -> float:
-    found = _at_beam(speeds)
+def _at_beam(speeds: SharpSpeeds, *, cold: bool) -> ProductTime:
+    """The product of as many rows as the beam has."""
+    return min((each for each in speeds.products if each.cold == cold), key=lambda each: abs(each.batch - speeds.setting.beam))
+
+
+def _multiply_add_s(found: ProductTime, name: str) -> float:
     return found.median_s(name) / (found.batch * found.size**2)

@@ -36,4 +36,4 @@ def reproduce(*, quick: bool = False, rounds: int | None = None, progress: Progr
     if rounds is not None:
         setting = replace(setting, rounds=rounds)
     found = sharp_speeds(setting, progress)
-    return Reproduction(found, quick, all_claims(found))
+    return Reproduction(found, quick, all_claims(found, quick=quick))

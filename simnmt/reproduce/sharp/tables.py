@@ -58,8 +58,9 @@ def notes(found: Reproduction) -> list[str]:
         f"All that is compared takes turns, in {len(found.speeds.systems[0].sentence_s)} rounds or more; figures are medians, "
         "factors medians of the rounds' ratios, and a verdict is clear where their quartiles agree.",
         "The baseline multiplies float32 weights packed as ours are in 16 bits; the paper's is a library that cannot pack.",
-        "Predictions: counted multiply-adds at the measured rates of products of as many rows as the beam has, weights from "
-        "memory, counted activations at theirs, and the rest of the baseline as it is. Those of systems: multiply-adds alone.",
+        "Predictions: counted multiply-adds at the measured rates of products of as many rows as the beam has, with weights "
+        "from memory where the last cache cannot hold them, counted activations at theirs, and the rest of the baseline as it "
+        "is. Those of systems: multiply-adds alone.",
         "Embeddings: the products of the 8,000 most frequent words are kept, which 95 % of the candidates belong to, as the "
         "paper says of tokens.",
         "Exact rungs are identities: the same translations. Of the others, how many words stay the same on a trained model is "

@@ -1,0 +1,135 @@
+"""The claims on fusing hold on what the paper says, and flip where a number is tampered with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from simnmt.calibrate.fused_speeds import RealSpeed
+from simnmt.reproduce.fused.claims import paper_claims, predicted, real_claims
+from simnmt.reproduce.fused.device_claims import device_claims
+from simnmt.reproduce.fused.devices import FusedDecoder, fused_decoders
+from simnmt.reproduce.fused.speeds import Key
+from simnmt.reproduce.fused.stages import SetStages
+from simnmt.reproduce.topup.speeds import Speed
+from tests.reproduce.fused_stand_ins import fused_profile
+
+STAGES = {
+    ("europarl", 1): SetStages("made-up", 1, "europarl", 5.0, 0.5, 20.0, 25.62, 34.43, 26.47, 7.94),
+    ("europarl", 5): SetStages("made-up", 5, "europarl", 10.0, 2.0, 110.0, 112.9, 155.39, 115.04, 67.58),
+    ("opensubtitles", 1): SetStages("made-up", 1, "opensubtitles", 4.0, 0.5, 12.0, 21.47, 26.03, 21.94, 5.70),
+    ("opensubtitles", 5): SetStages("made-up", 5, "opensubtitles", 8.0, 1.0, 60.0, 79.66, 120.61, 80.01, 42.91),
+}
+"""Tables 2 and 3, with shares as the text has them."""
+TOTALS = {
+    ("europarl", "mini"): (1.0, 1 / 1.23),
+    ("europarl", "half-empty"): (1 / 1.09, 1 / 1.34),
+    ("europarl", "maxi"): (0.9, 0.9 / 1.22),
+    ("europarl", "maxi half-empty"): (0.95, 0.9 / 1.21),
+    ("opensubtitles", "mini"): (1.0, 1 / 1.41),
+    ("opensubtitles", "half-empty"): (1 / 1.12, 1 / 1.57),
+    ("opensubtitles", "maxi"): (0.9, 0.9 / 1.38),
+    ("opensubtitles", "maxi half-empty"): (0.89, 0.9 / 1.41),
+}
+"""Total times without the fused kernel and with it such that what the text says holds."""
+
+
+@pytest.fixture(scope="module")
+def decoders() -> list[FusedDecoder]:
+    return fused_decoders([fused_profile()])[0]
+
+
+def speeds(changed: dict[tuple[str, int, str, bool], float] | None = None) -> dict[Key, Speed]:
+    found = {}
+    for (test_set, strategy), totals in TOTALS.items():
+        for beam in (1, 5):
+            for fused in (False, True):
+                own = (changed or {}).get((test_set, beam, strategy, fused), totals[fused])
+                found["made-up", beam, test_set, strategy, fused] = Speed(
+                    "made-up", beam, test_set, strategy, (100 * own, 102 * own), 1_000, (9, 9), 1.0, 1.0, 1.0, 9.0
+                )
+    return found
+
+
+def stages(changed: dict[tuple[str, int], dict[str, float]] | None = None) -> dict[tuple[str, int, str], SetStages]:
+    return {
+        ("made-up", beam, test_set): replace(own, **(changed or {}).get((test_set, beam), {}))
+        for (test_set, beam), own in STAGES.items()
+    }
+
+
+def verdicts(records: list[dict[str, Any]]) -> dict[str, str]:
+    assert len({record["id"] for record in records}) == len(records)
+    return {record["bare"]: record["verdict"] for record in records}
+
+
+def test_every_claim_holds_on_what_the_paper_says(decoders: list[FusedDecoder]) -> None:
+    assert set(verdicts(device_claims(decoders, stages(), speeds())).values()) == {"holds"}
+
+
+@pytest.mark.parametrize(
+    ("bare", "changed"),
+    [
+        ("FNI-15 (a)", {("europarl", 5): {"fused_s": 110.0}}),
+        ("FNI-15 (b)", {("opensubtitles", 1): {"fused_s": 10.0}}),
+        ("FNI-15 (c)", {("europarl", 1): {"product_fused_s": 27.5}}),
+        ("FNI-17 (a)", {("europarl", 5): {"body_s": 400.0}}),
+        ("FNI-17 (b)", {("opensubtitles", 1): {"body_s": 40.0}}),
+    ],
+)
+def test_a_claim_on_stages_flips_alone(
+    decoders: list[FusedDecoder], bare: str, changed: dict[tuple[str, int], dict[str, float]]
+) -> None:
+    found = verdicts(device_claims(decoders, stages(changed), speeds()))
+    assert found[bare] == "does not hold"
+
+
+@pytest.mark.parametrize(
+    ("bare", "changed"),
+    [
+        ("FNI-16 (h)", {("europarl", 5, "mini", True): 1.02}),
+        ("FNI-16 (i)", {("opensubtitles", 1, "mini", True): 1 / 1.2}),
+        ("FNI-16 (j)", {("opensubtitles", 5, "half-empty", True): 1 / 1.3}),
+        ("FNI-16 (k)", {("europarl", 1, "maxi half-empty", True): 0.9 / 1.5}),
+        ("FNI-16 (l)", {("opensubtitles", 1, "half-empty", True): 1 / 1.5}),
+    ],
+)
+def test_a_claim_on_speeds_flips(
+    decoders: list[FusedDecoder], bare: str, changed: dict[tuple[str, int, str, bool], float]
+) -> None:
+    assert verdicts(device_claims(decoders, stages(), speeds(changed)))[bare] == "does not hold"
+
+
+def test_a_product_that_was_timed_once_for_both_decides_nothing(decoders: list[FusedDecoder]) -> None:
+    same = {key: {"product_fused_s": own.product_s} for key, own in STAGES.items()}
+    assert verdicts(device_claims(decoders, stages(same), speeds()))["FNI-15 (c)"] == "not measurable here"
+
+
+def test_of_a_few_batches_speeds_decide_nothing(decoders: list[FusedDecoder]) -> None:
+    found = verdicts(device_claims(decoders, stages(), speeds(), sentences=200))
+    assert {found[f"FNI-16 ({letter})"] for letter in "hijkl"} == {"not measurable here"}
+
+
+def test_the_papers_own_figures_disagree_where_they_are_known_to() -> None:
+    """FNI-15, FNI-16, FNI-17."""
+    found = verdicts(paper_claims())
+    assert found == {"FNI-15 (d)": "does not hold", "FNI-16 (m)": "holds", "FNI-17 (d)": "does not hold"}
+
+
+def real(**changed: Any) -> RealSpeed:
+    """60 % of 10 s in the output layer, which goes 1.5 times as fast: 1.25 times in all."""
+    own = RealSpeed(
+        "gru-512", 85_000, "europarl", 1, 32, 100, (10.0, 10.2, 9.9), (8.0, 8.1, 8.0), 0,
+        {"body": 4.0, "product": 3.0, "bias": 0.6, "softmax": 1.4, "search": 1.0, "fused_product": 3.0, "fused": 1.0},
+    )  # fmt: skip
+    return replace(own, **changed)
+
+
+def test_a_real_decoder_is_held_against_amdahls_prediction() -> None:
+    assert predicted(real()) == pytest.approx(1.25)
+    assert verdicts(real_claims([real()])) == {"FNI-11": "holds", "FNI-17 (c)": "holds"}
+    slow = real(fused_s=(9.9, 9.9, 9.9), differing=1)
+    assert verdicts(real_claims([slow])) == {"FNI-11": "not distinguishable", "FNI-17 (c)": "does not hold"}
+    assert set(verdicts(real_claims([])).values()) == {"not measurable here"}
