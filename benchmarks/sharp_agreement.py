@@ -1,0 +1,177 @@
+"""What the sharp decoder's techniques change of a trained model's translations (SHARP-10):
+`python -m benchmarks.sharp_agreement --model fr-en --json`.
+
+The model is a folder that `simnmt nmt train --model sharp` wrote, with its text still in place: the sources are the part that
+was held out. Techniques that are identities should give the very sentences of torch's beam search, with the same sums of
+log-probabilities and no length penalty; where they do not, the difference in score tells a near tie. Those that add noise are
+held teacher-forced against float32, along its own translations, by the share of steps whose likeliest word is the same; and by
+the change in BLEU. A second `--model` of the same vocabulary makes an ensemble with the first, whose BLEU is told (SHARP-14).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.printing import print_figures
+from simnmt.costs.decoder_settings import DecoderSettings
+from simnmt.errors import SimnmtError
+from simnmt.kernels.sharp import SharpTranslation
+from simnmt.nmt.beam_search import BeamSearch
+from simnmt.nmt.checkpoint import SOURCE_TOKENIZER, TARGET_TOKENIZER
+from simnmt.nmt.errors import need
+from simnmt.nmt.hypothesis import Hypothesis
+from simnmt.nmt.models import load_model
+from simnmt.nmt.sharp_model import AttentionalModel
+from simnmt.nmt.sharp_translator import SharpTranslator, SourceStates
+from simnmt.nmt.slot_decoder import SlotDecoder
+from simnmt.nmt.subwords import Subwords
+from simnmt.nmt.training.corpus import read_training_corpus, text_of
+from simnmt.nmt.training.folder import recorded
+
+MAX_LEN = 100
+BATCH = 64
+KEPT: dict[str, Any] = {"embeddings": "precomputed", "attention": "precomputed", "merge": True}
+IDENTITIES: dict[str, dict[str, Any]] = {
+    "float32": {},
+    "embeddings": {"embeddings": "precomputed"},
+    "frequent_embeddings": {"embeddings": "frequent", "frequent_words": 800},
+    "attention": {"attention": "precomputed"},
+    "merge": {"merge": True},
+    "fused": {"fused": True},
+    "all_identities": {**KEPT, "fused": True},
+}
+NOISE: dict[str, dict[str, Any]] = {
+    "int16": {"gemm": "int16"},
+    "table": {"activations": "table"},
+    "polynomial": {"activations": "polynomial"},
+    "int16_and_table": {**KEPT, "gemm": "int16", "activations": "table"},
+    "int16_and_polynomial": {**KEPT, "gemm": "int16", "activations": "polynomial"},
+}
+BARS: dict[str, tuple[str, Any]] = {
+    **{f"{name}_other_sentences": ("=", 0) for name in IDENTITIES},
+    **{f"{name}_equal_tokens": (">=", 0.999) for name in NOISE},
+    **{f"{name}_bleu_change": ("<", 0.02) for name in NOISE},
+}
+"""Of SHARP-10; a sentence that differs by a near tie is told by its score."""
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """What is translated."""
+
+    sources: list[list[int]]
+    references: list[str]
+    target: Subwords
+
+    @classmethod
+    def held_out(cls, folder: Path, most: int) -> Text:
+        """The first sentences of the part that a training set aside to be judged by."""
+        text, recipe = recorded(folder)
+        heldout = read_training_corpus(text, heldout=recipe.heldout, seed=recipe.seed).heldout[:most]
+        source, target = (Subwords.read(folder / name) for name in (SOURCE_TOKENIZER, TARGET_TOKENIZER))
+        return cls(source.encode(text_of(heldout, 0)), text_of(heldout, 1), target)
+
+    def bleu(self, found: Sequence[Sequence[int]]) -> float:
+        """Of translations in the order of the sources."""
+        texts = self.target.decode([list(tokens) for tokens in found])
+        return float(need("sacrebleu.metrics").BLEU().corpus_score(texts, [self.references]).score)
+
+
+def model_of(folder: Path) -> AttentionalModel:
+    """A trained attentional model; ends the program with a line for another."""
+    model = load_model(str(folder)).model
+    if not isinstance(model, AttentionalModel):
+        raise SystemExit(f"{folder}: no attentional model (give one that was trained with --model sharp)")
+    return model
+
+
+def by_torch(model: AttentionalModel, sources: Sequence[Sequence[int]], width: int) -> list[Hypothesis]:
+    """torch's beam search without a length penalty, batch by batch, in the order of the sources."""
+    found: dict[int, Hypothesis] = {}
+    order = sorted(range(len(sources)), key=lambda at: len(sources[at]))
+    for first in range(0, len(order), BATCH):
+        batch = order[first : first + BATCH]
+        decoder = SlotDecoder(
+            model, max_len=MAX_LEN, capacity=BATCH, search=lambda: BeamSearch(model, width, length_penalty=0.0)
+        )
+        decoder.join(decoder.encode([sources[at] for at in batch]), batch)
+        while decoder.active:
+            found.update(decoder.step())
+    return [found[at] for at in range(len(sources))]
+
+
+def equal_tokens(
+    plain: SharpTranslator, noisy: SharpTranslator, states: Sequence[SourceStates], said: Sequence[Sequence[int]], eos: int
+) -> tuple[int, int]:
+    """Steps whose likeliest word is the same along the given translations, and all steps."""
+    same = total = 0
+    for each, tokens in zip(states, said, strict=True):
+        one, other = (translator.forced(each, [*tokens, eos]).best for translator in (plain, noisy))
+        same, total = same + int(np.sum(one == other)), total + len(one)
+    return same, total
+
+
+def measure(models: Sequence[AttentionalModel], text: Text, width: int) -> dict[str, Any]:
+    """Figures by name."""
+    model, figures = models[0], dict[str, Any]()
+
+    def translator(how: dict[str, Any], members: Sequence[AttentionalModel] = (model,)) -> SharpTranslator:
+        settings = DecoderSettings.model_validate({"beam": width} | how)
+        return SharpTranslator(members, settings, max_len=MAX_LEN)
+
+    plain = translator({})
+    states = [plain.encode(source) for source in text.sources]
+    theirs = by_torch(model, text.sources, width)
+    figures |= {"sentences": len(states), "beam": width, "compiled": plain.compiled}
+    figures["torch_bleu"] = text.bleu([each.tokens for each in theirs])
+    said: list[SharpTranslation] = []
+    for name, how in (IDENTITIES | NOISE).items():
+        one = translator(how)
+        found = [one.decode(each) for each in states]
+        if name == "float32":
+            said = found
+            figures["tokens"] = sum(len(each.tokens) + 1 for each in said)
+            figures["float32_bleu"] = text.bleu([each.tokens for each in said])
+        other = [at for at, each in enumerate(found) if each.tokens != theirs[at].tokens]
+        figures[f"{name}_other_sentences"] = len(other)
+        if name in IDENTITIES:
+            gaps = [abs(found[at].log_prob - (theirs[at].score or 0.0)) for at in other]
+            figures[f"{name}_widest_gap"] = max(gaps, default=0.0)
+            continue
+        same, total = equal_tokens(plain, one, states, [each.tokens for each in said], model.eos_token)
+        figures[f"{name}_equal_tokens"] = same / total
+        figures[f"{name}_bleu_change"] = text.bleu([each.tokens for each in found]) - figures["float32_bleu"]
+    if len(models) > 1:
+        together = translator({}, models)
+        figures["ensemble_bleu"] = text.bleu([each.tokens for each in together.translate(text.sources)])
+        second = translator({}, models[1:2])
+        figures["second_bleu"] = text.bleu([each.tokens for each in second.translate(text.sources)])
+    return figures
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", type=Path, action="append", required=True, metavar="DIR")
+    parser.add_argument("--sentences", type=int, default=1000)
+    parser.add_argument("--beam", type=int, default=6)
+    parser.add_argument("--json", action="store_true")
+    asked = parser.parse_args()
+    torch.set_num_threads(1)
+    try:
+        models = [model_of(folder) for folder in asked.model]
+        figures = measure(models, Text.held_out(asked.model[0], asked.sentences), asked.beam)
+    except SimnmtError as error:
+        sys.exit(str(error))
+    print_figures(figures, BARS, as_json=asked.json)
+
+
+if __name__ == "__main__":
+    main()
