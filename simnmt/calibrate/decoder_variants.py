@@ -18,6 +18,7 @@ from simnmt.nmt.errors import NmtError, OutOfMemory
 BEAMS = (1, 5)
 """Of FNI-15's tables; with torch each is measured fused and not, beside the calibration's own."""
 ROUNDS, QUICK_ROUNDS = 7, 3
+SHARP_ROUNDS, QUICK_SHARP_ROUNDS = 11, 5
 STEPS, MANY_ROWS, STEPS_OF_MANY = 12, 128, 6
 """Of a timed translation; from so many rows on (sentences x beam), fewer."""
 SHARP_SRC_LEN = SHARP_STEPS = 25
@@ -110,12 +111,13 @@ def _whole_step_s(engine: Engine, src_len: int, batch: int, beam: int, settings:
 def _rungs(engine: Engine, stages: TellsStages, settings: Settings, listener: Listener) -> Found:
     """One option after another on top of the base, each alone, and some combinations that judge how effects compose.
 
-    Each is timed in turn with the base, which takes the box's wandering speed out of their ratio.
+    Each is timed in turn with the base, which takes the box's wandering speed out of their ratio; and the ratio is of the least
+    of both, which a busy box disturbs last.
     """
     base = DecoderSettings.model_validate((engine.account.decoder or {}) | {"beam": settings.beam})
-    rounds = QUICK_ROUNDS if settings.mode == "quick" else ROUNDS
+    rounds = QUICK_SHARP_ROUNDS if settings.mode == "quick" else SHARP_ROUNDS
     src_len, steps = min(SHARP_SRC_LEN, settings.max_src_len), min(SHARP_STEPS, settings.max_tgt_len)
-    ratios: dict[DecoderSettings, np.ndarray[Any, np.dtype[np.float64]]] = {}
+    ratios: dict[DecoderSettings, list[float]] = {}
     base_s, left_out = list[tuple[float, ...]](), list[str]()
     for variant in list(dict.fromkeys(ladder(base, quick=settings.mode == "quick"))):
         if variant == base:
@@ -133,11 +135,12 @@ def _rungs(engine: Engine, stages: TellsStages, settings: Settings, listener: Li
             continue
         except NmtError as error:
             return None, [f"no variants of the decoder: {error}"]
-        ratios[variant] = np.median(both[variant], axis=0) / np.median(both[base], axis=0).sum()
+        least_s = sum(min(both[base], key=sum))
+        ratios[variant] = [part / least_s for part in min(both[variant], key=sum)]
         base_s += both[base]
-    own_s = np.median(base_s, axis=0)
-    variants = [_variant(base, 1, *own_s.tolist())]
-    variants += [_variant(each, 1, *(own_s.sum() * ratio).tolist()) for each, ratio in ratios.items()]
+    own_s = np.median(base_s, axis=0).tolist()
+    variants = [_variant(base, 1, *own_s)]
+    variants += [_variant(each, 1, *(sum(own_s) * part for part in ratio)) for each, ratio in ratios.items()]
     notes = ("what is done once a sentence is in the body, shared by its steps",)
     return _block(base, variants, src_len, rounds, left_out, notes)
 

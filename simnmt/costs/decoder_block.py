@@ -57,7 +57,7 @@ class DecoderBlock(Configuration):
     src_len: Length | None = None
     """Source tokens under the steps."""
     repeats: Count | None = None
-    """Timings of a variant at a batch size, of which it holds the median."""
+    """Timings of a variant at a batch size."""
     variants: Annotated[tuple[DecoderVariant, ...], Field(min_length=1)]
     left_out: tuple[str, ...] = ()
     """What could not be measured, and why."""

@@ -22,7 +22,7 @@ def decoder_facts(profile: DeviceProfile) -> Facts:
         return []
     batches = ", ".join(map(str, block.batches))
     said = [f"{block.kind}: {len(block.measured)} variants, batch {batches}"]
-    said += [] if block.repeats is None else [f"medians of {block.repeats} timings taken in turn"]
+    said += [] if block.repeats is None else [f"{block.repeats} timings each, taken in turn"]
     said += [] if block.src_len is None else [f"under sources of {block.src_len} tokens"]
     found = [("decoder", f"{', '.join(said)}; the other costs are of {block.base.words()}")]
     found += [(f"decoder {settings.words()}", "; ".join(_of(block, settings))) for settings in block.measured]

@@ -283,7 +283,7 @@ def test_inspecting_tells_each_variant_with_the_shares_of_its_stages_and_how_wel
     """FNI-17: shares sum to 100 %."""
     said = dict(facts(profile(decoder_block((*BEAMS_BY_FUSED, INT16)))))
     assert said["decoder"] == (
-        "measured: 5 variants, batch 1, 8, 32, medians of 7 timings taken in turn, under sources of 20 tokens; the other costs "
+        "measured: 5 variants, batch 1, 8, 32, 7 timings each, taken in turn, under sources of 20 tokens; the other costs "
         "are of beam 1, plain"
     )
     assert said["decoder beam 1, plain"].startswith(
