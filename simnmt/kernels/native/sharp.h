@@ -44,7 +44,7 @@ static void sharp_rank(sharp_beam *beam, sharp_member **members, const sharp_req
     int64_t columns = members[0]->columns;
     for (int64_t row = 0; row < beam->open; row++) {
         sharp_list list = sharp_list_of(beam, row);
-        float *mixture = beam->mixture + row * columns;
+        float *mixture = request->members > 1 ? beam->mixture + row * columns : NULL;
         for (int64_t i = 0; i < request->members; i++) {
             sharp_member *member = members[i];
             float *logits = member->logits + row * member->stride;
@@ -93,15 +93,16 @@ static sharp_member *sharp_place(void *memory, const sharp_model *model, const s
 SIMNMT_EXPORT int64_t simnmt_sharp_member_bytes(const sharp_model *model, int64_t beam, int64_t most_src, int64_t columns) {
     sharp_arena arena = {NULL, 0};
     sharp_member member;
+    sharp_take(&arena, 1, sizeof member);
     sharp_lay_out(&arena, &member, model, beam, most_src, columns);
-    return arena.used + (int64_t)sizeof member + 64;
+    return arena.used;
 }
 
 SIMNMT_EXPORT int64_t simnmt_sharp_beam_bytes(int64_t beam, int64_t max_len, int64_t mixture) {
     sharp_arena arena = {NULL, 0};
     sharp_beam counted;
     sharp_lay_out_beam(&arena, &counted, beam, max_len, mixture);
-    return arena.used + 64;
+    return arena.used;
 }
 
 /* Numbers that a matrix takes when packed, int16 or float32, and the packing itself. */

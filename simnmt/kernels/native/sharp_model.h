@@ -5,6 +5,10 @@
 #include "activations.h"
 #include "product.h"
 
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#endif
+
 /* Known to native.py by the same numbers, as is the order of all members. */
 enum { SHARP_FC_RELU, SHARP_FC_TANH, SHARP_GRU, SHARP_LSTM };
 #define SHARP_RELU_LIMIT 10.0f
@@ -32,7 +36,7 @@ typedef struct {
     sharp_matrix output;  /* packed NULL: candidates alone are decoded */
     const float *embedding, *bias, *score, *output_bias;
     const float *table;       /* [table_words][gates r + a], products of the first words' embeddings */
-    const void *output_rows;  /* [vocab][top] int16 or float32, to be packed by candidates */
+    const void *output_rows;  /* [vocab][top] float32, or int16 with top made even; to be packed by candidates */
     const sharp_layer *stack;
 } sharp_model;
 
@@ -50,16 +54,22 @@ typedef struct {
     const void *output;
 } sharp_member;
 
-/* Memory handed out in order; without a base it only counts. */
+/* Memory handed out in order, cache line by cache line; without a base it only counts. What lies between is poisoned for the address sanitizer. */
 typedef struct {
     char *base;
     int64_t used;
 } sharp_arena;
 
 static void *sharp_take(sharp_arena *arena, int64_t count, int64_t size) {
-    int64_t start = (arena->used + 63) / 64 * 64;
-    arena->used = start + count * size;
-    return arena->base ? arena->base + start : NULL;
+    enum { ALIGNMENT = 64 };
+    int64_t start = arena->used, end = start + count * size;
+    arena->used = (end + ALIGNMENT) / ALIGNMENT * ALIGNMENT;
+    if (!arena->base) return NULL;
+#if defined(__SANITIZE_ADDRESS__)
+    ASAN_UNPOISON_MEMORY_REGION(arena->base + start, (size_t)(end - start));
+    ASAN_POISON_MEMORY_REGION(arena->base + end, (size_t)(arena->used - end));
+#endif
+    return arena->base + start;
 }
 
 INLINE float *sharp_floats(sharp_arena *arena, int64_t count) { return sharp_take(arena, count, sizeof(float)); }

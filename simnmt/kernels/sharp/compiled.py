@@ -91,7 +91,8 @@ class CompiledMember:
         )
         model.output, rows = self._scaled(weights.output, limits[-1])
         self._output_rows = rows
-        model.output_rows = self._address(rows)
+        odd = self._int16 and rows.shape[1] % 2
+        model.output_rows = self._address(np.pad(rows, ((0, 0), (0, 1))) if odd else rows)
         kept = {"computed": 0, "precomputed": weights.vocab, "frequent": min(settings.frequent_words, weights.vocab)}
         if words := kept[settings.embeddings]:
             self._fill_table(model, words)
