@@ -54,7 +54,8 @@ def huge_pages(elements: int, dtype: type[np.generic]) -> NDArray[Any]:
         memory = np.empty(size + CACHE_LINE, np.uint8)
         return _from(memory, CACHE_LINE, size).view(dtype)
     rounded = -(-size // HUGE_PAGE) * HUGE_PAGE
-    mapped = mmap.mmap(-1, rounded + HUGE_PAGE)  # what lies before the first multiple is never touched, so never taken
+    # Private, since shared memory has small pages; what lies before the first multiple is never touched, so never taken.
+    mapped = mmap.mmap(-1, rounded + HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with contextlib.suppress(OSError):  # a kernel without huge pages
         mapped.madvise(advice)
     return _from(np.frombuffer(mapped, np.uint8), HUGE_PAGE, size).view(dtype)

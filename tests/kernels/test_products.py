@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simnmt.kernels.arrays import HUGE_PAGE, huge_pages
 from simnmt.kernels.errors import KernelError
 from simnmt.kernels.native_library import load
 from simnmt.kernels.products import PackedFloat32, PackedInt16
@@ -190,3 +192,27 @@ def test_wrong_arrays_are_refused(level: str) -> None:
                 packed.multiply(x, out)
         with pytest.raises(KernelError, match="no out to add"):
             packed.multiply(x, add=True)
+
+
+def test_packed_weights_lie_on_huge_pages_where_the_system_gives_them() -> None:
+    """Shared memory, which mmap gives unless told, has small ones alone: 16 bits were no faster than 32 beyond the caches."""
+    smaps, enabled = Path("/proc/self/smaps"), Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    if not enabled.exists() or "[never]" in enabled.read_text() or not smaps.exists():
+        pytest.skip("no huge pages here")
+    memory = huge_pages(HUGE_PAGE, np.int16)
+    memory[:] = 1
+    assert memory.ctypes.data % HUGE_PAGE == 0
+    assert advised(smaps.read_text(), memory.ctypes.data)
+
+
+def advised(smaps: str, address: int) -> bool:
+    """Whether the kernel may put the mapping that holds an address on huge pages: it says so, even where none is free now."""
+    inside = False
+    for line in smaps.splitlines():
+        head = line.split(maxsplit=1)[0]
+        if "-" in head and not head.endswith(":"):
+            start, end = (int(part, 16) for part in head.split("-"))
+            inside = start <= address < end
+        elif inside and line.startswith("THPeligible:"):
+            return line.split()[1] == "1"
+    return False
