@@ -156,7 +156,7 @@ def architecture_of(content: Any, path: str | os.PathLike[str] | None = None) ->
     kind, *below = first["loc"] or ("",)
     if first["type"].startswith("union_tag"):
         raise NmtError(f"kind: one of {', '.join(_BY_KIND)}", path=path, remedy="say which")
-    known = _BY_KIND[str(kind)].model_fields
+    known = _BY_KIND.get(str(kind), RecurrentArchitecture).model_fields
     key = ".".join(str(part) for part in below)
     said, remedy = first["msg"].removeprefix("Value error, "), f"known here: {', '.join(known)}"
     if first["type"] == "extra_forbidden":

@@ -65,7 +65,7 @@ def test_an_architecture_is_read_from_yaml_and_json(tmp_path: Path, name: str, s
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("kind: lstm", "kind: one of bilstm, gru, transformer"),
+        ("kind: lstm", "kind: one of attentional, bilstm, gru, transformer"),
         ("- gru", "Input should be"),
         ("kind: gru\nlayer: 2", "layers: Field required"),
         (

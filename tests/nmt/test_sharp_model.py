@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models
 from simnmt.nmt.architecture import ARCHITECTURES as NAMED  # noqa: E402
 from simnmt.nmt.architecture import architecture_of  # noqa: E402
 from simnmt.nmt.errors import NmtError  # noqa: E402
+from simnmt.nmt.half_weights import has_half_weights  # noqa: E402
 from simnmt.nmt.models import build_model  # noqa: E402
 from simnmt.nmt.sharp_architecture import SHARP_MODELS, AttentionalArchitecture  # noqa: E402
 from simnmt.nmt.sharp_cells import AttentionalCell, DenseBlock, gru, lstm  # noqa: E402
@@ -20,7 +21,7 @@ from simnmt.nmt.sharp_model import AttentionalModel  # noqa: E402
 from simnmt.nmt.training.encoded import Batch  # noqa: E402
 from simnmt.nmt.training.learner import Learner  # noqa: E402
 from simnmt.nmt.training.recipe import Recipe, recipe_for  # noqa: E402
-from tests.nmt.tiny import SHARP, sources  # noqa: E402
+from tests.nmt.tiny import SHARP, lively, sources  # noqa: E402
 
 FORMS: dict[str, dict[str, Any]] = {
     "gru": {},
@@ -108,6 +109,29 @@ def test_step_by_step_it_says_what_it_says_of_all_at_once(form: str) -> None:
             logits, state = model.step(state, tokens)
             assert torch.allclose(logits, at_once[:, at], atol=1e-5)
     assert at_once.std() > 0.01
+
+
+@pytest.mark.parametrize(("kind", "tolerance"), [("half weights", 2e-3), ("bfloat16", 0.1)])
+def test_other_number_types_say_nearly_the_same(kind: str, tolerance: float) -> None:
+    exact, other = lively("sharp"), build_model(SHARP).eval()
+    other.load_state_dict(exact.state_dict())
+    if kind == "bfloat16":
+        other.to(torch.bfloat16)
+    elif has_half_weights():
+        other.halve()
+    else:
+        pytest.skip("this torch has no FBGEMM")
+    _, src, lengths = sources(SHARP, [4, 9])
+    with torch.inference_mode():
+        states = [model.start(model.encode(src, lengths), 2) for model in (exact, other)]
+        for token in (2, 7, 9):
+            stepped = [
+                model.step(state, torch.tensor([token, 5, token, 6]))
+                for model, state in zip((exact, other), states, strict=True)
+            ]
+            states = [state for _, state in stepped]
+            one, twin = (logits.float().log_softmax(1) for logits, _ in stepped)
+            assert torch.allclose(one.exp(), twin.exp(), atol=tolerance)
 
 
 def test_the_models_of_table_2_have_their_sizes() -> None:
