@@ -9,9 +9,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
+from simnmt.configuration import Configuration
 from simnmt.names import nearest
 from simnmt.nmt.errors import NmtError
-from simnmt.nmt.sharp_architecture import SHARP_MODELS, AttentionalArchitecture
+from simnmt.nmt.sharp_architecture import SHARP_MODELS, AttentionalArchitecture, StackBlock
 from simnmt.nmt.special_tokens import Size, SpecialTokens
 
 
@@ -156,11 +157,11 @@ def architecture_of(content: Any, path: str | os.PathLike[str] | None = None) ->
     kind, *below = first["loc"] or ("",)
     if first["type"].startswith("union_tag"):
         raise NmtError(f"kind: one of {', '.join(_BY_KIND)}", path=path, remedy="say which")
-    known = _BY_KIND.get(str(kind), RecurrentArchitecture).model_fields
-    key = ".".join(str(part) for part in below)
+    named: type[Configuration] = StackBlock if len(below) > 1 else _BY_KIND.get(str(kind), RecurrentArchitecture)
+    known, key = named.model_fields, ".".join(str(part) for part in below)
     said, remedy = first["msg"].removeprefix("Value error, "), f"known here: {', '.join(known)}"
     if first["type"] == "extra_forbidden":
-        near = nearest(key, known)
+        near = nearest(str(below[-1]), known)
         said, remedy = "unknown key", f"did you mean {near}?" if near else remedy
     raise NmtError(f"{key}: {said}" if key else said, path=path, remedy=remedy)
 
