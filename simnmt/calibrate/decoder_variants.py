@@ -18,6 +18,8 @@ from simnmt.nmt.errors import NmtError, OutOfMemory
 BEAMS = (1, 5)
 """Of FNI-15's tables; with torch each is measured fused and not, beside the calibration's own."""
 ROUNDS, QUICK_ROUNDS = 7, 3
+LEAST_ROUNDS, ENOUGH_S = 3, 5.0
+"""Of whole translations: no more rounds than the least, once they have taken so long."""
 SHARP_ROUNDS, QUICK_SHARP_ROUNDS = 11, 5
 STEPS, MANY_ROWS, STEPS_OF_MANY = 12, 128, 6
 """Of a timed translation; from so many rows on (sentences x beam), fewer."""
@@ -35,6 +37,8 @@ class OutputStages(Protocol):
     bias_s: float
     softmax_s: float
     search_s: float
+    fused_product_s: float
+    """The product as the fused layer takes it."""
     fused_s: float
     """Bias, softmax and search in one pass."""
 
@@ -43,7 +47,7 @@ class OutputStages(Protocol):
 class TellsOutputStages(Protocol):
     """An engine that times the output layer's stages beside each other, in its decoder's own shapes."""
 
-    def output_stages_s(self, batch: int, beam: int) -> OutputStages:
+    def output_stages_s(self, batch: int, beam: int, *, src_len: int, rounds: int) -> OutputStages:
         """Medians of interleaved runs."""
 
 
@@ -82,17 +86,17 @@ def _fused_or_not(engine: Engine, stages: TellsOutputStages, settings: Settings,
         for batch in _batches(settings, most):
             listener.say(f"decoder: beam {beam}, batch {batch}")
             try:
-                told = stages.output_stages_s(batch, beam)
+                told = stages.output_stages_s(batch, beam, src_len=src_len, rounds=rounds)
                 whole_s = _whole_step_s(engine, src_len, batch, beam, settings, rounds)
             except OutOfMemory:
                 left_out.append(f"beam {beam}, batch {batch}: out of memory")
                 break
-            three_s = told.bias_s + told.softmax_s + told.search_s
-            ran_s = told.fused_s if engine.account.fused else three_s
-            body_s = max(told.body_s, whole_s - told.product_s - ran_s)
-            for fused, search_s in ((False, three_s), (True, told.fused_s)):
-                how = DecoderSettings(beam=beam, fused=fused)
-                variants.append(_variant(how, batch, body_s, told.product_s, search_s))
+            layers = {
+                False: (told.product_s, told.bias_s + told.softmax_s + told.search_s),
+                True: (told.fused_product_s, told.fused_s),
+            }
+            body_s = max(told.body_s, whole_s - sum(layers[engine.account.fused]))
+            variants += [_variant(DecoderSettings(beam=beam, fused=each), batch, body_s, *layers[each]) for each in layers]
     base = DecoderSettings(beam=settings.beam, fused=engine.account.fused)
     return _block(base, variants, src_len, rounds, left_out)
 
@@ -103,7 +107,9 @@ def _whole_step_s(engine: Engine, src_len: int, batch: int, beam: int, settings:
     lengths = (1, steps)
     for tgt_len in lengths:
         engine.run(Work(src_len, tgt_len, batch, beam))
-    timed = [[engine.run(Work(src_len, each, batch, beam)).total_s for each in lengths] for _ in range(rounds)]
+    timed = list[list[float]]()
+    while len(timed) < rounds and (len(timed) < LEAST_ROUNDS or sum(map(sum, timed)) < ENOUGH_S):
+        timed.append([engine.run(Work(src_len, each, batch, beam)).total_s for each in lengths])
     short_s, long_s = np.median(timed, axis=0).tolist()
     return float(max(long_s - short_s, 0.0) / (steps - 1))
 
