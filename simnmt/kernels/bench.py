@@ -9,7 +9,7 @@ from typing import Any
 from simnmt.errors import InputError
 from simnmt.kernels.cases import KERNELS
 from simnmt.kernels.cases_output import level_name
-from simnmt.kernels.cases_product import int16_rate
+from simnmt.kernels.cases_product import product_rates
 from simnmt.kernels.contract import Case, Comparison, Kernel
 from simnmt.kernels.held_level import held_level
 from simnmt.kernels.interleaved import Times, interleaved
@@ -77,7 +77,7 @@ def bench(
     if rounds < 1 or threads < 1:
         raise InputError(f"{rounds} rounds, {threads} threads: give one or more of each")
     say("the box: copies and products")
-    roofline = measure_roofline(threads, int16=int16_rate)
+    roofline = measure_roofline(threads, product_rates)
     results: list[Result] = []
     with library_threads(threads):
         for each in kernels:
@@ -109,7 +109,7 @@ def measured(kernel: Kernel, case: Case, roofline: Roofline, rounds: int) -> Ite
 def _result(kernel: Kernel, case: Case, comparison: Comparison, times: Times, roofline: Roofline) -> Result:
     way = min(comparison.ways, key=times.median_s)
     ratio, ours_s, work = times.ratio(way, comparison.ours), times.median_s(comparison.ours), comparison.work
-    least_s = roofline.least_s(work.bytes_moved, work.multiply_adds, cold=case.cold, number=work.number)
+    least_s = work.steps * roofline.least_s(work.bytes_moved, work.multiply_adds, cold=case.cold, number=work.number)
     return Result(
         kernel=kernel.name,
         case=", ".join(filter(None, [case.text, comparison.what])),

@@ -17,7 +17,7 @@ COUNT = 6 * 3072
 LIBRARY, TORCH = "the C library", "torch"
 
 
-def activation_cases(function: Function, count: int = COUNT) -> Iterator[Case]:
+def activation_cases(function: Function, threads: int, count: int = COUNT) -> Iterator[Case]:
     """Table and polynomial take turns with both baselines in one contest."""
     yield Case(f"{count:,} values", False, level_name(), lambda: _contest(function, count))
 

@@ -66,7 +66,7 @@ def output_work(rows: int, vocab: int, itemsize: int) -> Work:
 
 
 def _text(rows: int, count: int, vocab: int, dtype: torch.dtype) -> str:
-    return f"{rows} rows, best {count}, V {vocab:,}, {str(dtype).removeprefix('torch.')}"
+    return f"{rows} row{'s' if rows > 1 else ''}, best {count}, V {vocab:,}, {str(dtype).removeprefix('torch.')}"
 
 
 def _best(

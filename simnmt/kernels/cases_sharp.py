@@ -14,6 +14,7 @@ from simnmt.costs.decoder_settings import DecoderSettings
 from simnmt.kernels.cases_output import level_name
 from simnmt.kernels.contract import Case, Comparison, Contest, Work
 from simnmt.kernels.interleaved import Run
+from simnmt.kernels.roofline import Number
 from simnmt.kernels.sharp import Attention, BottomCell, SharpDecoder, SharpTokens, SharpWeights
 
 BASELINE, LAST, TABLE, POLYNOMIAL = "packed float32", "+ merge", "+ table activations", "+ polynomial activations"
@@ -54,16 +55,16 @@ class Ladder:
             found[name] = DecoderSettings(**settings)
         return found
 
-    def work(self, settings: DecoderSettings) -> Work:
-        """Of one sentence: every matrix read once a step, and multiplied with every hypothesis."""
+    def work(self, settings: DecoderSettings, distinct: float) -> Work:
+        """Every matrix read once a step and multiplied with every hypothesis; `distinct`: share of their states that differ."""
         r, e = self.width, self.embedding
         kept_words, kept_source = settings.embeddings == "precomputed", settings.attention == "precomputed"
-        a_step = 4 * r * r + (0 if kept_words else 4 * r * e) + (0 if kept_source else 3 * r * r) + self.candidates * r
+        others = (0 if kept_words else 4 * r * e) + (0 if kept_source else 3 * r * r) + self.candidates * r
         looking = self.src_len * (r + (3 * r if kept_source else r))
-        once = self.src_len * r * r * (4 if kept_source else 1)
         size = 2 if settings.gemm == "int16" else 4
-        multiply_adds = self.tgt_len * self.beam * (a_step + looking) + once
-        return Work(self.tgt_len * (size * a_step + 4 * looking), multiply_adds, "int16" if size == 2 else "float32")
+        multiply_adds = self.beam * (4 * r * r * (distinct if settings.merge else 1.0) + others + looking)
+        number: Number = "int16" if size == 2 else "float32"
+        return Work(size * (4 * r * r + others) + 4 * looking, round(multiply_adds), number, self.tgt_len)
 
 
 def ladder_cases(threads: int, ladder: Ladder | None = None) -> Iterator[Case]:
@@ -71,10 +72,7 @@ def ladder_cases(threads: int, ladder: Ladder | None = None) -> Iterator[Case]:
     ladder = ladder or Ladder()
     if level_name() == "fallback":
         return
-    text = (
-        f"GRU {ladder.width}, beam {ladder.beam}, {ladder.src_len} source and {ladder.tgt_len} target words, "
-        f"{ladder.candidates} candidates"
-    )
+    text = f"GRU {ladder.width}, beam {ladder.beam}, {ladder.src_len} to {ladder.tgt_len} words, {ladder.candidates} candidates"
     yield Case(text, False, level_name(), lambda: _contest(ladder))
 
 
@@ -91,12 +89,15 @@ def _contest(ladder: Ladder) -> Contest:
     def decoded(name: str) -> Run:
         return lambda: decoders[name].decode(states, candidates, ladder.tgt_len)
 
-    tokens = decoders[BASELINE].decode(states, candidates, ladder.tgt_len).tokens
+    plain = decoders[BASELINE].decode(states, candidates, ladder.tgt_len)
+    tokens, distinct = plain.tokens, plain.distinct_share
     along = {name: decoder.forced(states, tokens, candidates).log_probs for name, decoder in decoders.items()}
 
     def against(ours: str, baseline: str, target: float | None, what: str | None = None) -> Comparison:
         error = float(np.abs(along[ours] - along[BASELINE]).max())
-        return Comparison(ours, baseline, (baseline,), ladder.work(settings[ours]), target, what or ours, error, LOG_PROB_BOUND)
+        return Comparison(
+            ours, baseline, (baseline,), ladder.work(settings[ours], distinct), target, what or ours, error, LOG_PROB_BOUND
+        )
 
     main = [name for name in settings if name != TABLE]
     comparisons = [against(upper, lower, RUNG_TARGET) for lower, upper in pairwise(main)]

@@ -14,10 +14,12 @@ class Work:
     """What one call has to do whatever the code."""
 
     bytes_moved: int
-    """Read and written, each once."""
+    """Read and written, each once a step."""
     multiply_adds: int = 0
     number: Number = "float32"
     """What is multiplied."""
+    steps: int = 1
+    """Of a decoder, that many times all this: a step finds in the cache what the one before left there."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,9 +23,10 @@ UNKNOWN_CACHE_BYTES = 32 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """Rates of one box with so many threads, medians of a few runs."""
+    """Rates of one box, the best of a few runs."""
 
     threads: int
+    """That copy."""
     cache_bytes: int
     """Of the last-level cache; what is called cold or beyond it is several times as large."""
     copies: tuple[tuple[int, float], ...]
@@ -33,9 +34,9 @@ class Roofline:
     copy_bytes_per_s: float
     """Of a copy beyond the cache, bytes read and bytes written both counted, as STREAM does."""
     float32_per_s: float
-    """Multiply-adds per second of the library's float32 product of two large matrices."""
+    """Multiply-adds per second of one thread with data in the cache, by the library's product or ours: the faster one."""
     int16_per_s: float | None
-    """Multiply-adds per second of our int16 product at its best size, in the cache; None without compiled kernels."""
+    """The same of our int16 product; None without compiled kernels."""
 
     def bytes_per_s(self, size_bytes: float, *, cold: bool) -> float:
         """Of a copy that moves as many bytes, from memory or from whatever cache holds it."""
@@ -57,17 +58,21 @@ class Roofline:
         return asdict(self)
 
 
-def measure_roofline(threads: int = 1, rounds: int = 7, int16: Callable[[int], float | None] | None = None) -> Roofline:
-    """Take the rates; about two seconds. `int16`: gives the multiply-adds per second of the int16 product."""
+def measure_roofline(
+    threads: int = 1, ours: Callable[[int], tuple[float, float] | None] = lambda rounds: None, rounds: int = 7
+) -> Roofline:
+    """Take the rates; a second or two. `ours`: gives what our own products reach in float32 and in int16."""
     cache_bytes = last_cache_bytes()
+    with library_threads(1):
+        library, own = _products(rounds), ours(rounds)
     with library_threads(threads):
         return Roofline(
             threads=threads,
             cache_bytes=cache_bytes,
             copies=tuple((size, _copy(size, rounds)) for size in (*SIZES_BYTES, cache_bytes) if size <= cache_bytes),
             copy_bytes_per_s=_copy(8 * cache_bytes, rounds),
-            float32_per_s=_products(rounds),
-            int16_per_s=None if int16 is None else int16(rounds),
+            float32_per_s=library if own is None else max(library, own[0]),
+            int16_per_s=None if own is None else own[1],
         )
 
 
@@ -96,10 +101,10 @@ def _copy(size_bytes: int, rounds: int) -> float:
             target_tensor.copy_(source_tensor)
 
     times = interleaved({"numpy": by_numpy, "torch": by_torch}, rounds, least_s=0.02)
-    return repeats * size_bytes / min(times.median_s("numpy"), times.median_s("torch"))
+    return repeats * size_bytes / min(times.least_s("numpy"), times.least_s("torch"))
 
 
-def _products(rounds: int, size: int = 768) -> float:
+def _products(rounds: int, size: int = 256) -> float:
     left, right, out = torch.rand(size, size), torch.rand(size, size), torch.empty(size, size)
     times = interleaved({"torch": lambda: torch.mm(left, right, out=out)}, rounds, least_s=0.05)
-    return size**3 / times.median_s("torch")
+    return size**3 / times.least_s("torch")

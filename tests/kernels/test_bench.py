@@ -1,0 +1,280 @@
+"""The bench: what it times is right, its ratios are what it says, and the registry holds for every kernel."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from typer.testing import CliRunner
+
+from simnmt.cli.kernels import app
+from simnmt.errors import InputError
+from simnmt.kernels import bench as benching
+from simnmt.kernels import cases_product
+from simnmt.kernels.bench import UnknownKernel, bench, kernel
+from simnmt.kernels.cases import KERNELS
+from simnmt.kernels.cases_activation import activation_cases
+from simnmt.kernels.cases_output import argmax_cases, best_cases, in_place, level_name
+from simnmt.kernels.cases_product import float32_cases, int16_cases
+from simnmt.kernels.cases_sharp import BASELINE, LAST, Ladder, ladder_cases
+from simnmt.kernels.contract import Case, Comparison, Contest, Kernel, Work
+from simnmt.kernels.held_level import held_level
+from simnmt.kernels.interleaved import Times, interleaved
+from simnmt.kernels.library_threads import library_threads
+from simnmt.kernels.native_library import library
+from simnmt.kernels.output_layer import fused_best
+from simnmt.kernels.roofline import Roofline, last_cache_bytes, measure_roofline
+
+ROOFLINE = Roofline(1, 1000, ((100, 50.0), (1000, 20.0)), 10.0, 8.0, 32.0)
+LADDER = Ladder(width=48, embedding=24, vocab=60, beam=3, src_len=5, tgt_len=6, candidates=20)
+
+
+# Turns.
+
+
+def test_contestants_take_turns_and_none_always_begins() -> None:
+    order: list[str] = []
+    runs = {name: partial(order.append, name) for name in "abc"}
+    times = interleaved(runs, 3, least_s=0.0)
+    assert "".join(order) == "abc" + "abc" + "bca" + "cab"
+    assert times.rounds == 3
+
+
+def test_what_is_done_before_a_run_is_not_timed() -> None:
+    now = [0.0]
+
+    def passing(seconds: float) -> None:
+        now[0] += seconds
+
+    times = interleaved({"a": partial(passing, 2.0)}, 2, partial(passing, 100.0), least_s=0.0, clock=lambda: now[0])
+    assert times.of["a"] == (2.0, 2.0)
+
+
+def test_short_runs_get_more_rounds() -> None:
+    now = [0.0]
+
+    def passing() -> None:
+        now[0] += 0.25
+
+    assert interleaved({"a": passing}, 2, least_s=1.0, clock=lambda: now[0]).rounds == 4
+    assert interleaved({"a": passing}, 2, least_s=1e9, clock=lambda: now[0]).rounds == 80
+
+
+def test_a_slow_moment_of_the_box_moves_no_ratio() -> None:
+    """The third round met a box of half the speed; the ratio of the medians would be 3."""
+    times = Times({"ours": (1.0, 1.0, 2.0), "theirs": (2.0, 3.0, 6.0)})
+    assert times.ratio("theirs", "ours") == 3.0
+    assert Times({"ours": (1.0, 10.0, 1.0), "theirs": (3.0, 30.0, 30.0)}).ratio("theirs", "ours") == 3.0
+
+
+# The box.
+
+
+def test_the_roofline_is_the_longer_of_moving_and_multiplying() -> None:
+    assert ROOFLINE.least_s(100, 8, cold=False) == 2.0
+    assert ROOFLINE.least_s(100, 80, cold=False) == 10.0
+    assert ROOFLINE.least_s(100, 320, cold=False, number="int16") == 10.0
+    assert ROOFLINE.least_s(101, 0, cold=False) == pytest.approx(101 / 20.0)
+    assert ROOFLINE.least_s(100, 0, cold=True) == 10.0
+    assert ROOFLINE.least_s(2000, 0, cold=False) == 200.0
+
+
+def test_a_box_has_rates(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("simnmt.kernels.roofline.last_cache_bytes", lambda: 2**20)
+    found = measure_roofline(1, lambda rounds: (1.0, 3e9), rounds=1)
+    assert [size for size, _ in found.copies] == [2**18, 2**20, 2**20]
+    assert min(found.copy_bytes_per_s, *(rate for _, rate in found.copies)) > 1e7
+    assert found.float32_per_s > 1e7  # the library's: ours was made up slower
+    assert found.int16_per_s == 3e9
+    json.dumps(found.as_json(), allow_nan=False)
+
+
+def test_the_largest_cache_is_the_last(tmp_path: Path) -> None:
+    assert last_cache_bytes(tmp_path) == 32 * 2**20
+    for number, size in enumerate(["32K", "1024K", "96M", "odd"]):
+        (tmp_path / f"index{number}").mkdir()
+        (tmp_path / f"index{number}" / "size").write_text(f"{size}\n")
+    assert last_cache_bytes(tmp_path) == 96 * 2**20
+
+
+def test_libraries_get_their_threads_back() -> None:
+    before = torch.get_num_threads()
+    with library_threads(before + 1):
+        assert torch.get_num_threads() == before + 1
+    assert torch.get_num_threads() == before
+
+
+@pytest.mark.skipif(level_name() == "fallback", reason="nothing was compiled: there was no C compiler")
+def test_a_narrower_level_is_held_and_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SIMNMT_KERNELS", raising=False)
+    before = library()
+    products = torch.randn(3, 501)
+    wide = fused_best(products, None, 2)
+    with held_level("portable") as level:
+        assert level == level_name() == "portable"
+        narrow = fused_best(products, None, 2)
+    with held_level("fallback") as level:
+        assert level == level_name() == "fallback"
+    torch.testing.assert_close(tuple(narrow), tuple(wide))
+    assert before is not None
+    assert level_name() == before.level
+
+
+# What is timed.
+
+
+SMALL_CASES: dict[str, Callable[[], Iterator[Case]]] = {
+    "fused_best": lambda: best_cases(1, vocab=203),
+    "fused_argmax": lambda: argmax_cases(1, vocab=203),
+    "int16_product": lambda: int16_cases(1, size=48),
+    "float32_product": lambda: float32_cases(1, size=48),
+    "tanh": lambda: activation_cases("tanh", 1, count=1000),
+    "sigmoid": lambda: activation_cases("sigmoid", 1, count=1000),
+    "sharp_decoder": lambda: ladder_cases(1, LADDER),
+}
+
+
+def test_every_kernel_of_the_processor_is_looked_at_below() -> None:
+    assert set(SMALL_CASES) == {each.name for each in KERNELS if each.device == "cpu"}
+
+
+@pytest.mark.parametrize("name", SMALL_CASES)
+def test_a_kernel_keeps_its_bound_in_every_case(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(cases_product, "last_cache_bytes", lambda: 2**15)
+    for case in SMALL_CASES[name]():
+        with held_level(case.level):
+            contest = case.build()
+            for run in contest.runs.values():
+                if contest.before is not None:
+                    contest.before()
+                run()
+        assert contest.comparisons
+        for comparison in contest.comparisons:
+            assert comparison.ours in contest.runs
+            assert set(comparison.ways) <= set(contest.runs)
+            assert comparison.work.bytes_moved > 0
+            assert 0.0 <= comparison.error <= comparison.error_bound, case.text
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_the_baseline_in_place_does_the_whole_work(count: int) -> None:
+    products, bias = torch.randn(4, 300), torch.randn(300)
+    wanted = torch.log_softmax(products.double() + bias, 1).topk(count, 1)
+    values, columns = in_place(products, bias, count)()
+    torch.testing.assert_close(values.reshape(4, count).double(), wanted.values)
+    assert torch.equal(columns.reshape(4, count), wanted.indices)
+
+
+def plain(result: Any) -> NDArray[np.float32]:
+    return np.copy(result.numpy() if isinstance(result, torch.Tensor) else result)
+
+
+@pytest.mark.parametrize("cold", [False, True])
+def test_all_ways_of_a_product_give_it(monkeypatch: pytest.MonkeyPatch, cold: bool) -> None:
+    monkeypatch.setattr(cases_product, "last_cache_bytes", lambda: 2**15)
+    case = next(case for case in int16_cases(1, size=40) if case.cold is cold and case.text.startswith("5 rows"))
+    contest = case.build()
+    results = {name: plain(run()) for name, run in contest.runs.items()}
+    assert set(results) >= {"int16", "packed float32"}
+    for name, result in results.items():
+        tolerance = contest.comparisons[0].error_bound if name == "int16" else 1e-5
+        np.testing.assert_allclose(result, results["packed float32"], rtol=0, atol=tolerance)
+
+
+def test_the_rungs_of_the_ladder_differ_in_one_technique_each() -> None:
+    rungs = LADDER.rungs()
+    plain, *others = (each.model_dump() for each in rungs.values())
+    changed = [{key for key in plain if one[key] != two[key]} for one, two in zip([plain, *others], others, strict=False)]
+    assert changed == [{"gemm"}, {"embeddings"}, {"attention"}, {"activations"}, {"activations"}, {"merge"}]
+
+
+def test_the_ladder_saves_the_work_that_the_papers_saves() -> None:
+    """SHARP-09: 4.2 of 6 states differ; the identities shrink what is multiplied, int16 halves what is read."""
+    ladder, rungs = Ladder(), Ladder().rungs()
+    work = {name: ladder.work(settings, 0.7) for name, settings in rungs.items()}
+    assert work["+ int16"].multiply_adds == work[BASELINE].multiply_adds
+    assert work["+ int16"].bytes_moved < 0.51 * work[BASELINE].bytes_moved
+    order = [work[name].multiply_adds for name in ("+ int16", "+ embeddings", "+ attention", LAST)]
+    assert order == sorted(order, reverse=True)
+    assert work[LAST].multiply_adds == pytest.approx(6 * (0.7 * 4 * 1024**2 + 500 * 1024 + 25 * 4 * 1024))
+
+
+# The verdict.
+
+
+def fake(target: float) -> Kernel:
+    comparison = Comparison("ours", "theirs", ("slow way", "fast way"), Work(1000), target)
+    runs = {name: lambda: None for name in ("ours", "slow way", "fast way")}
+    case = Case("a case", True, level_name(), lambda: Contest(runs, (comparison,)))
+    return Kernel("fake", "m", "FNI-00", "r", "b", "c", ("theirs", "-"), lambda threads: iter([case]))
+
+
+@pytest.mark.parametrize(("target", "reached"), [(3.0, True), (3.1, False)])
+def test_a_result_says_target_and_whether_it_was_reached(monkeypatch: pytest.MonkeyPatch, target: float, reached: bool) -> None:
+    times = Times({"ours": (2.0, 2.0), "slow way": (9.0, 9.0), "fast way": (6.0, 6.0)})
+    monkeypatch.setattr(benching, "KERNELS", (fake(target),))
+    monkeypatch.setattr(benching, "measure_roofline", lambda *arguments: Roofline(1, 10, ((10, 1.0),), 1000.0, 1.0, None))
+    monkeypatch.setattr(benching, "interleaved", lambda *arguments: times)
+    [result] = bench(rounds=2).as_json()["results"]
+    assert result == {
+        "kernel": "fake",
+        "case": "a case",
+        "baseline": "theirs",
+        "way": "fast way",
+        "ratio": 3.0,
+        "target": target,
+        "reached": reached,
+        "roofline_share": 0.5,
+        "level": level_name(),
+        "median_us": 2e6,
+        "baseline_us": 6e6,
+        "memory": "cold",
+        "rounds": 2,
+        "error": 0.0,
+        "error_bound": 0.0,
+    }
+
+
+def test_a_misspelt_kernel_is_told_the_nearest() -> None:
+    with pytest.raises(UnknownKernel, match=r"^fused_bst: no such kernel \(did you mean fused_best\?\)$"):
+        kernel("fused_bst")
+    with pytest.raises(UnknownKernel, match="one of fused_best, fused_argmax"):
+        bench("qqq")
+    with pytest.raises(InputError, match="one or more"):
+        bench("tanh", rounds=0)
+
+
+def told(*arguments: str) -> str:
+    run = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
+    assert run.exit_code == 0
+    return run.stdout
+
+
+def test_the_list_names_level_and_contract() -> None:
+    text = told()
+    assert text.startswith("level: ")
+    for each in KERNELS:
+        assert f"\n{each.name}" in text
+        assert each.bound in text
+    found: dict[str, Any] = json.loads(told("--json"))
+    assert found["level"] == level_name()
+    assert [each["name"] for each in found["kernels"]] == [each.name for each in KERNELS]
+    assert all(len(each["baselines"]) == 2 for each in found["kernels"])
+
+
+def test_the_bench_prints_json_or_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(benching, "KERNELS", (fake(1e9),))
+    monkeypatch.setattr(benching, "measure_roofline", lambda *arguments: ROOFLINE)
+    found = json.loads(told("bench", "--json", "--rounds", "1", "--only", "fake"))
+    assert {"kernel", "case", "baseline", "ratio", "target", "roofline_share"} <= set(found["results"][0])
+    assert found["roofline"]["copy_bytes_per_s"] == 10.0
+    text = told("bench", "--rounds", "1")
+    assert ">= 1e+09 *" in text
+    assert "0 of 1 targets reached" in text
