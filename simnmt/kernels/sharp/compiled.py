@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.costs.decoder_settings import DecoderSettings
+from simnmt.kernels.arrays import huge_pages
 from simnmt.kernels.native_library import NativeLibrary
 from simnmt.kernels.scales import choose_scales
 from simnmt.kernels.sharp import structs
 from simnmt.kernels.sharp.weights import GATES, Float32, SharpWeights, input_limits, skips
 
-_ALIGNMENT = 64
 _ROWS_AT_ONCE = 16
 """At least what a block of the product takes."""
 
@@ -44,7 +44,7 @@ class CompiledMember:
         held = self._memory.get(whole)
         if held is None or held[0] < asked:
             size = self.cdll.simnmt_sharp_member_bytes(self.model, self._beam, self._most_src_len, asked)
-            held = self._memory[whole] = (asked, aligned(size, np.uint8))
+            held = self._memory[whole] = (asked, huge_pages(size, np.uint8))
         return int(held[1].ctypes.data)
 
     def _described(self, settings: DecoderSettings) -> structs.Model:
@@ -99,7 +99,7 @@ class CompiledMember:
         return model
 
     def _fill_table(self, model: structs.Model, words: int) -> None:
-        table = aligned(words * model.word.outputs, np.float32)
+        table = huge_pages(words * model.word.outputs, np.float32)
         rows = np.empty(_ROWS_AT_ONCE * (model.e + 1), np.float32)
         self.cdll.simnmt_sharp_fill_table(model, words, rows.ctypes.data, table.ctypes.data)
         model.table, model.table_words = self._address(table), words
@@ -119,7 +119,7 @@ class CompiledMember:
 
     def _packed(self, rows: NDArray[Any]) -> int:
         outputs, inner = rows.shape
-        packed = aligned(self.cdll.simnmt_sharp_packed_size(outputs, inner), rows.dtype.type)
+        packed = huge_pages(self.cdll.simnmt_sharp_packed_size(outputs, inner), rows.dtype.type)
         self.cdll.simnmt_sharp_pack(self._int16, rows.ctypes.data, outputs, inner, packed.ctypes.data)
         address = self._address(packed)
         assert address is not None
@@ -130,11 +130,3 @@ class CompiledMember:
             return None
         self._held.append(array)
         return int(array.ctypes.data)
-
-
-def aligned(count: int, dtype: type[np.generic]) -> NDArray[Any]:
-    """Memory that begins at a cache line."""
-    size = count * np.dtype(dtype).itemsize
-    raw = np.empty(size + _ALIGNMENT, np.uint8)
-    start = -raw.ctypes.data % _ALIGNMENT
-    return raw[start : start + size].view(dtype)

@@ -10,7 +10,7 @@ import numpy as np
 from simnmt.kernels.errors import KernelError
 from simnmt.kernels.sharp import structs
 from simnmt.kernels.sharp.asked import Asked, Ints
-from simnmt.kernels.sharp.compiled import CompiledMember, aligned
+from simnmt.kernels.sharp.compiled import CompiledMember
 from simnmt.kernels.sharp.translation import ForcedSteps, SharpTranslation, StageSeconds
 from simnmt.kernels.sharp.weights import Float32, SharpTokens
 
@@ -25,7 +25,7 @@ def compiled_decode(
     request.members, request.beam, request.max_len = len(members), asked.beam, asked.steps
     request.forced, request.fused, request.clock, request.margin = asked.forced, fused, clock, asked.stop_margin
     mixture = asked.beam * width if len(members) > 1 else 0
-    beam_memory = aligned(cdll.simnmt_sharp_beam_bytes(asked.beam, asked.steps, mixture), np.uint8)
+    beam_memory = np.empty(cdll.simnmt_sharp_beam_bytes(asked.beam, asked.steps, mixture), np.uint8)
     pointers = ctypes.c_void_p * len(members)
     memory = pointers(*(member.memory(columns) for member in members))
     models = pointers(*(ctypes.addressof(member.model) for member in members))
