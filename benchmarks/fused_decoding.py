@@ -1,0 +1,154 @@
+"""Real decoding with the fused output layer beside the plain one: `python -m benchmarks.fused_decoding --json`.
+
+Sentences of both length mixes (FNI-14), with forced lengths and maxi-batching, are decoded in turn with and without fusing
+(FNI-16). Of the plain decoding every part's share of the time is told, which sum to 1. Beside the measured ratio stands what
+Amdahl predicts from the share of the output layer and from how much faster this alone is, timed by itself at a few batch sizes
+(FNI-17, XP-07): once with the product as the fused layer takes it, block by block, once with the product left as it was, as in
+the paper. `--model` names what `simnmt nmt train` wrote, or any other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.batched_decoding import MIXES, Sentences
+from benchmarks.decoder_watch import watched
+from simnmt.batching import Batching, maxi
+from simnmt.errors import SimnmtError
+from simnmt.nmt.batched import BatchedRun, decode_batched
+from simnmt.nmt.models import TranslationModel, load_model
+from simnmt.nmt.output_stages import STAGES, output_stages_s
+
+STAGE_BATCHES = (1, 4, 16, 64)
+"""At which the stages are timed by themselves; between them a line."""
+NEAR = 0.10
+"""FNI-17: the prediction lies so near to what is measured."""
+
+
+def measured(
+    model: TranslationModel, sentences: Sentences, batching: Batching, beam: int, rounds: int
+) -> tuple[list[dict[bool, float]], dict[bool, dict[str, float]], dict[bool, BatchedRun]]:
+    """Seconds of each round, plain and fused in turn; the parts of the last round, and what came out."""
+    decode_batched(model, sentences.sources[:4], batching, beam=beam, forced_lens=[2] * len(sentences.sources[:4]))
+    totals: list[dict[bool, float]] = []
+    parts: dict[bool, dict[str, float]] = {}
+    runs: dict[bool, BatchedRun] = {}
+    for number in range(rounds):
+        totals.append({})
+        for fused in (False, True) if number % 2 == 0 else (True, False):
+            with watched(model) as seconds:
+                run = decode_batched(model, sentences.sources, batching, beam=beam, forced_lens=sentences.tgt_len, fused=fused)
+            totals[-1][fused] = run.total_s
+            known_s = run.encode_s + run.refill_s + sum(seconds.values())
+            parts[fused] = {"encode": run.encode_s, "refill": run.refill_s, **seconds, "rest": run.total_s - known_s}
+            runs[fused] = run
+            print(f"  {'fused' if fused else 'plain'}: {run.total_s:.2f} s", file=sys.stderr)
+    return totals, parts, runs
+
+
+def alone(model: TranslationModel, active: Sequence[int], beam: int, most: int) -> dict[str, float]:
+    """Seconds of each stage over steps of so many active sentences, the stages timed by themselves."""
+    sizes = sorted({size for size in STAGE_BATCHES if size < most} | {most})
+    timed = [output_stages_s(model, size, beam) for size in sizes]
+    return {name: float(np.interp(active, sizes, [getattr(each, f"{name}_s") for each in timed]).sum()) for name in STAGES}
+
+
+def figures(model: TranslationModel, mix: str, beam: int, given: argparse.Namespace) -> dict[str, Any]:
+    """One mix with one beam."""
+    sentences = Sentences.drawn(MIXES[mix], given.sentences, model, given.seed)
+    totals, parts, runs = measured(model, sentences, maxi(given.batch, 10 * given.batch), beam, given.rounds)
+    stages = alone(model, runs[False].active.tolist(), beam, min(given.batch, given.sentences))
+    plain = parts[False]
+    whole_s = sum(plain.values())
+    shares = {name: seconds / whole_s for name, seconds in plain.items() if not name.startswith("fused")}
+    three_s = stages["bias"] + stages["softmax"] + stages["search"]
+    layer_s = stages["product"] + three_s
+    ratio = statistics.median(each[False] / each[True] for each in totals)
+    layer_share = shares["project"] + shares["softmax"] + shares["search"]
+    # The bias is added within the product: its share is that of the stages timed by themselves.
+    three_share = layer_share * three_s / layer_s
+    layer_ratio, three_ratio = layer_s / (stages["fused_product"] + stages["fused"]), three_s / stages["fused"]
+    in_blocks, in_whole = (
+        1.0 / (1.0 - share + share / own) for share, own in ((layer_share, layer_ratio), (three_share, three_ratio))
+    )
+    pairs = zip(runs[False].hypotheses, runs[True].hypotheses, strict=True)
+    return {
+        "mix": mix,
+        "beam": beam,
+        "steps": int(runs[False].active.size),
+        "mean_active": float(runs[False].active.mean()),
+        "plain_s": [each[False] for each in totals],
+        "fused_s": [each[True] for each in totals],
+        "ratio": ratio,
+        "ratios": [each[False] / each[True] for each in totals],
+        "shares": shares,
+        "fused_shares": {name: seconds / sum(parts[True].values()) for name, seconds in parts[True].items()},
+        "stages_s": stages,
+        "layer_share": layer_share,
+        "layer_ratio": layer_ratio,
+        "predicted": in_blocks,
+        "prediction_error": in_blocks / ratio - 1.0,
+        "three_share": three_share,
+        "three_ratio": three_ratio,
+        "predicted_product_left_alone": in_whole,
+        "differing": sum(one.tokens != other.tokens for one, other in pairs),
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="gru-512", help="default: gru-512, random weights and 85,000 target tokens")
+    parser.add_argument("--mix", action="append", choices=list(MIXES), help="default: both")
+    parser.add_argument("--beam", action="append", type=int, help="default: 1 and 5")
+    parser.add_argument("--sentences", type=int, default=128)
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
+    given = parser.parse_args(arguments)
+    for option in ("sentences", "batch", "rounds", "threads"):
+        if getattr(given, option) < 1:
+            parser.error(f"--{option} {getattr(given, option)}: give 1 or more")
+    torch.set_num_threads(given.threads)
+    model = load_model(given.model).model.to(torch.device(given.device))
+    found: dict[str, Any] = {"model": given.model, "vocab": model.vocab, "batch": given.batch, "sentences": given.sentences}
+    found["results"] = []
+    for mix in given.mix or MIXES:
+        for beam in given.beam or (1, 5):
+            print(f"{mix}, {given.model}, batch {given.batch}, beam {beam}", file=sys.stderr)
+            found["results"].append(figures(model, mix, beam, given))
+    if given.json:
+        print(json.dumps(found, indent=1))
+    else:
+        _print(found)
+
+
+def _print(found: dict[str, Any]) -> None:
+    print(f"{found['sentences']} sentences, {found['model']}, {found['vocab']:,} target tokens, batch {found['batch']}")
+    for row in found["results"]:
+        told = "asked" if abs(row["prediction_error"]) <= NEAR else "misses its bar,"
+        print(
+            f"{row['mix']}, beam {row['beam']}: fused {row['ratio']:.3f} times as fast; Amdahl {row['predicted']:.3f} "
+            f"({100 * row['prediction_error']:+.1f} %, {told} {100 * NEAR:.0f} %), "
+            f"{row['predicted_product_left_alone']:.3f} with the product left alone; {row['differing']} sentences differ"
+        )
+        print("  plain: " + ", ".join(f"{name} {100 * share:.1f} %" for name, share in row["shares"].items()))
+        print(f"  output layer {row['layer_ratio']:.2f} times as fast; bias, softmax and search {row['three_ratio']:.2f} times")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except SimnmtError as error:
+        sys.exit(str(error))
