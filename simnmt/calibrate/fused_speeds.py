@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +14,7 @@ from simnmt.batching import maxi
 from simnmt.calibrate.errors import CalibrationError
 from simnmt.nmt.architecture import Architecture
 from simnmt.nmt.batched import decode_batched
-from simnmt.nmt.models import load_model
+from simnmt.nmt.models import LoadedModel, load_model
 from simnmt.nmt.output_stages import STAGES, output_stages_s
 from simnmt.streams import stream
 from simnmt.workload.lognormal_lengths import MIXES
@@ -103,7 +102,7 @@ def fused_speeds(
     return found
 
 
-def _of(loaded: Any, test_set: str, beam: int, count: int, seed: int, rounds: int, batch: int) -> RealSpeed:
+def _of(loaded: LoadedModel, test_set: str, beam: int, count: int, seed: int, rounds: int, batch: int) -> RealSpeed:
     model, architecture = loaded.model, loaded.architecture
     src_len, tgt_len = MIXES[test_set].draw(stream(seed, 0, f"fused {test_set}"), count)
     sources, forced = _sources(architecture, src_len, seed), tgt_len.tolist()
@@ -122,7 +121,7 @@ def _of(loaded: Any, test_set: str, beam: int, count: int, seed: int, rounds: in
     stages_s = {name: float(np.interp(active, sizes, [getattr(each, f"{name}_s") for each in timed]).sum()) for name in STAGES}
     return RealSpeed(
         loaded.name,
-        architecture.vocab,
+        model.vocab,
         test_set,
         beam,
         batch,

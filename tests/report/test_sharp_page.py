@@ -1,0 +1,60 @@
+"""The page of the reproduction of the sharp decoder, read and in a browser."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simnmt.report.sharp_page import render_sharp
+from simnmt.reproduce.sharp.claims import all_claims
+from simnmt.reproduce.sharp.reproduction import Reproduction
+from simnmt.reproduce.sharp.tables import document as document_of
+from tests.reproduce.sharp_stand_ins import as_published
+
+DRAWN = "count => document.querySelectorAll('figure[data-drawn]').length === count"
+
+
+@pytest.fixture(scope="module")
+def document() -> dict[str, Any]:
+    speeds = as_published(table={"activations": 360.0, "merge": 390.0})
+    return document_of(Reproduction(speeds, False, all_claims(speeds)))
+
+
+@pytest.fixture(scope="module")
+def page(document: dict[str, Any]) -> str:
+    return render_sharp(document)
+
+
+def test_every_claim_stands_on_the_page_with_its_verdict(document: dict[str, Any], page: str) -> None:
+    shown = re.findall(r'<tr data-claim="[^"]*" data-verdict="([^"]*)">', page)
+    assert sorted(shown) == sorted(record["verdict"] for record in document["claims"])
+    assert page == render_sharp(document)
+    assert len(page.encode()) < 4_000_000 and not re.search(r'(src|href)="https?:', page)
+
+
+def test_a_table_that_loses_to_a_polynomial_is_shown_losing(page: str) -> None:
+    section = page.partition('<section id="table-1">')[2].partition("</section>")[0]
+    rows = re.findall(r'<tr><th scope="row">\+ SSE, lookup</th><td>(\w+)</td>.*?</tr>', section, re.DOTALL)
+    assert rows == ["table", "polynomial"]
+    assert "1.053" in section and "1.129" in section and "printed 4.06" in section
+
+
+def test_figures_are_drawn_on_a_desk_and_a_phone(document: dict[str, Any], page: str, open_page: Any, tmp_path: Path) -> None:
+    file = tmp_path / "page.html"
+    file.write_text(page, encoding="utf-8")
+    rows = {table["id"]: table["rows"] for table in document["tables"]}
+    with open_page(file, viewport={"width": 390, "height": 844}) as opened:
+        opened.page.wait_for_function(DRAWN, arg=3)
+        assert opened.page.evaluate("() => document.documentElement.scrollWidth") == 390
+        bars = opened.page.locator("#ladder-0").evaluate("figure => figure.querySelector('.chart').data.map(({ y }) => y)")
+        assert bars[1] == pytest.approx([row["factor"] for row in rows["table-1"] if row["activations"] != "table"])
+        assert bars[2][:4] == [None] * 4 and bars[2][4] == pytest.approx(360 / 95)
+        products = opened.page.locator("#figure-1-drawn-0")
+        assert products.locator(".scatterlayer .trace").count() == 4
+        assert "2.50 at 2" in (products.locator("[data-reading]").text_content() or "")
+        opened.page.set_viewport_size({"width": 1200, "height": 900})
+        opened.page.wait_for_function("() => document.documentElement.scrollWidth === 1200")
+        assert opened.problems == []

@@ -1,0 +1,88 @@
+"""The whole reproduction of the sharp decoder in small, and `simnmt reproduce sharp`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from simnmt.calibrate import sharp_speeds
+from simnmt.cli.reproduce import app
+from simnmt.errors import InputError
+from simnmt.reproduce.sharp.claims import all_claims
+from simnmt.reproduce.sharp.published import LADDER, SYSTEMS
+from simnmt.reproduce.sharp.reproduction import Reproduction
+from simnmt.reproduce.sharp.tables import document as document_of
+from simnmt.reproduce.sharp.text import as_text
+from tests.reproduce.sharp_stand_ins import as_published
+
+
+@pytest.fixture
+def found() -> Reproduction:
+    speeds = as_published(table={"activations": 360.0})
+    return Reproduction(speeds, False, all_claims(speeds))
+
+
+def test_published_stands_beside_measured_on_every_rung_and_each_is_exact_or_not(found: Reproduction) -> None:
+    tables = {table["id"]: table["rows"] for table in document_of(found)["tables"]}
+    rows = tables["table-1"]
+    assert [row["rung"] for row in rows] == [
+        "baseline",
+        "int16",
+        "embeddings",
+        "attention",
+        *["activations"] * 2,
+        *["merge"] * 2,
+    ]
+    assert [row["adds_noise"] for row in rows] == [False, True, False, False, True, True, False, False]
+    for row in rows:
+        rung = next(each for each in LADDER if each.key == row["rung"])
+        if row["activations"] != "table":
+            assert row["words_per_s"] == pytest.approx(rung.words_per_s) and row["factor"] == pytest.approx(rung.factor)
+    (slower,) = [row for row in rows if (row["rung"], row["activations"]) == ("activations", "table")]
+    assert slower["step"] == pytest.approx(360 / 342), "the paper's rung, measured, beside the polynomial"
+    assert {row["key"] for row in tables["table-2"]} == {each.key for each in SYSTEMS}
+    assert [row["factor"] for row in tables["table-2"]] == pytest.approx([row["published_factor"] for row in tables["table-2"]])
+
+
+def test_json_is_finite_and_the_text_tells_both_and_each_verdict(found: Reproduction) -> None:
+    document = document_of(found)
+    assert json.loads(json.dumps(document, allow_nan=False)) == document
+    text = as_text(found)
+    (line,) = [line for line in text.splitlines() if line.startswith("+ 16-bit product")]
+    assert line.split()[3:8] == ["248", "2.611", "248.0", "2.611", "2.611"] and line.endswith("adds noise")
+    for record in found.claims:
+        assert f"{record['verdict'].capitalize()}: {record['id']}." in text
+
+
+def run(*words: str) -> Any:
+    return CliRunner().invoke(app, ["sharp", *words])
+
+
+def test_the_command_writes_page_and_json_and_prints_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    asked = []
+
+    def timed(setting: sharp_speeds.Setting, progress: object = None) -> sharp_speeds.SharpSpeeds:
+        asked.append(setting)
+        return as_published()
+
+    monkeypatch.setattr(sharp_speeds, "sharp_speeds", timed)
+    done = run("--quick", "--rounds", "2", "--out", "deep/out", "--json")
+    assert done.exit_code == 0, done.output
+    said = json.loads(done.output)
+    assert said.pop("directory") == "deep/out"
+    assert json.loads((tmp_path / "deep/out/reproduction.json").read_text()) == said
+    assert (tmp_path / "deep/out/report.html").is_file()
+    assert asked[0].rounds == 2 and asked[0].vocab == sharp_speeds.QUICK.vocab
+    assert any("quick look" in note for note in said["notes"])
+
+
+def test_no_round_is_refused_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = run("--rounds", "0")
+    assert isinstance(done.exception, InputError) and "--rounds 0" in str(done.exception)
+    assert not list(tmp_path.iterdir())
