@@ -26,8 +26,9 @@ LEAST_OF_A_THREAD = 1 << 17
 """Elements below which work is not divided among threads: handing it over costs some 20 us."""
 ROWS_OF_A_THREAD = 4
 """With fewer rows than this for each thread the columns are divided instead: few rows divide unevenly."""
-KERNELS = {torch.float32: "simnmt_best_float32", torch.float16: "simnmt_best_float16", torch.bfloat16: "simnmt_best_bfloat16"}
-ARGUMENTS = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, *[ctypes.c_int64] * 4, *[ctypes.c_void_p] * 5]
+KINDS = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}
+"""What simnmt_best calls the types of products."""
+ARGUMENTS = [ctypes.c_int, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, *[ctypes.c_int64] * 4, *[ctypes.c_void_p] * 5]
 
 
 def fused_best(products: Tensor, bias: Tensor | None, count: int, *, threads: int = 1, out: Best | None = None) -> Best:
@@ -112,13 +113,13 @@ def _by_rows(
     parts: int,
 ) -> None:
     """Whole rows, divided into groups of rows; what is found is written into the tensors handed in."""
-    kernel = _kernel(native, products.dtype)
+    kernel, kind = _kernel(native), KINDS[products.dtype]
     vocab = products.shape[1]
     bias_at = None if bias is None else bias.data_ptr()
 
     def work(begin: int, end: int) -> int:
         return kernel(
-            products.data_ptr() + begin * vocab * products.element_size(), vocab, bias_at, end - begin, vocab, 0, count,
+            kind, products.data_ptr() + begin * vocab * products.element_size(), vocab, bias_at, end - begin, vocab, 0, count,
             columns.data_ptr() + 8 * begin * count, values.data_ptr() + 4 * begin * count,
             None if log_sum is None else log_sum.data_ptr() + 4 * begin, None, None,
         )  # fmt: skip
@@ -144,7 +145,7 @@ def _by_columns(
     native: NativeLibrary, products: Tensor, bias: Tensor | None, count: int, parts: int, *, with_sum: bool
 ) -> list[tuple[Partial, Tensor, Tensor]]:
     """Of each part of the columns what it adds to the whole rows, and its best: values and columns [rows, count]."""
-    kernel = _kernel(native, products.dtype)
+    kernel, kind = _kernel(native), KINDS[products.dtype]
     rows, vocab = products.shape
     found: dict[int, tuple[Partial, Tensor, Tensor]] = {}
 
@@ -153,7 +154,7 @@ def _by_columns(
         part = Partial(torch.empty(rows), torch.zeros(rows), columns[:, 0])
         found[begin] = (part, values, columns)
         return kernel(
-            products.data_ptr() + begin * products.element_size(), vocab,
+            kind, products.data_ptr() + begin * products.element_size(), vocab,
             None if bias is None else bias.data_ptr() + 4 * begin, rows, end - begin, begin, count,
             columns.data_ptr(), values.data_ptr(), None, part.maximum.data_ptr(),
             part.total.data_ptr() if with_sum else None,
@@ -186,8 +187,8 @@ if sys.platform != "win32":
 
 
 @functools.cache
-def _kernel(native: NativeLibrary, dtype: torch.dtype) -> Callable[..., int]:
-    kernel = getattr(native.cdll, KERNELS[dtype])
+def _kernel(native: NativeLibrary) -> Callable[..., int]:
+    kernel = native.cdll.simnmt_best
     kernel.argtypes, kernel.restype = ARGUMENTS, ctypes.c_int64
     return cast(Callable[..., int], kernel)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
@@ -87,7 +88,7 @@ def test_any_split_and_order_of_a_row_combine_to_the_same(data: st.DataObject) -
     inner = data.draw(st.lists(st.integers(1, width - 1), unique=True, max_size=6))
     bounds = [0, *sorted(inner), width]
     parts = []
-    for begin, end in zip(bounds[:-1], bounds[1:], strict=True):
+    for begin, end in itertools.pairwise(bounds):
         part = partial(products[:, begin:end].contiguous(), bias[begin:end].contiguous())
         parts.append(part._replace(column=part.column + begin))
     whole = parts.pop(data.draw(st.integers(0, len(parts) - 1)))
@@ -217,19 +218,19 @@ NANS = [0x7FC00000, 0x7F800001, 0xFFFFFFFF, 0x7FC00101]
 def test_nan_and_infinity_are_refused_wherever_they_stand(level: str, place: int) -> None:
     products, bias = drawn(3, 3000)
     for bits in NANS:
-        broken = products.clone()
-        broken.view(torch.int32)[1, place] = bits if bits < 1 << 31 else bits - (1 << 32)
-        for search in (lambda: fused_best(broken, bias, 2), lambda: fused_argmax(broken, bias), lambda: partial(broken, bias)):
-            with pytest.raises(output_layer.KernelError, match=f"row 1 has NaN at column {place}"):
-                search()
+        products.view(torch.int32)[1, place] = bits if bits < 1 << 31 else bits - (1 << 32)
+        assert_refused(products, bias, f"row 1 has NaN at column {place}")
     products[1, place] = INF
-    for search in (
-        lambda: fused_best(products, bias, 2),
-        lambda: fused_argmax(products, bias),
-        lambda: partial(products, bias),
-    ):
-        with pytest.raises(output_layer.KernelError, match=rf"row 1 has \+inf at column {place}"):
-            search()
+    assert_refused(products, bias, rf"row 1 has \+inf at column {place}")
+
+
+def assert_refused(products: Tensor, bias: Tensor | None, why: str) -> None:
+    with pytest.raises(output_layer.KernelError, match=why):
+        fused_best(products, bias, 2)
+    with pytest.raises(output_layer.KernelError, match=why):
+        fused_argmax(products, bias)
+    with pytest.raises(output_layer.KernelError, match=why):
+        partial(products, bias)
 
 
 def test_a_nan_among_masked_columns_is_seen(level: str) -> None:
