@@ -21,13 +21,14 @@ from simnmt.costs.profile_summary import as_json, facts
 from tests.costs.made_decoder import BATCHES, BEAMS_BY_FUSED, decoder_block, stages_s, variant
 from tests.costs.made_profile import whole_profile
 
+EVERYTHING = whole_profile()
 PLAIN, FUSED = DecoderSettings(), DecoderSettings(fused=True)
 INT16, MERGED = DecoderSettings(gemm="int16"), DecoderSettings(merge=True)
 BOTH = DecoderSettings(gemm="int16", merge=True)
 
 
 def profile(block: dict[str, Any] | None = None, **blocks: Any) -> DeviceProfile:
-    content = whole_profile() | {"decoder": decoder_block() if block is None else block} | blocks
+    content = EVERYTHING | {"decoder": decoder_block() if block is None else block} | blocks
     content["overheads"] = {
         "step_gap_s": {"value": 0.0006, "kind": "measured"},
         "step_gap_s_per_sentence": {"value": 0.00003, "kind": "measured"},
@@ -47,7 +48,7 @@ def with_variants(*variants: dict[str, Any], **more: Any) -> DeviceProfile:
 def test_a_profile_keeps_its_decoder_in_the_file_and_older_files_are_read_without(tmp_path: Path) -> None:
     write_profile(tmp_path / "p.json", profile())
     assert read_profile(tmp_path / "p.json") == profile()
-    before = whole_profile()
+    before = EVERYTHING
     assert "decoder" not in before
     assert checked_profile(before).decoder is None
     with pytest.raises(ProfileError, match="decoder: a profile of version 1 has no such part"):
@@ -236,7 +237,7 @@ REFUSED: dict[str, tuple[dict[str, Any] | None, DecoderSettings, str]] = {
 @pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED.keys())
 def test_what_cannot_be_told_is_refused_in_one_line(case: tuple[dict[str, Any] | None, DecoderSettings, str]) -> None:
     block, settings, said = case
-    own = checked_profile(whole_profile() | ({} if block is None else {"decoder": block}))
+    own = checked_profile(EVERYTHING | ({} if block is None else {"decoder": block}))
     with pytest.raises(ProfileError) as refused:
         own.with_decoder(settings)
     assert str(refused.value) == said
@@ -275,7 +276,7 @@ MALFORMED: dict[str, tuple[dict[str, Any], str]] = {
 def test_a_block_that_cannot_be_used_is_named_when_the_profile_is_read(case: tuple[dict[str, Any], str]) -> None:
     block, said = case
     with pytest.raises(ProfileError) as refused:
-        checked_profile(whole_profile() | {"decoder": block})
+        checked_profile(EVERYTHING | {"decoder": block})
     assert said in str(refused.value)
 
 
@@ -300,4 +301,4 @@ def test_inspecting_tells_each_variant_with_the_shares_of_its_stages_and_how_wel
     )
     assert "at batch 1, " in said["decoder against step"]
     assert as_json(profile())["cost_models"]["decoder"]["base"]["beam"] == 1
-    assert "decoder" not in dict(facts(checked_profile(whole_profile())))
+    assert "decoder" not in dict(facts(checked_profile(EVERYTHING)))

@@ -32,6 +32,7 @@ devices:
   cloud: {profile: "PROFILE", outside_range_share: 1, decoder: {fused: true}}
 policies: {edge: {}, cloud: {}, cnmt: {}}
 """
+EVERYTHING = whole_profile()
 FUSED = "decoder: {fused: true}"
 BATCHED = "devices.cloud.batching={kind: top_up, size: 8}"
 PLAIN_TOO = "devices.cloud.decoder=null"
@@ -42,7 +43,7 @@ def scenario(tmp_path: Path) -> Callable[..., Path]:
     """Writes the scenario with some of its text replaced, and its profile."""
 
     def write(before: str = "", after: str = "", **blocks: Any) -> Path:
-        content = whole_profile() | {"decoder": decoder_block()} | blocks
+        content = EVERYTHING | {"decoder": decoder_block()} | blocks
         write_profile(tmp_path / "p.json", checked_profile({key: each for key, each in content.items() if each is not None}))
         assert before in SCENARIO
         (tmp_path / "s.yaml").write_text(SCENARIO.replace(before, after).replace("PROFILE", "p.json"), encoding="utf-8")
@@ -117,6 +118,14 @@ def test_the_reader_is_told_what_is_measured_composed_and_exact(scenario: Callab
     assert "by how much that errs is not known" in notes(composed)
     assert "step costs of beam 1 composed up to batches of 1" in notes(composed)
     assert composed.cells[0].profile_kinds == ("measured", "inferred")
+
+
+def test_the_page_names_the_decoder_beside_its_device(scenario: Callable[..., Path], tmp_path: Path) -> None:
+    simnmt.run(scenario(), out=tmp_path / "run")
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert "a box, a model, decoder beam 1, fused: measured, exact" in page
+    again = simnmt.run(tmp_path / "run")
+    assert again.cells[0].profile_names[1].endswith("decoder beam 1, fused: measured, exact")
 
 
 def test_another_beam_says_what_stays_as_it_was(scenario: Callable[..., Path]) -> None:
