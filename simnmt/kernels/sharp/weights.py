@@ -108,9 +108,10 @@ class SharpTokens:
 
 @dataclass(frozen=True, slots=True)
 class SharpWeights:
-    """A whole target side: C-contiguous float32, checked once.
+    """A whole target side: C-contiguous float32, finite, checked once. Raises `KernelError`.
 
-    Source states are wanted in [-1, 1], as those of GRU and LSTM encoders are: the int16 product clips them there.
+    The int16 product clips the matrices to [-1, 1], where training keeps them, and source states too, where those of GRU and
+    LSTM encoders lie (SHARP-05).
     """
 
     embedding: Float32
