@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from simnmt.kernels.arrays import checked, checked_out
 from simnmt.kernels.errors import KernelError
-from simnmt.kernels.native_library import NativeLibrary, library, load
+from simnmt.kernels.native_at import native_at
+from simnmt.kernels.native_library import NativeLibrary
 
 Float32 = NDArray[np.float32]
 Activation = Literal["library", "table", "polynomial", "linear_table"]
@@ -47,11 +48,13 @@ def activate(
         raise KernelError(f"{way} {function}: a function is one of {get_args(Function)}, its way one of {get_args(Activation)}")
     checked("x", x, np.float32, (None,) * np.ndim(x))
     out = checked_out("out", out, x.shape)
-    native = _native(level)
+    native = native_at(level)
     if native is None:
         out[...] = _fallback(function, x, way)
     else:
-        getattr(native.cdll, f"simnmt_{function}")(x.ctypes.data, x.size, get_args(Activation).index(way), out.ctypes.data)
+        getattr(_functions(native), f"simnmt_{function}")(
+            x.ctypes.data, x.size, get_args(Activation).index(way), out.ctypes.data
+        )
     return out
 
 
@@ -82,11 +85,10 @@ def _fallback(function: Function, x: Float32, way: Activation) -> Float32:
 
 
 @functools.cache
-def _native(level: str | None) -> NativeLibrary | None:
-    native = library() if level is None else load(level)
-    if native is not None:
-        for name in get_args(Function):
-            function = getattr(native.cdll, f"simnmt_{name}")
-            function.argtypes = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_void_p)
-            function.restype = None
-    return native
+def _functions(native: NativeLibrary) -> ctypes.CDLL:
+    """The library with the types of what is called here declared."""
+    for name in get_args(Function):
+        function = getattr(native.cdll, f"simnmt_{name}")
+        function.argtypes = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_void_p)
+        function.restype = None
+    return native.cdll

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from simnmt.kernels.arrays import checked, checked_out, huge_pages
 from simnmt.kernels.errors import KernelError
-from simnmt.kernels.native_library import NativeLibrary, library, load
+from simnmt.kernels.native_at import native_at
+from simnmt.kernels.native_library import NativeLibrary
 from simnmt.kernels.scales import WEIGHT_LIMIT, Scales, checked_weight, choose_scales
 
 Float32 = NDArray[np.float32]
@@ -48,15 +49,15 @@ class PackedInt16:
         else:
             scales.check(weight)
         weight_l1 = np.minimum(np.abs(weight), WEIGHT_LIMIT).sum(axis=1, dtype=np.float64)
-        native = _native(level)
+        native = native_at(level)
         if native is None:
             packed: NDArray[Any] = scales.quantise_weight(weight).T.astype(np.float64)
             return cls(outputs, inner, scales, weight_l1, None, packed, 0, None)
-        integers = np.empty(weight.shape, np.int16)
-        native.cdll.simnmt_quantise(weight.ctypes.data, weight.size, scales.weight, WEIGHT_LIMIT, integers.ctypes.data)
-        packed = huge_pages(native.cdll.simnmt_packed_size(outputs, inner), np.int16)
-        native.cdll.simnmt_pack_int16(integers.ctypes.data, outputs, inner, packed.ctypes.data)
-        return cls(outputs, inner, scales, weight_l1, native.level, packed, packed.ctypes.data, native.cdll)
+        cdll, integers = _functions(native), np.empty(weight.shape, np.int16)
+        cdll.simnmt_quantise(weight.ctypes.data, weight.size, scales.weight, WEIGHT_LIMIT, integers.ctypes.data)
+        packed = huge_pages(cdll.simnmt_packed_size(outputs, inner), np.int16)
+        cdll.simnmt_pack_int16(integers.ctypes.data, outputs, inner, packed.ctypes.data)
+        return cls(outputs, inner, scales, weight_l1, native.level, packed, packed.ctypes.data, cdll)
 
     def multiply(self, x: Float32, out: Float32 | None = None, *, add: bool = False) -> Float32:
         """`x` @ weight.T, [rows, out], added to `out` where `add`; `x` [rows, in] is clipped to the limit.
@@ -115,12 +116,13 @@ class PackedFloat32:
     def of(cls, weight: Float32, *, level: str | None = None) -> PackedFloat32:
         """Pack weights; `level` and errors as in `PackedInt16.of`."""
         outputs, inner = checked_weight(weight).shape
-        native = _native(level)
+        native = native_at(level)
         if native is None:
             return cls(outputs, inner, None, weight.T.copy(), 0, None)
-        packed = huge_pages(native.cdll.simnmt_packed_size(outputs, inner), np.float32)
-        native.cdll.simnmt_pack_float32(weight.ctypes.data, outputs, inner, packed.ctypes.data)
-        return cls(outputs, inner, native.level, packed, packed.ctypes.data, native.cdll)
+        cdll = _functions(native)
+        packed = huge_pages(cdll.simnmt_packed_size(outputs, inner), np.float32)
+        cdll.simnmt_pack_float32(weight.ctypes.data, outputs, inner, packed.ctypes.data)
+        return cls(outputs, inner, native.level, packed, packed.ctypes.data, cdll)
 
     def multiply(self, x: Float32, out: Float32 | None = None, *, add: bool = False) -> Float32:
         """`x` @ weight.T, [rows, out], added to `out` where `add`. Raises `KernelError` for a wrong array."""
@@ -143,21 +145,20 @@ class PackedFloat32:
 
 
 @functools.cache
-def _native(level: str | None) -> NativeLibrary | None:
-    native = library() if level is None else load(level)
-    if native is not None:
-        pointer, size, real, flag = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float, ctypes.c_int
-        for name, result, *arguments in (
-            ("packed_size", size, size, size),
-            ("quantise", flag, pointer, size, real, real, pointer),
-            ("pack_int16", None, pointer, size, size, pointer),
-            ("pack_float32", None, pointer, size, size, pointer),
-            ("product_int16", flag, pointer, size, pointer, size, size, real, real, real, flag, pointer, pointer),
-            ("product_float32", None, pointer, size, pointer, size, size, flag, pointer, pointer),
-        ):
-            function = getattr(native.cdll, f"simnmt_{name}")
-            function.restype, function.argtypes = result, arguments
-    return native
+def _functions(native: NativeLibrary) -> ctypes.CDLL:
+    """The library with the types of what is called here declared."""
+    pointer, size, real, flag = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float, ctypes.c_int
+    for name, result, *arguments in (
+        ("packed_size", size, size, size),
+        ("quantise", flag, pointer, size, real, real, pointer),
+        ("pack_int16", None, pointer, size, size, pointer),
+        ("pack_float32", None, pointer, size, size, pointer),
+        ("product_int16", flag, pointer, size, pointer, size, size, real, real, real, flag, pointer, pointer),
+        ("product_float32", None, pointer, size, pointer, size, size, flag, pointer, pointer),
+    ):
+        function = getattr(native.cdll, f"simnmt_{name}")
+        function.restype, function.argtypes = result, arguments
+    return native.cdll
 
 
 def _out(out: Float32 | None, shape: tuple[int, int], add: bool) -> Float32:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from simnmt.kernels.arrays import HUGE_PAGE, huge_pages
 from simnmt.kernels.errors import KernelError
+from simnmt.kernels.held_level import held_level
 from simnmt.kernels.native_library import load
 from simnmt.kernels.products import PackedFloat32, PackedInt16
 from simnmt.kernels.scales import Scales
@@ -203,6 +204,13 @@ def test_packed_weights_lie_on_huge_pages_where_the_system_gives_them() -> None:
     memory[:] = 1
     assert memory.ctypes.data % HUGE_PAGE == 0
     assert advised(smaps.read_text(), memory.ctypes.data)
+
+
+@each_level
+def test_a_process_held_to_a_level_packs_for_that_level(level: str) -> None:
+    with held_level("fallback" if level == "none" else level):
+        packed = PackedInt16.of(np.ones((2, 3), np.float32), 1.0), PackedFloat32.of(np.ones((2, 3), np.float32))
+    assert [each.level for each in packed] == [None if level == "none" else level] * 2
 
 
 def advised(smaps: str, address: int) -> bool:
