@@ -10,14 +10,17 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
 
+from simnmt.costs.decoder_settings import DecoderSettings  # noqa: E402
 from simnmt.nmt.architecture import ARCHITECTURES as NAMED  # noqa: E402
 from simnmt.nmt.architecture import architecture_of  # noqa: E402
 from simnmt.nmt.errors import NmtError  # noqa: E402
 from simnmt.nmt.half_weights import has_half_weights  # noqa: E402
 from simnmt.nmt.models import build_model  # noqa: E402
+from simnmt.nmt.search import beam  # noqa: E402
 from simnmt.nmt.sharp_architecture import SHARP_MODELS, AttentionalArchitecture  # noqa: E402
 from simnmt.nmt.sharp_cells import AttentionalCell, DenseBlock, gru, lstm  # noqa: E402
 from simnmt.nmt.sharp_model import AttentionalModel  # noqa: E402
+from simnmt.nmt.sharp_translator import SharpTranslator  # noqa: E402
 from simnmt.nmt.training.encoded import Batch  # noqa: E402
 from simnmt.nmt.training.learner import Learner  # noqa: E402
 from simnmt.nmt.training.recipe import Recipe, recipe_for  # noqa: E402
@@ -94,12 +97,31 @@ def test_a_stack_is_that_of_the_worked_example() -> None:
         assert relu(torch.tensor([4.0, -1.0])).tolist() == [10.0, 0.0]  # 16 without the limit (SHARP-05)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_step_by_step_it_says_what_it_says_of_all_at_once(form: str) -> None:
+def lively_of(form: str) -> AttentionalModel:
+    """Random weights, larger than those that training begins with: else its outputs hardly vary."""
     model = build_model(tiny(**FORMS[form]), seed=3).eval()
+    assert isinstance(model, AttentionalModel)
     with torch.no_grad():
         for weight in model.parameters():
-            weight.mul_(3.0)  # else its outputs hardly vary
+            weight.mul_(3.0)
+    return model
+
+
+@pytest.mark.parametrize("width", [1, 5])
+@pytest.mark.parametrize("form", FORMS)
+def test_the_sharp_decoder_finds_what_torch_finds(form: str, width: int) -> None:
+    """Every kind of layer, cell and attention goes where it belongs."""
+    model = lively_of(form)
+    alone, src, lengths = sources(SHARP, [3, 9, 5, 2])
+    theirs = beam(model, src, lengths, beam=width, max_len=15, length_penalty=0.0)
+    ours = SharpTranslator([model], DecoderSettings(beam=width), max_len=15).translate(alone)
+    assert [each.tokens for each in ours] == [each.tokens for each in theirs]
+    assert [each.log_prob for each in ours] == pytest.approx([each.score for each in theirs], abs=1e-3)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_step_by_step_it_says_what_it_says_of_all_at_once(form: str) -> None:
+    model = lively_of(form)
     _, src, lengths = sources(SHARP, [3, 9, 5])
     fed = torch.randint(4, 16, (3, 6), generator=torch.Generator().manual_seed(1))
     with torch.inference_mode():
