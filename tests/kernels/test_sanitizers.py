@@ -13,7 +13,7 @@ from simnmt.kernels.levels import supported
 from simnmt.kernels.native_library import load, processor_features
 
 CHECK = Path(__file__).parent / "output_check.c"
-FLAGS = ("-std=gnu11", "-O1", "-ffp-contract=fast", "-Wall", "-Wextra", "-Werror")
+FLAGS = ("-std=gnu11", "-ffp-contract=fast", "-Wall", "-Wextra", "-Werror")
 SANITIZE = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 BUILDS = {level: LEVEL_FLAGS[level] for level in levels_of(platform.machine())}
 # What a processor of another family runs: C alone where x86 has its instructions.

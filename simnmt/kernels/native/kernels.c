@@ -1,18 +1,9 @@
 /* The one translation unit of the native kernels, compiled once per level: see compile.py. */
-#include "vectors.h"
-
-#if __has_include("output_layer.h")
-#include "output_layer.h"
-#endif
-#if __has_include("product.h")
-#include "product.h"
-#endif
-#if __has_include("activations.h")
 #include "activations.h"
-#endif
-#if __has_include("sharp.h")
+#include "output_layer.h"
+#include "product.h"
 #include "sharp.h"
-#endif
+#include "vectors.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>

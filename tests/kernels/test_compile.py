@@ -1,0 +1,172 @@
+"""Compiling at installation: whole or not at all, never a failure, and never a library of other sources."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from simnmt.kernels import compile as compiling
+from simnmt.kernels.native_library import load
+
+ROOT = Path(__file__).parents[2]
+TINY = """
+#include "features.h"
+#pragma GCC visibility push(default)
+const char *simnmt_sources(void) { return SIMNMT_SOURCES; }
+int simnmt_features(void) { return FEATURES; }
+"""
+
+
+@pytest.fixture
+def native(tmp_path: Path) -> Path:
+    """Sources that compile in no time."""
+    folder = tmp_path / "native"
+    folder.mkdir()
+    (folder / "kernels.c").write_text(TINY)
+    (folder / "features.h").write_text("#define FEATURES 0\n")
+    return folder
+
+
+needs_compiler = pytest.mark.skipif(not any(map(shutil.which, ("cc", "gcc", "clang"))), reason="no C compiler")
+
+
+@needs_compiler
+def test_what_was_compiled_is_loaded(native: Path) -> None:
+    assert load(native=native) is None
+    made = compiling.compile_all(native, "x86_64" if sys.platform == "linux" else None)
+    assert {path.name for path in made} >= {"libkernels-portable.so"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loaded = load(native=native)
+    assert loaded is not None
+    assert loaded.level == "portable"
+    assert load("none", native) is None
+    assert sorted(path.name for path in native.iterdir() if path.name.startswith(".")) == []
+
+
+@needs_compiler
+@pytest.mark.parametrize("changed", ["kernels.c", "features.h", "new.h"])
+def test_a_library_of_other_sources_is_not_used_and_says_so(native: Path, changed: str) -> None:
+    compiling.compile_level("portable", native)
+    with (native / changed).open("a") as file:
+        file.write("/* changed */\n")
+    with pytest.warns(
+        UserWarning, match=r"libkernels-portable.so were compiled from other sources: fallbacks .*kernels.compile"
+    ):
+        assert load(native=native) is None
+
+
+def test_a_file_that_is_no_library_is_not_used_and_says_so(native: Path) -> None:
+    compiling.library_path("portable", native).write_bytes(b"not a library")
+    with pytest.warns(UserWarning, match=r"libkernels-portable.so cannot be loaded: fallbacks are used"):
+        assert load(native=native) is None
+
+
+@needs_compiler
+def test_a_failed_compilation_leaves_the_library_before_it(native: Path) -> None:
+    made = compiling.compile_level("portable", native)
+    before = made.read_bytes()
+    (native / "features.h").write_text("#error no such luck\n")
+    with pytest.raises(compiling.CompileError, match=r"could not compile level portable: .*no such luck") as error:
+        compiling.compile_level("portable", native)
+    assert "\n" not in str(error.value)
+    assert made.read_bytes() == before
+    assert [path.name for path in native.iterdir() if path.name.startswith(".")] == []
+
+
+@pytest.mark.parametrize(
+    ("compiler", "why"), [("no-such-compiler -m64", r"no-such-compiler -m64 \(CC\) is not there"), ("/bin/false", "could not")]
+)
+def test_a_compiler_that_is_not_one_is_a_line(native: Path, monkeypatch: pytest.MonkeyPatch, compiler: str, why: str) -> None:
+    monkeypatch.setenv("CC", compiler)
+    with pytest.raises(compiling.CompileError, match=why):
+        compiling.compile_level("portable", native)
+
+
+def test_no_compiler_is_a_line(native: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(compiling.CompileError, match=r"no C compiler \(cc, gcc, clang\) is there"):
+        compiling.compile_level("portable", native)
+
+
+def test_other_families_of_processors_get_the_portable_library_alone() -> None:
+    assert compiling.levels_of("aarch64") == ("portable",)
+    assert compiling.levels_of("AMD64") == compiling.levels_of("x86_64") == ("avx512", "avx2", "portable")
+
+
+def test_the_command_says_what_it_could_not_do(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("CC", "/bin/false")
+    assert compiling.main() == 1
+    assert capsys.readouterr().err.startswith("simnmt: the native kernels are not compiled: /bin/false could not compile")
+
+
+def test_compiling_needs_nothing_of_the_package(tmp_path: Path) -> None:
+    """The build hook runs it where neither simnmt nor what it requires is installed."""
+    shutil.copy(compiling.__file__, tmp_path / "compile_alone.py")
+    code = "import sys, compile_alone\nprint([m for m in sys.modules if m.split('.')[0] in ('simnmt', 'numpy', 'torch')])"
+    run = subprocess.run([sys.executable, "-S", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
+
+
+@pytest.fixture
+def hook(native: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[ModuleType, Path]:
+    """hatch_build.py, in a tree of its own; what it needs of hatchling is a base class."""
+    plugin = "hatchling.builders.hooks.plugin.interface"
+    parts = plugin.split(".")
+    for name in (".".join(parts[: end + 1]) for end in range(len(parts))):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    sys.modules[plugin].BuildHookInterface = object  # type: ignore[attr-defined]
+    spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    root = native.parent
+    kernels = root / "simnmt" / "kernels"
+    kernels.mkdir(parents=True)
+    shutil.copy(compiling.__file__, kernels / "compile.py")
+    native.rename(kernels / "native")
+    return module, root
+
+
+def build(module: ModuleType, root: Path, target: str = "wheel") -> tuple[dict[str, Any], list[str]]:
+    said: list[str] = []
+    made = module.NativeKernels()
+    made.root, made.target_name, made.app = str(root), target, SimpleNamespace(display_warning=said.append)
+    build_data: dict[str, Any] = {"artifacts": []}
+    made.initialize("standard", build_data)
+    return build_data, said
+
+
+@needs_compiler
+def test_a_wheel_carries_the_libraries_and_its_platforms_tag(hook: tuple[ModuleType, Path]) -> None:
+    build_data, said = build(*hook)
+    assert said == []
+    assert build_data["tag"].startswith("py3-none-")
+    assert "any" not in build_data["tag"]
+    assert build_data["pure_python"] is False
+    assert "/simnmt/kernels/native/libkernels-portable.so" in build_data["artifacts"]
+    assert all((hook[1] / path.lstrip("/")).is_file() for path in build_data["artifacts"])
+
+
+def test_without_a_compiler_the_package_is_installed_all_the_same(
+    hook: tuple[ModuleType, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CC", "/bin/false")
+    build_data, said = build(*hook)
+    assert build_data == {"artifacts": []}
+    assert len(said) == 1
+    assert said[0].startswith("simnmt: the native kernels are not compiled, fallbacks are used: /bin/false could not compile")
+
+
+def test_a_source_distribution_carries_no_library(hook: tuple[ModuleType, Path]) -> None:
+    assert build(*hook, target="sdist") == ({"artifacts": []}, [])
