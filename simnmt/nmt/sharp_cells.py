@@ -11,8 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-RELU_LIMIT = 10.0
-"""Where fc_relu layers end, so that 16 bits hold what they say (SHARP-05)."""
+from simnmt.kernels.sharp.weights import RELU_LIMIT
 
 Kept = tuple[Tensor, ...]
 """What a recurrent layer keeps from step to step, each [rows, width]: h, and c of an LSTM."""
