@@ -6,7 +6,8 @@ Sentences of Table 1's two length mixes (FNI-14), with forced lengths, are decod
 lie within 5 % of the real ones. Before and after each run two batches of equal sentences are decoded; what they take over what
 the simulated server says of them, `box_over_profile`, tells how far the box's speed has moved since it was calibrated. No bar
 is judged by it. Without a profile only the batchers are compared: by the ratio of their sentences per second, taking turns
-round by round; the median over the rounds counts. `--device cuda` measures a GPU.
+round by round; the median over the rounds counts. `--fused`: with the fused output layer,
+real and simulated. `--device cuda` measures a GPU.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import torch
 
 from simnmt import shipped
 from simnmt.batching import Batching, half_empty, immediate, maxi, mini, top_up
-from simnmt.costs import DecodingCost, DeviceProfile, read_profile
+from simnmt.costs import DecoderSettings, DecodingCost, DeviceProfile, read_profile
 from simnmt.errors import SimnmtError
 from simnmt.nmt.batched import BatchedRun, decode_batched
 from simnmt.nmt.models import TranslationModel, load_model
@@ -81,25 +82,32 @@ class Measured:
 
 
 def measured(
-    model: TranslationModel, sentences: Sentences, batchings: dict[str, Batching], beam: int, rounds: int
+    model: TranslationModel,
+    sentences: Sentences,
+    batchings: dict[str, Batching],
+    beam: int,
+    rounds: int,
+    *,
+    fused: bool = False,
 ) -> dict[str, list[Measured]]:
     """Every batcher's runs, round by round."""
     runs: dict[str, list[Measured]] = {name: [] for name in batchings}
-    decode_batched(model, sentences.sources[:8], mini(8), beam=beam, forced_lens=[2] * len(sentences.sources[:8]))
+    decode_batched(model, sentences.sources[:8], mini(8), beam=beam, forced_lens=[2] * len(sentences.sources[:8]), fused=fused)
     for _ in range(rounds):
         for name, batching in batchings.items():
-            before_s = _reference_s(model, batching.size, beam)
-            run = decode_batched(model, sentences.sources, batching, beam=beam, forced_lens=sentences.tgt_len)
-            after_s = _reference_s(model, batching.size, beam)
+            before_s = _reference_s(model, batching.size, beam, fused)
+            run = decode_batched(model, sentences.sources, batching, beam=beam, forced_lens=sentences.tgt_len, fused=fused)
+            after_s = _reference_s(model, batching.size, beam, fused)
             runs[name].append(Measured(run, (before_s + after_s) / 2.0))
             print(f"  {name}: {run.total_s:.1f} s", file=sys.stderr)
     return runs
 
 
-def _reference_s(model: TranslationModel, size: int, beam: int) -> float:
+def _reference_s(model: TranslationModel, size: int, beam: int, fused: bool) -> float:
     """The lesser of two decodings of a batch of equal sentences."""
     source = [model.eos_token] * REFERENCE_LEN
-    own = [decode_batched(model, [source] * size, mini(size), beam=beam, forced_lens=[REFERENCE_LEN] * size) for _ in range(2)]
+    lengths = [REFERENCE_LEN] * size
+    own = [decode_batched(model, [source] * size, mini(size), beam=beam, forced_lens=lengths, fused=fused) for _ in range(2)]
     return min(run.total_s for run in own)
 
 
@@ -158,6 +166,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--sentences", type=int, default=2_000)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--beam", type=int, default=1)
+    parser.add_argument("--fused", action="store_true", help="decode with the fused output layer")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--threads", type=int, default=1, help="without a profile, which says its own")
     parser.add_argument("--device", default="cpu", help="without a profile, which says its own")
@@ -168,7 +177,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if getattr(given, option) < 1:
             parser.error(f"--{option} {getattr(given, option)}: give 1 or more")
     profile = None if given.profile is None else _profile(given.profile)
-    cost = None if profile is None else _cost(profile, given.beam)
+    cost = None if profile is None else _cost(profile, given.beam, given.fused)
     name, threads, device = given.model or "gru", given.threads, given.device
     if profile is not None:
         assert profile.engine is not None
@@ -184,7 +193,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise SystemExit(f"profile {profile.name} was measured on another model than {name}: name it by --model")
     model = loaded.model.to(torch.device(device))
     batchings = {name: BATCHERS[name](given.batch) for name in given.batcher or BATCHERS}
-    found: dict[str, Any] = {"model": name, "batch": given.batch, "beam": given.beam, "sentences": given.sentences, "mixes": {}}
+    found: dict[str, Any] = {"model": name, "batch": given.batch, "beam": given.beam}
+    found |= {"fused": given.fused, "sentences": given.sentences, "mixes": {}}
     for mix in given.mix or MIXES:
         print(f"{mix}, {name}, batch {given.batch}, beam {given.beam}", file=sys.stderr)
         sentences = Sentences.drawn(MIXES[mix], given.sentences, model, given.seed)
@@ -194,7 +204,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             reference_s = decode_all(mini(given.batch), cost, alike, alike).total_s
             lengths = np.array(sentences.src_len), np.array(sentences.tgt_len)
             simulated = {name: decode_all(batching, cost, *lengths) for name, batching in batchings.items()}
-        runs = measured(model, sentences, batchings, given.beam, given.rounds)
+        runs = measured(model, sentences, batchings, given.beam, given.rounds, fused=given.fused)
         found["mixes"][mix] = {"batchers": figures(runs, simulated, reference_s), "ratios": ratios(runs)}
     found["bars"] = {name: f"{comparison} {value}" for name, (comparison, value) in BARS.items()}
     if given.json:
@@ -207,13 +217,15 @@ def _profile(name: str) -> DeviceProfile:
     return read_profile(shipped.find("calibration", name) if name.startswith("@") else name)
 
 
-def _cost(profile: DeviceProfile, beam: int) -> DecodingCost:
+def _cost(profile: DeviceProfile, beam: int, fused: bool) -> DecodingCost:
     if profile.step is None:
         raise SystemExit(f"profile {profile.name} has no costs of decode steps: calibrate one")
     if profile.step.beam != beam:
         raise SystemExit(f"profile {profile.name} was measured with beam {profile.step.beam}, not {beam}")
     if profile.engine is None or (profile.engine.backend, profile.engine.compute_type) != ("torch", "float32"):
         raise SystemExit(f"profile {profile.name} was not measured with torch in float32, as this decodes")
+    if fused or profile.decoder is not None:
+        profile, _ = profile.with_decoder(DecoderSettings(beam=beam, fused=fused))
     return profile.decoding_cost
 
 

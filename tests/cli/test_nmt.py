@@ -111,6 +111,7 @@ def test_as_many_lines_come_out_as_go_in(
         ["top-up", "--threshold", "immediate"],
         ["top_up", "--threshold", "half_empty"],
         ["top-up", "--threshold", "1", "--collect", "2"],
+        ["mini", "--fused"],
     ):
         other = simnmt(
             "nmt", "translate", "--model", model, "--max-len", "6", "--batch", "2", "in.txt", "--batching", *batching

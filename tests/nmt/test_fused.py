@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,19 +13,20 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from simnmt.batching import Batching, half_empty, maxi, mini, top_up
-from simnmt.nmt import beam_search, fused_output
+from simnmt.nmt import beam_search, fused_output, output_stages
 from simnmt.nmt.agreement import agreement, decode_alone
 from simnmt.nmt.banned import Banned
 from simnmt.nmt.batched import decode_batched
 from simnmt.nmt.beam_search import BeamSearch
+from simnmt.nmt.engine import Work, load_engine
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.fused_output import FusedOutput
-from simnmt.nmt.greedy_search import GreedySearch
 from simnmt.nmt.half_weights import has_half_weights
 from simnmt.nmt.hypothesis import Hypothesis
 from simnmt.nmt.models import build_model
 from simnmt.nmt.output_layer import PlainOutput
 from simnmt.nmt.output_products import products_of
+from simnmt.nmt.output_stages import output_stages_s
 from simnmt.nmt.search import beam, greedy
 from simnmt.nmt.slot_decoder import SlotDecoder
 from simnmt.nmt.slot_search import Limit, SlotSearch
@@ -154,14 +156,13 @@ def test_neither_fusing_nor_batching_changes_a_translation(name: str, width: int
 def test_other_number_types_are_fused_in_float32(name: str, kind: str) -> None:
     """Half the weights' packed product is had without its bias; bfloat16 products are summed up in float32."""
     model = build_model(ARCHITECTURES[name], seed=3).eval()
+    model.bias.data.normal_(generator=torch.Generator().manual_seed(4))
     if kind == "bfloat16":
         model.to(torch.bfloat16)
     elif has_half_weights():
         model.halve()
     else:
         pytest.skip("this torch has no FBGEMM")
-    if model.bias is not None:
-        model.bias.data.normal_(generator=torch.Generator().manual_seed(4))
     with torch.inference_mode():
         hidden = torch.randn((6, 16), generator=torch.Generator().manual_seed(2)).to(next(iter(model.parameters())).dtype)
         before = model.project(hidden).clone()
@@ -172,7 +173,7 @@ def test_other_number_types_are_fused_in_float32(name: str, kind: str) -> None:
         tokens, log_probs = plain.likeliest_scored(plain.project(hidden, 1))
         apart = 0.1 if kind == "bfloat16" else 1e-4
         assert torch.allclose(found.log_probs[:, 0], log_probs, atol=apart)
-        assert torch.allclose(before, model.project(hidden), atol=apart)  # also once the bias has been left out
+        assert torch.equal(before, model.project(hidden))  # also once products without the bias were asked for
         assert kind == "bfloat16" or torch.equal(found.columns[:, 0], tokens)
 
 
@@ -209,4 +210,57 @@ def test_a_decoder_is_fused_where_it_is_asked_to_be(monkeypatch: pytest.MonkeyPa
         decoder.join(decoder.encode(alone), range(2))
         with pytest.raises(pytest.fail.Exception):
             decoder.step()
-    GreedySearch(model, fused=False)
+
+
+def test_an_engine_decodes_fused_where_it_is_asked_to_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, ran = tmp_path / "gru.json", list[int]()
+    path.write_text(GRU.model_dump_json())
+    project = FusedOutput.project
+    monkeypatch.setattr(FusedOutput, "project", lambda self, *given: ran.append(given[1]) or project(self, *given))
+    for fused, steps in ((False, []), (True, [0] * 3 + [2] * 3)):
+        engine = load_engine(str(path), threads=1, fused=fused)
+        assert engine.account.fused == fused
+        for width in (1, 2):
+            timing = engine.run(Work(4, 3, batch=2, beam=width))
+            assert timing.steps_s is not None and len(timing.steps_s) == 3
+        assert ran == steps
+    with pytest.raises(NmtError, match=r"the fused output layer is torch's, not of ctranslate2 \(leave fused out\)"):
+        load_engine("marian", backend="ctranslate2", fused=True)
+
+
+@pytest.mark.parametrize("width", [1, 2])
+def test_the_time_of_each_stage_is_told_apart(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    """FNI-01: a second of each part of the body, product, bias, softmax, search and fused pass, on a clock they alone move."""
+    model, now_s = build_model(GRU, seed=1).eval(), [0.0]
+
+    def slow(owner: Any, name: str, seconds: float) -> None:
+        do = getattr(owner, name)
+
+        def run(*given: Any, **named: Any) -> Any:
+            now_s[0] += seconds
+            return do(*given, **named)
+
+        monkeypatch.setattr(owner, name, run)
+
+    def slow_products(hidden: Tensor, block: int | None = None) -> Any:
+        for part in products_of(model.projection, hidden, block):
+            now_s[0] += 10.0
+            yield part
+
+    monkeypatch.setattr(fused_output, "_block", lambda _: 25)
+    monkeypatch.setattr(model, "products", slow_products)
+    slow(model, "body", 1.0)
+    slow(model, "project", 30.0)
+    slow(output_stages, "log_softmax_", 3.0)
+    slow(output_stages, "largest", 4.0)
+    slow(output_stages, "largest_sums", 5.0)
+    slow(fused_output, "fused_best", 0.25)
+    slow(FusedOutput, "largest_sums", 0.5)
+    found = output_stages_s(model, 3, width, rounds=3, clock=lambda: now_s[0])
+    assert (found.body_s, found.product_s, found.bias_s) == (1.0, 10.0, 20.0)
+    assert (found.softmax_s, found.search_s) == ((0.0, 4.0) if width == 1 else (3.0, 5.0))
+    assert (found.fused_product_s, found.fused_s) == (20.0, 0.5 if width == 1 else 1.0)
+    assert found.plain_step_s == (35.0 if width == 1 else 39.0)
+    assert found.fused_step_s == (21.5 if width == 1 else 22.0)
+    scored = output_stages_s(model, 3, 1, scored=True, rounds=3, clock=lambda: now_s[0])
+    assert (scored.softmax_s, scored.search_s) == (3.0, 4.0)
