@@ -101,7 +101,7 @@ def test_a_page_that_fails_comes_after_what_was_measured(
     ("more", "said"),
     [
         (("--quick", "--paper"), "choose one of --quick and --paper"),
-        (("--only", "step,disc"), "no part is called disc (known: execution, step, disk, energy, overheads)"),
+        (("--only", "step,disc"), "no part is called disc (known: execution, step, decoder, disk, energy, overheads)"),
         (("--out", "none/box.json"), "none/box.json: its folder does not exist (make the folder, or choose another --out)"),
         (("--out", "small.yaml"), "small.yaml: stands there and is no device profile"),
         (("--threads", "5000"), "would wait for each other"),

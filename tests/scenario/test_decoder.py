@@ -22,8 +22,9 @@ from tests.costs.made_profile import whole_profile
 SCENARIO = """\
 version: 1
 name: x
-requests: 400
+requests: 200
 replications: 1
+fit: {inferences: 200}
 workloads:
   w: {lengths: "@de-en-news", arrivals: {kind: poisson, rate_rps: 20}}
 networks: {n: {rtt: {constant_ms: 20}}}
@@ -138,34 +139,34 @@ CASES = {
     "an option misspelt": (
         "decoder: {fuse: true}",
         {},
-        "s.yaml:10:64: devices.cloud.decoder.fuse: unknown key (did you mean fused?)",
+        "s.yaml:11:64: devices.cloud.decoder.fuse: unknown key (did you mean fused?)",
     ),
     "no decoder": (
         "decoder: {beam: 0}",
         {},
-        "s.yaml:10:70: devices.cloud.decoder.beam: must be >= 1, got 0",
+        "s.yaml:11:70: devices.cloud.decoder.beam: must be >= 1, got 0",
     ),
     "a kind of product that there is not": (
         "decoder: {gemm: int8}",
         {},
-        "s.yaml:10:70: devices.cloud.decoder.gemm: must be one of float32, int16, got the text 'int8' (did you mean int16?)",
+        "s.yaml:11:70: devices.cloud.decoder.gemm: must be one of float32, int16, got the text 'int8' (did you mean int16?)",
     ),
     "a beam that was not measured": (
         "decoder: {beam: 4}",
         {},
-        "s.yaml:10:63: devices.cloud.decoder: profile everything was not measured with beam 4, only with 1, 5 "
+        "s.yaml:11:63: devices.cloud.decoder: profile everything was not measured with beam 4, only with 1, 5 "
         "(give beam: 1 or 5, or measure it with simnmt calibrate --only decoder)",
     ),
     "a profile that knows no variants": (
         FUSED,
         {"decoder": None},
-        "s.yaml:10:63: devices.cloud.decoder: profile everything has no variants of its decoder (block decoder) "
+        "s.yaml:11:63: devices.cloud.decoder: profile everything has no variants of its decoder (block decoder) "
         "(calibrate with --only decoder --out and the profile's file, or name a profile that has them)",
     ),
     "a combination that cannot be composed": (
         "decoder: {merge: true}",
         {"decoder": decoder_block([DecoderSettings(), DecoderSettings(merge=True, gemm="int16")])},
-        "s.yaml:10:63: devices.cloud.decoder: beam 1, states merged was not measured in profile everything, and cannot be "
+        "s.yaml:11:63: devices.cloud.decoder: beam 1, states merged was not measured in profile everything, and cannot be "
         "composed: some of its options were only ever measured together, which does not tell the effect of each "
         "(take a measured variant, such as beam 1, plain, or measure it with simnmt calibrate --only decoder)",
     ),
