@@ -88,12 +88,15 @@ def choose_scales(weight: NDArray[np.float32], input_limit: float) -> Scales:
     if not 0 < input_limit < 2**100:
         raise KernelError(f"the limit of the inputs is {input_limit}, not a positive number")
     inner = checked_weight(weight).shape[1]
-    clipped = [np.minimum(np.abs(part), WEIGHT_LIMIT) for part in _parts(weight)]
-    weight_l1 = np.float64(max(part.sum(axis=1, dtype=np.float64).max() for part in clipped))
-    input_l1 = np.float64(inner * input_limit / 2)
+    weight_l1, most_weight = 0.0, 0.0
+    for part in _parts(weight):
+        magnitudes = np.minimum(np.abs(part), WEIGHT_LIMIT)
+        weight_l1 = max(weight_l1, float(magnitudes.sum(axis=1, dtype=np.float64).max()))
+        most_weight = max(most_weight, float(magnitudes.max()))
+    input_l1 = inner * input_limit / 2
     pairs = [
         Scales(for_weights, for_inputs, input_limit)
-        for for_weights in _octaves(float(max(part.max() for part in clipped)))
+        for for_weights in _octaves(most_weight)
         for for_inputs in _octaves(input_limit)
     ]
     most: dict[float, tuple[int, int]] = {}
