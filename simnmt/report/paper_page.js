@@ -28,7 +28,7 @@ const grouped_bars = (stacked) => ({ of }, state) => {
       hovertemplate: `%{y:.4~g} ${unit}<extra>%{fullData.name}</extra>`,
     })),
     layout: {
-      barmode: stacked ? "stack" : "group", bargap: 0.18, xaxis: axis("", { tickangle: 0 }),
+      barmode: stacked ? "stack" : "group", bargap: 0.18, xaxis: axis("", { tickangle: narrow.matches && names.length > 4 ? -45 : 0 }),
       yaxis: axis(unit, stacked ? { rangemode: "tozero" } : { range: [0, top] }),
     },
     reading,

@@ -40,15 +40,31 @@ def _stages(rows: Rows) -> dict[str, Any]:
         "product_ms": "output product",
         "search_ms": "bias, softmax, search",
     }
-    content = {
-        "names": [row["of"] for row in rows],
-        "unit": "ms a word",
-        "reading": "Products, attention and activations are the body, whose share shrinks rung by rung.",
-        "bars": [{"name": name, "values": [row[key] for row in rows]} for key, name in names.items()],
+    ladders = [row for row in rows if row["rung"]], [row for row in rows if not row["rung"]]
+    of = [
+        {
+            "names": [row["of"] for row in own],
+            "unit": "ms a word",
+            "reading": "Products, attention and activations below the output layer are the body.",
+            "bars": [{"name": name, "values": [row[key] for row in own]} for key, name in names.items()],
+        }
+        for own in ladders
+    ]
+    return {
+        "id": "stages-drawn",
+        "title": "Where a word's time goes, drawn",
+        "note": "One run with a clock inside.",
+        "content": {"of": of},
+        "figures": [
+            {
+                "name": "stack",
+                "heading": "Milliseconds a word",
+                "choices": [(0, "the ladder"), (1, "systems")],
+                "shown": 0,
+                "says": "Milliseconds of a word by stage, stacked, one bar a decoder",
+            }
+        ],
     }
-    return _one(
-        "stages-drawn", "Where a word's time goes, drawn", "One run with a clock inside.", "stack", content, "Milliseconds"
-    )
 
 
 def _systems(rows: Rows) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from simnmt.reproduce.sharp import published
@@ -122,12 +121,14 @@ def _quartiles(ours: DecoderTime, theirs: DecoderTime) -> tuple[float, float]:
 def stages(speeds: SharpSpeeds) -> Rows:
     """Milliseconds a word by stage; empty without compiled kernels."""
     rows: Rows = []
-    for each in _all(speeds):
+    rungs = speeds.ladder["polynomial"]
+    for each in (*rungs, *speeds.systems):
         if each.stage_s is not None:
             own = each.stage_s
             rows.append(
                 {
                     "of": each.key,
+                    "rung": each in rungs,
                     "settings": each.settings.words(),
                     "prepare_ms": 1e3 * own.prepare_s / each.words,
                     "body_ms": 1e3 * own.body_s / each.words,
@@ -136,10 +137,6 @@ def stages(speeds: SharpSpeeds) -> Rows:
                 }
             )
     return rows
-
-
-def _all(speeds: SharpSpeeds) -> Sequence[DecoderTime]:
-    return [*speeds.ladder["polynomial"], *speeds.systems]
 
 
 def systems(speeds: SharpSpeeds) -> Rows:
