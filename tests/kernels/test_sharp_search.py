@@ -187,6 +187,20 @@ def test_candidates_alone_are_chosen_and_their_order_changes_nothing() -> None:
     closely(everything, decoder(model).decode(source(5)), 0.0)
 
 
+@pytest.mark.parametrize("level", [None, "none"])
+@pytest.mark.parametrize("fused", [False, True])
+def test_ties_go_to_the_hypothesis_then_the_word_then_the_position_that_comes_first(level, fused) -> None:
+    """All words and all source positions alike."""
+    model = weights(0)
+    for array in (model.output, model.output_bias, model.bottom.attention.key):
+        array[:] = 0
+    found = decoder(model, level, beam=3, fused=fused).decode(source(0), np.array([9, 7, TOKENS.eos, 8]), 4)
+    assert (found.tokens, found.attended) == ((9,) * 4, (0,) * 4)
+    one = decoder(model, level, beam=1, fused=fused)
+    alike = [one.decode(source(0), np.array([TOKENS.eos, *order]), 1) for order in ([7, 9], [9, 7])]
+    assert [each.tokens for each in alike] == [(7,), (9,)]
+
+
 def test_a_decoder_forgets_its_last_sentence() -> None:
     """Longer and shorter sentences and lists of candidates between leave no trace."""
     model = weights(6, kind="attlstm", stack=STACKS[1])
@@ -245,6 +259,8 @@ def test_what_is_no_ensemble_is_refused() -> None:
     one, other = decoder(weights(0)), decoder(weights(1, vocab=66))
     with pytest.raises(KernelError, match="do not share"):
         decode_ensemble([one, other], [source(0), source(1)])
+    with pytest.raises(KernelError, match="do not share"):  # what one level packs, another cannot read
+        decode_ensemble([one, decoder(weights(0), "none")], [source(0)] * 2)
     with pytest.raises(KernelError, match="different lengths"):
         decode_ensemble([one, one], [source(0, 3), source(0, 4)])
     with pytest.raises(KernelError, match="1 to 16 decoders, not of 0"):

@@ -53,13 +53,14 @@ static void sharp_complete(sharp_beam *beam, int64_t length, int64_t row, double
     if (score > beam->best_score) beam->best_length = length, beam->best_row = row, beam->best_score = score;
 }
 
-/* From each row's list, one more than the beam is wide, to the next beam: its best that do not end go on, what ends among its best is completed. One
-   row gives at most `width` that go on and one that ends, so its list is long enough. `ids`: the columns' words, NULL where a column is its word. */
+/* From each row's list, one more than the beam is wide, to the next beam: the best that do not end go on, what ends before the last of them is
+   completed (what ends at a rank beyond the beam's width comes after a better one that ends, so it changes nothing). One row gives at most `width`
+   that go on and one that ends, so its list is long enough. `ids`: the columns' words, NULL where a column is its word. */
 static void sharp_advance(sharp_beam *beam, const int64_t *ids, int64_t eos) {
     int32_t *words = beam->words + beam->steps * beam->width, *parents = beam->parents + beam->steps * beam->width;
     int64_t rows = beam->open, size = beam->width + 1, open = 0;
     for (int64_t row = 0; row < rows; row++) beam->heads[row] = 0;
-    for (int64_t rank = 0; open < beam->width; rank++) {
+    while (open < beam->width) {
         int64_t from = -1;
         double score = -INFINITY;
         for (int64_t row = 0; row < rows; row++) {
@@ -71,7 +72,7 @@ static void sharp_advance(sharp_beam *beam, const int64_t *ids, int64_t eos) {
         int32_t column = beam->columns[from * size + beam->heads[from]++];
         int64_t word = ids ? ids[column] : column;
         if (word == eos) {
-            if (rank < beam->width) sharp_complete(beam, beam->steps, from, score);
+            sharp_complete(beam, beam->steps, from, score);
             continue;
         }
         words[open] = beam->last[open] = (int32_t)word;

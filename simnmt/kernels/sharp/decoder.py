@@ -46,10 +46,12 @@ class SharpDecoder:
         level: str | None = None,
     ) -> None:
         if max_len < 1 or most_src_len < 1:
-            raise KernelError("max_len and most_src_len: wanted at least 1 each")
+            raise KernelError(f"max_len and most_src_len are {max_len} and {most_src_len}, not at least 1")
         self.weights, self.settings = weights, settings
         self.max_len, self.most_src_len, self.stop_margin = max_len, most_src_len, stop_margin
         native = library() if level is None else load(level)
+        self.level = None if native is None else native.level
+        """Of the native kernels that search; None for the search in numpy: the same results, and no such speed."""
         self._member: CompiledMember | ReferenceMember
         if native is None:
             self._member = ReferenceMember(weights, arithmetic(settings))
@@ -58,8 +60,8 @@ class SharpDecoder:
 
     @property
     def compiled(self) -> bool:
-        """Whether the search runs in C; else in numpy, with the same results and no such speed."""
-        return isinstance(self._member, CompiledMember)
+        """Whether the search runs in C."""
+        return self.level is not None
 
     def decode(
         self, source_states: Float32, candidates: Ints | None = None, forced_len: int | None = None, *, clock: bool = False
@@ -91,12 +93,13 @@ def decode_ensemble(
 ) -> SharpTranslation:
     """Translate one sentence by several models of one vocabulary and one `settings`, each with its own source states.
 
-    Their distributions are averaged arithmetically over one shared beam (SHARP-14), as is their attention for `attended`.
+    Their distributions are averaged arithmetically over one shared beam (SHARP-14), as is their attention for `attended`; the
+    first one's `stop_margin` holds. Raises `KernelError` as `SharpDecoder` does, and for decoders that do not fit together.
     """
     if not 1 <= len(decoders) <= MOST_MEMBERS:
         raise KernelError(f"an ensemble is of 1 to {MOST_MEMBERS} decoders, not of {len(decoders)}")
-    if len({(each.weights.vocab, each.weights.tokens, each.settings) for each in decoders}) != 1:
-        raise KernelError("an ensemble's decoders do not share vocabulary, special tokens and settings")
+    if len({(each.weights.vocab, each.weights.tokens, each.settings, each.level) for each in decoders}) != 1:
+        raise KernelError("an ensemble's decoders do not share vocabulary, special tokens, settings and level")
     sources = [
         check_source(each.weights, states, each.most_src_len) for each, states in zip(decoders, source_states, strict=True)
     ]

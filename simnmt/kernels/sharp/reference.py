@@ -50,9 +50,8 @@ class _Path:
 def reference_decode(members: Sequence[ReferenceMember], sources: Sequence[Float32], asked: Asked) -> SharpTranslation:
     """The best translation under the members' averaged distributions (SHARP-14).
 
-    A hypothesis that ends among the `beam` best of its step is completed, and the best `beam` that do not end go on. At
-    its last step what is open competes as it stands. Ties go to the hypothesis, then
-    the candidate, that comes first.
+    A hypothesis that ends among the `beam` best of its step is completed, and the best `beam` that do not end go on. After
+    the last step what is open competes as it stands. Ties go to the hypothesis, then the candidate, that comes first.
     """
     for member, source in zip(members, sources, strict=True):
         member.begin(source, asked.candidates)
