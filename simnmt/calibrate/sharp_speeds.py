@@ -122,7 +122,7 @@ class SharpSpeeds:
     """Seconds of one element."""
 
 
-def rung_settings(beam: int, candidates: int, activations: Activations) -> dict[str, DecoderSettings]:
+def rung_settings(beam: int, candidates: int | None, activations: Activations) -> dict[str, DecoderSettings]:
     """The ladder as settings of our decoder, by rung (SHARP-11)."""
     added: tuple[dict[str, object], ...] = (
         {"gemm": "float32"},

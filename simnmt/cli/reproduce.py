@@ -123,6 +123,12 @@ def sharp(
     rounds: Annotated[
         int | None, typer.Option("--rounds", metavar="N", help="Interleaved rounds, of which medians are taken.")
     ] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", metavar="FOLDER", help="A trained attentional model: what does each rung change?")
+    ] = None,
+    text: Annotated[
+        Path | None, typer.Option("--text", metavar="FILE", help="Sentences for it, one a line; the first 200 count.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
 ) -> None:
     """Sharp models on dull hardware (EMNLP 2017): Tables 1 and 2 and figure 1, measured live on one thread; minutes."""
@@ -130,7 +136,7 @@ def sharp(
 
     if rounds is not None and rounds < 1:
         raise InputError(f"--rounds {rounds}: nothing to measure", remedy="give 1 or more")
-    _sharp(out, quick, rounds, as_json)
+    _sharp(out, quick, rounds, model, text, as_json)
 
 
 def _fused(
@@ -157,7 +163,7 @@ def _fused(
     _tell(directory, document, as_text(found), as_json)
 
 
-def _sharp(out: Path | None, quick: bool, rounds: int | None, as_json: bool) -> None:
+def _sharp(out: Path | None, quick: bool, rounds: int | None, model: str | None, text: Path | None, as_json: bool) -> None:
     from simnmt.report.sharp_page import render_sharp
     from simnmt.reproduce.sharp.reproduction import reproduce
     from simnmt.reproduce.sharp.tables import document as document_of
@@ -165,7 +171,7 @@ def _sharp(out: Path | None, quick: bool, rounds: int | None, as_json: bool) -> 
 
     with _directory(out, "sharp") as directory:
         with progress_bar() as progress:
-            found = reproduce(quick=quick, rounds=rounds, progress=progress)
+            found = reproduce(quick=quick, rounds=rounds, model=model, text=text, progress=progress)
         document = document_of(found)
         _write(directory, document, render_sharp(document))
     _tell(directory, document, as_text(found), as_json)

@@ -20,6 +20,7 @@ def render_sharp(document: Record) -> str:
         heading="Sharp models on dull hardware, reproduced",
         tables=[
             _ladder(rows["table-1"]),
+            _agreement(rows["agreement"]),
             _stages(rows["stages"]),
             _systems(rows["table-2"]),
             _context(rows["context"]),
@@ -54,6 +55,30 @@ def _ladder(rows: Sequence[Record]) -> dict[str, Any]:
                     else Figure(number(row["step"], 3), f"[{number(row['step_low'], 3)}, {number(row['step_high'], 3)}]"),
                     number(row["predicted_factor"], 2),
                 ),
+            )
+            for row in rows
+        ],
+    )
+
+
+def _agreement(rows: Sequence[Record]) -> dict[str, Any]:
+    return table(
+        "agreement",
+        "What each rung changes on a trained model",
+        "Beside the baseline, whole vocabulary. Words: the likeliest along the baseline’s translations; sentences are "
+        "translated by themselves.",
+        ("rungs", "so far", "words the same, %", "of words", "sentences the same", "distinct states, %"),
+        [
+            Line(
+                row["rung"],
+                (
+                    "exact" if row["exact"] else "not exact",
+                    number(100 * row["tokens_same_share"], 3),
+                    number(row["tokens"], 0),
+                    f"{row['sentences_same']:,} of {row['sentences']:,}",
+                    number(100 * row["distinct_share"], 1),
+                ),
+                small=row["settings"],
             )
             for row in rows
         ],

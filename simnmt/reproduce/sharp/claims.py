@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from simnmt.reproduce.sharp import published
+from simnmt.reproduce.sharp.agreement_claims import agreement_claims
 from simnmt.reproduce.sharp.published import LADDER
 from simnmt.reproduce.verdicts import FAILS, HOLDS, UNKNOWN, Records, record_of, together, worst
 
 if TYPE_CHECKING:
+    from simnmt.calibrate.sharp_agreement import Agreement
     from simnmt.calibrate.sharp_speeds import DecoderTime, SharpSpeeds
 
 LEAST_STEP = 0.98
@@ -33,7 +35,7 @@ def judged(ratios: Sequence[float], holds: Callable[[float], bool]) -> str:
     return together([[holds(float(each)) for each in np.quantile(ratios, (0.25, 0.5, 0.75))]])
 
 
-def all_claims(speeds: SharpSpeeds, *, quick: bool = False) -> Records:
+def all_claims(speeds: SharpSpeeds, agreements: Sequence[Agreement] = (), *, quick: bool = False) -> Records:
     """Every claim; those of the paper's figures alone, and those that nothing here can decide, need no device.
 
     A `quick` look, or one without compiled kernels, decides nothing that is measured.
@@ -42,7 +44,12 @@ def all_claims(speeds: SharpSpeeds, *, quick: bool = False) -> Records:
     why = "a quick look" if quick else "" if speeds.level else "without compiled kernels"
     if why:
         measured = [record | {"verdict": UNKNOWN, "why": f"{why}, which decides nothing"} for record in measured]
-    return [*measured, *_printed(), *_unmeasured(speeds)]
+    return [
+        *measured,
+        *_printed(),
+        *agreement_claims(agreements, speeds.ladder["polynomial"][-1].distinct_share),
+        *_unmeasured(),
+    ]
 
 
 def _told(text: str, theirs: str, ours: str, verdict: bool | str, why: str, identifier: str) -> dict[str, Any]:
@@ -223,22 +230,11 @@ def _printed() -> Records:
     ]
 
 
-def _unmeasured(speeds: SharpSpeeds) -> Records:
-    share = speeds.ladder["polynomial"][-1].distinct_share
-    merged = record_of(
-        "SHARP-09",
-        f"Of a beam of {published.BEAM} hypotheses' previous states {100 * published.UNIQUE_SHARE:.0f} % differ",
-        f"{100 * published.UNIQUE_SHARE:.0f} %",
-        "",
-        UNKNOWN,
-        f"needs a trained model; with random weights {100 * share:.0f} %, which the gain of merging here goes with",
-        basis="published",
-    )
-    others = [
+def _unmeasured() -> Records:
+    return [
         record_of(f"SHARP-17 ({letter})", claim, "so in the text", "", UNKNOWN, why, basis="published")
         for letter, (claim, why) in zip("abcd", published.UNMEASURED, strict=True)
     ]
-    return [merged, *others]
 
 
 def _median(ratios: Sequence[float]) -> float:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from simnmt.errors import InputError
 from simnmt.reproduce.sharp.claims import all_claims
 
 if TYPE_CHECKING:
+    from simnmt.calibrate.sharp_agreement import Agreement
     from simnmt.calibrate.sharp_speeds import SharpSpeeds
 
 Progress = Callable[[int, int], None]
@@ -22,18 +25,37 @@ class Reproduction:
     speeds: SharpSpeeds
     quick: bool
     claims: list[dict[str, Any]]
+    agreements: list[Agreement] = field(default_factory=list)
+    """Of each rung on a trained model; empty where none was given."""
 
 
-def reproduce(*, quick: bool = False, rounds: int | None = None, progress: Progress | None = None) -> Reproduction:
+def reproduce(
+    *,
+    quick: bool = False,
+    rounds: int | None = None,
+    model: str | None = None,
+    text: Path | None = None,
+    progress: Progress | None = None,
+) -> Reproduction:
     """Time the ladder, the stacks and the ensembles of the paper on one thread of this box.
 
-    `quick`: a smaller vocabulary and fewer rounds; `rounds`: others than usual.
+    `quick`: a smaller vocabulary and fewer rounds; `rounds`: others than usual; `model` and `text`: a folder with a trained
+    attentional model and sentences to translate, to see what each rung changes. Raises `InputError` for one of these without the other.
     """
+    if (model is None) != (text is None):
+        raise InputError("a trained model and a text go together", remedy="give both --model and --text, or neither")
     # Here, so that the published tables need no torch.
     from simnmt.calibrate.sharp_speeds import QUICK, Setting, sharp_speeds
 
     setting = QUICK if quick else Setting()
     if rounds is not None:
         setting = replace(setting, rounds=rounds)
+    agreements = [] if model is None or text is None else _agreements(model, text, setting.beam, progress)
     found = sharp_speeds(setting, progress)
-    return Reproduction(found, quick, all_claims(found, quick=quick))
+    return Reproduction(found, quick, all_claims(found, agreements, quick=quick), agreements)
+
+
+def _agreements(model: str, text: Path, beam: int, progress: Progress | None) -> list[Agreement]:
+    from simnmt.calibrate.sharp_agreement import sharp_agreement
+
+    return sharp_agreement(model, text, beam, progress=progress)

@@ -37,6 +37,7 @@ def tables(found: Reproduction) -> list[dict[str, Any]]:
             "rows": [{"what": what, "said": said} for what, said in published.SETTING],
         },
         {"id": "table-1", "title": "Table 1: the ladder", "rows": ladder(speeds)},
+        {"id": "agreement", "title": "What each rung changes on a trained model", "rows": agreement(found)},
         {"id": "stages", "title": "Where a word's time goes", "rows": stages(speeds)},
         {"id": "table-2", "title": "Table 2: systems", "rows": systems(speeds)},
         {"id": "context", "title": "Table 2: others' systems, as published", "rows": context()},
@@ -62,8 +63,8 @@ def notes(found: Reproduction) -> list[str]:
         "is. Those of systems: multiply-adds alone.",
         "Embeddings: the products of the 8,000 most frequent words are kept, which 95 % of the candidates belong to, as the "
         "paper says of tokens.",
-        "Exact rungs are identities: the same translations. Of the others, how many words stay the same on a trained model is "
-        "for `simnmt calibrate` to say, which keeps it in the profile; the paper prints 99.9 % and more.",
+        "Exact rungs are identities: the same translations. How many words the others leave the same is asked of a "
+        "trained model (--model, --text), with the whole vocabulary; the paper prints 99.9 % and more.",
         "BLEU is shown as published: it needs models trained on 380 million words.",
         f"Compiled kernels: {level}."
         if level
@@ -116,6 +117,23 @@ def _quartiles(ours: DecoderTime, theirs: DecoderTime) -> tuple[float, float]:
         return ratios[0], ratios[0]
     low, _, high = statistics.quantiles(ratios, n=4, method="inclusive")
     return low, high
+
+
+def agreement(found: Reproduction) -> Rows:
+    """One row a rung; empty without a trained model."""
+    return [
+        {
+            "rung": each.key,
+            "settings": each.settings.words(),
+            "exact": each.settings.exact,
+            "tokens": each.tokens,
+            "tokens_same_share": each.share,
+            "sentences": each.sentences,
+            "sentences_same": each.sentences_same,
+            "distinct_share": each.distinct_share,
+        }
+        for each in found.agreements
+    ]
 
 
 def stages(speeds: SharpSpeeds) -> Rows:

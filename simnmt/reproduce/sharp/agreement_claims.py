@@ -1,0 +1,64 @@
+"""What a trained model says of the ladder: how much noise it adds, and how many states differ (SHARP-09, SHARP-10)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from simnmt.reproduce.sharp import published
+from simnmt.reproduce.verdicts import UNKNOWN, Records, record_of
+
+if TYPE_CHECKING:
+    from simnmt.calibrate.sharp_agreement import Agreement
+
+LEAST_SAME = 0.999
+"""Of the words, with all rungs (SHARP-10)."""
+NEAR_UNIQUE = 0.10
+"""By how much the share of distinct states may differ from the paper's."""
+DEVICE = "a trained model"
+
+
+def agreement_claims(agreements: Sequence[Agreement], random_share: float) -> Records:
+    """Both claims; without a trained model that nothing decides them. `random_share`: of distinct states, random weights."""
+    theirs, text = (
+        "99.9 % and more",
+        f"With all rungs {100 * LEAST_SAME:.1f} % of the words stay the same, and with exact ones all do",
+    )
+    unique = f"Of a beam of {published.BEAM} hypotheses' previous states {100 * published.UNIQUE_SHARE:.0f} % differ"
+    printed = f"{100 * published.UNIQUE_SHARE:.0f} %"
+    if not agreements:
+        asked = "needs a trained model: give --model and --text"
+        told = f"{asked}; with random weights {100 * random_share:.0f} %, which the gain of merging here goes with"
+        return [
+            record_of("SHARP-10", text, theirs, "", UNKNOWN, asked, basis="not at hand"),
+            record_of("SHARP-09", unique, printed, "", UNKNOWN, told, basis="not at hand"),
+        ]
+    ours = "; ".join(
+        f"{each.settings.words()} {100 * each.share:.2f} % of {each.tokens:,} words, {each.sentences_same} of {each.sentences} "
+        "sentences"
+        for each in agreements[1:]
+    )
+    exact = all(each.tokens_same == each.tokens for each in agreements if each.settings.exact)
+    share = agreements[-1].distinct_share
+    return [
+        record_of(
+            "SHARP-10",
+            text,
+            theirs,
+            ours,
+            exact and all(each.share >= LEAST_SAME for each in agreements),
+            "likeliest words along the baseline's translations; sentences are translated by themselves",
+            device=DEVICE,
+            basis="measured",
+        ),
+        record_of(
+            "SHARP-09",
+            unique,
+            printed,
+            f"{100 * share:.1f} %",
+            abs(share - published.UNIQUE_SHARE) <= NEAR_UNIQUE,
+            f"mean over sentences, 10 points allowed; with random weights {100 * random_share:.0f} %",
+            device=DEVICE,
+            basis="measured",
+        ),
+    ]
