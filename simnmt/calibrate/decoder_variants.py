@@ -152,7 +152,11 @@ def _rungs(engine: Engine, stages: TellsStages, settings: Settings, listener: Li
 
 
 def ladder(base: DecoderSettings, *, quick: bool = False) -> Iterator[DecoderSettings]:
-    """The base, the rungs of SHARP-11 on top of each other, each option alone, other beams, and combinations."""
+    """The base, the rungs of SHARP-11 on top of each other, each option alone, other beams, and combinations.
+
+    Embeddings kept for frequent words alone are not among them: how many are hit is a matter of text, and there is none here.
+    A quick calibration makes fewer tables of all embeddings, each of which takes seconds.
+    """
     int16: dict[str, Any] = {"gemm": "int16"}
     kept: dict[str, Any] = {"embeddings": "precomputed"}
     attended: dict[str, Any] = {"attention": "precomputed"}
@@ -166,15 +170,17 @@ def ladder(base: DecoderSettings, *, quick: bool = False) -> Iterator[DecoderSet
         on_top = on_top.model_copy(update=rung)
         yield on_top
     yield base.model_copy(update=int16 | kept | attended | {"activations": "table"})
-    for beam in BEAMS:
+    other, *others = [beam for beam in BEAMS if beam != base.beam]
+    for beam in (other, *others):
         yield base.model_copy(update={"beam": beam})
-        yield on_top.model_copy(update={"beam": beam})
+    yield on_top.model_copy(update={"beam": other})
     if quick:
         return
+    for beam in others:
+        yield on_top.model_copy(update={"beam": beam})
     for rung in rungs[1:]:
         yield base.model_copy(update=rung)
     yield base.model_copy(update={"activations": "table"})
-    yield base.model_copy(update={"embeddings": "frequent"})
     yield base.model_copy(update=kept | attended)
     yield base.model_copy(update=int16 | merged | fused)
     yield on_top.model_copy(update={"gemm": base.gemm})

@@ -161,7 +161,7 @@ def test_the_ladder_begins_at_the_base_and_adds_one_technique_at_a_time() -> Non
 
 
 def test_a_variant_without_room_is_left_out_and_the_others_are_told() -> None:
-    kept = PLAIN.model_copy(update={"embeddings": "frequent"})
+    kept = PLAIN.model_copy(update={"activations": "table"})
     block = block_of(Sharplike(lacks=kept), FULL)
     assert kept not in block.measured
     assert block.left_out == (f"{kept.words()}: out of memory",)
