@@ -113,7 +113,8 @@ static int64_t check(int64_t size, int64_t gates, int64_t additive, int64_t int1
             }
         }
         drawn_last = 7;
-        sharp_request request = {.members = members, .src_len = 1 + 2 * size, .columns = listed && vocab > 9 ? 9 : vocab, .beam = 1 + 2 * size, .max_len = MAX_LEN};
+        sharp_request request = {.members = members, .src_len = 1 + 2 * size, .beam = 1 + 2 * size, .max_len = MAX_LEN};
+        request.columns = listed && vocab > 9 ? 9 : vocab;
         request.ids = request.columns < vocab ? ids : NULL;
         request.start = 2, request.eos = 3, request.forced = size & 1, request.fused = fused, request.clock = fused, request.margin = 3;
         int64_t *tokens = hold(MAX_LEN * 8);

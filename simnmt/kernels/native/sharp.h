@@ -120,7 +120,8 @@ SIMNMT_EXPORT void simnmt_sharp_fill_table(const sharp_model *model, int64_t wor
     int64_t width = model->gates * model->r + model->a;
     for (int64_t word = 0; word < words; word += ROW_BLOCK) {
         int64_t count = words - word < ROW_BLOCK ? words - word : ROW_BLOCK;
-        sharp_multiply(model, &model->word, model->word.packed, model->embedding + word * model->e, model->e, count, rows, 0, table + word * width, width);
+        const float *embeddings = model->embedding + word * model->e;
+        sharp_multiply(model, &model->word, model->word.packed, embeddings, model->e, count, rows, 0, table + word * width, width);
     }
 }
 

@@ -91,7 +91,8 @@ static void sharp_search_best(const float *x, int64_t count, sharp_list list) {
     for (int64_t start = 0; start < count; start += SHARP_BLOCK) {
         int64_t here = count - start < SHARP_BLOCK ? count - start : SHARP_BLOCK;
         vf most = vset(-INFINITY);
-        for (int64_t i = 0; i < here; i += LANES) most = vmax(most, here - i >= LANES ? vload(x + start + i) : vload_some(x + start + i, here - i, -INFINITY));
+        for (int64_t i = 0; i < here; i += LANES)
+            most = vmax(most, here - i >= LANES ? vload(x + start + i) : vload_some(x + start + i, here - i, -INFINITY));
         if (vreduce_max(most) > list.values[list.size - 1]) sharp_offer(list, x + start, start, here);
     }
 }

@@ -5,7 +5,14 @@
 #include "activations.h"
 #include "product.h"
 
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define SHARP_POISON 1
+#endif
+#elif defined(__SANITIZE_ADDRESS__)
+#define SHARP_POISON 1
+#endif
+#if SHARP_POISON
 #include <sanitizer/asan_interface.h>
 #endif
 
@@ -65,7 +72,7 @@ static void *sharp_take(sharp_arena *arena, int64_t count, int64_t size) {
     int64_t start = arena->used, end = start + count * size;
     arena->used = (end + ALIGNMENT) / ALIGNMENT * ALIGNMENT;
     if (!arena->base) return NULL;
-#if defined(__SANITIZE_ADDRESS__)
+#if SHARP_POISON
     ASAN_UNPOISON_MEMORY_REGION(arena->base + start, (size_t)(end - start));
     ASAN_POISON_MEMORY_REGION(arena->base + end, (size_t)(arena->used - end));
 #endif
