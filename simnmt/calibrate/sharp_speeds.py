@@ -26,6 +26,8 @@ Progress = Callable[[int, int], None]
 
 LADDER = ("baseline", "int16", "embeddings", "attention", "activations", "merge")
 """The rungs, each on top of those before it."""
+LADDER_MODEL = "sharp-s1"
+"""Of Table 1."""
 SYSTEMS: Mapping[str, tuple[str, int]] = {
     **{f"S{number}": (f"sharp-s{number}", 1) for number in range(1, 8)},
     "E1": ("sharp-s4", 2),
@@ -155,14 +157,14 @@ def sharp_speeds(setting: Setting | None = None, progress: Progress | None = Non
         products = [product_time(batch, cold, asked.rounds) for batch in PRODUCT_BATCHES for cold in (False, True)]
         activations = activation_times(asked.rounds)
         done(1)
-        names = dict.fromkeys(["sharp-s1", *(SYSTEMS[key][0] for key in asked.systems)])
+        names = dict.fromkeys([LADDER_MODEL, *(SYSTEMS[key][0] for key in asked.systems)])
         weights = random_weights(names, asked.vocab)
         done(2)
-        ladder = _ladder(weights["sharp-s1"], asked)
+        ladder = _ladder(weights[LADDER_MODEL], asked)
         done(3)
         systems = _systems(weights, asked)
         done(4)
-    vocab = weights["sharp-s1"].vocab
+    vocab = weights[LADDER_MODEL].vocab
     return SharpSpeeds(
         None if compiled is None else compiled.level, asked, vocab, last_cache_bytes(), ladder, systems, products, activations
     )

@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
+from simnmt.calibrate.sharp_agreement import Agreement
 from simnmt.calibrate.sharp_speeds import SharpSpeeds
+from simnmt.costs.decoder_settings import DecoderSettings
+from simnmt.reproduce.sharp.agreement_claims import agreement_claims
 from simnmt.reproduce.sharp.claims import all_claims, judged, layer_ratio
 from simnmt.reproduce.sharp.predicted import predicted_int16, predicted_ladder, product_share
 from tests.reproduce.sharp_stand_ins import PRODUCTS, as_published
@@ -24,7 +27,9 @@ def test_what_can_be_measured_holds_on_what_the_paper_prints() -> None:
     found = verdicts(as_published())
     assert {found[bare] for bare in MEASURED} == {"holds"}
     assert found["SHARP-11 (c)"] == "does not hold", "its printed factors do not follow from its speeds"
-    assert {found[f"SHARP-17 ({letter})"] for letter in "abcd"} | {found["SHARP-09"]} == {"not measurable here"}
+    assert {found[f"SHARP-17 ({letter})"] for letter in "abcd"} | {found["SHARP-09"], found["SHARP-10"]} == {
+        "not measurable here"
+    }
 
 
 @pytest.mark.parametrize(
@@ -76,3 +81,22 @@ def test_predictions_count_products_attention_and_activations() -> None:
     assert found[-1] == pytest.approx((1 / 95) / (rest_s + last_s), rel=1e-3)
     assert product_share(speeds) == pytest.approx(1e6 * PRODUCTS["baseline"] * rate_s * 95, rel=0.02)
     assert 1.0 < predicted_int16(speeds) < 2.0
+
+
+def agreement(key: str, same: int, distinct_share: float = 0.7, **settings: Any) -> Agreement:
+    return Agreement(key, DecoderSettings(beam=6, **settings), 10_000, same, 100, 100, distinct_share)
+
+
+@pytest.mark.parametrize(
+    ("changed", "verdict"),
+    [((10_000, 9_995), "holds"), ((9_999, 9_995), "does not hold"), ((10_000, 9_989), "does not hold")],
+    ids=["as published", "an exact rung changes a word", "noise changes too many"],
+)
+def test_a_trained_model_decides_on_noise(changed: tuple[int, int], verdict: str) -> None:
+    """SHARP-10."""
+    exact, noisy = changed
+    own = [agreement("baseline", 10_000), agreement("identities", exact, merge=True), agreement("merge", noisy, gemm="int16")]
+    records = {record["bare"]: record["verdict"] for record in agreement_claims(own, 0.6)}
+    assert records == {"SHARP-10": verdict, "SHARP-09": "holds"}
+    few = [*own, agreement("merge", 10_000, 0.55, gemm="int16")]
+    assert {record["bare"]: record["verdict"] for record in agreement_claims(few, 0.6)}["SHARP-09"] == "does not hold"

@@ -40,7 +40,8 @@ def reproduce(
     """Time the ladder, the stacks and the ensembles of the paper on one thread of this box.
 
     `quick`: a smaller vocabulary and fewer rounds; `rounds`: others than usual; `model` and `text`: a folder with a trained
-    attentional model and sentences to translate, to see what each rung changes. Raises `InputError` for one of these without the other.
+    attentional model and sentences to translate, to see what each rung changes. Raises `InputError` for one of these without
+    the other.
     """
     if (model is None) != (text is None):
         raise InputError("a trained model and a text go together", remedy="give both --model and --text, or neither")

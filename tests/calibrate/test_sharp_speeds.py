@@ -1,0 +1,108 @@
+"""The sharp decoder's ladder, products and agreement, measured in small."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
+pytest.importorskip("sentencepiece", reason="the extra packages of simnmt[models] are not installed")
+
+from simnmt.calibrate import sharp_agreement as agreeing  # noqa: E402
+from simnmt.calibrate import sharp_products, sharp_speeds  # noqa: E402
+from simnmt.calibrate.errors import CalibrationError  # noqa: E402
+from simnmt.calibrate.sharp_random import random_sentence, random_weights  # noqa: E402
+from simnmt.calibrate.sharp_speeds import LADDER, Setting, rung_settings  # noqa: E402
+from simnmt.costs.decoder_settings import DecoderSettings  # noqa: E402
+from simnmt.kernels.sharp.operations import PAPER, DecoderShape, operations  # noqa: E402
+from simnmt.nmt.checkpoint import SOURCE_TOKENIZER, save_checkpoint  # noqa: E402
+from simnmt.nmt.models import build_model  # noqa: E402
+from simnmt.nmt.sharp_architecture import SHARP_MODELS, AttentionalArchitecture  # noqa: E402
+from simnmt.nmt.training.subwords import learn_vocabulary  # noqa: E402
+from tests.nmt import toy_language  # noqa: E402
+
+VOCAB = 36
+SMALL = AttentionalArchitecture(
+    kind="attentional", hidden=16, embedding=8, source_layers=1, source_hidden=8, src_vocab=VOCAB, tgt_vocab=VOCAB
+)
+
+
+def test_each_rung_adds_one_technique_to_those_before() -> None:
+    rungs = list(rung_settings(6, 500, "table").values())
+    changed = [
+        {name for name in DecoderSettings.model_fields if getattr(own, name) != getattr(before, name)}
+        for before, own in zip(rungs, rungs[1:], strict=False)
+    ]
+    assert changed == [{"gemm"}, {"embeddings"}, {"attention"}, {"activations"}, {"merge"}]
+    assert [own.exact for own in rungs] == [False] * 6, "the candidate list is not an identity"
+    assert rung_settings(6, None, "table")["baseline"].exact
+
+
+def test_random_weights_have_the_shapes_of_the_papers_models() -> None:
+    """Counted multiply-adds are those of SHARP-15's decoders."""
+    names = {f"sharp-s{number}": f"S{number}" for number in (1, 4, 7)}
+    for name, weights in random_weights(names, vocab=600).items():
+        shape, plain = DecoderShape.of(weights, 500), DecoderSettings(beam=6, gemm="float32")
+        assert operations(shape, plain, 25).step == operations(PAPER[names[name]], plain, 25).step
+        assert np.abs(weights.bottom.state).max() <= 1.0
+
+
+def test_a_sentences_candidates_are_mostly_frequent_and_hold_the_end() -> None:
+    (weights,) = random_weights(["sharp-s1"], vocab=1_000).values()
+    states, candidates = random_sentence(weights, 25, 100, 0.95, 400)
+    assert states.shape == (25, 1_024) and np.abs(states).max() <= 1.0
+    assert len(set(candidates.tolist())) == 100 and 0 in candidates and (candidates < 400).mean() == 0.95
+
+
+def test_everything_is_timed_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SHARP_MODELS, "small", SMALL)
+    monkeypatch.setattr(sharp_speeds, "LADDER_MODEL", "small")
+    monkeypatch.setattr(sharp_speeds, "SYSTEMS", {"S1": ("small", 1), "E1": ("small", 2)})
+    monkeypatch.setattr(sharp_speeds, "PRODUCT_BATCHES", (2,))
+    monkeypatch.setattr(sharp_products, "PRODUCT_SIZE", 16)
+    monkeypatch.setattr(sharp_products, "MOST_COLD_BYTES", 4_096)
+    setting = Setting(beam=3, src_len=4, tgt_len=3, candidates=12, vocab=40, rounds=2, systems=("S1", "E1"))
+    found = sharp_speeds.sharp_speeds(setting)
+    assert [each.key for each in found.ladder["table"]] == list(LADDER)
+    assert found.ladder["table"][0] is found.ladder["polynomial"][0], "timed once for both"
+    counted = [each.multiply_adds for each in found.ladder["polynomial"]]
+    assert counted[1] == counted[0] and counted[2] < counted[1] and counted[3] < counted[2] and counted[5] < counted[4]
+    single, double = found.systems
+    assert double.multiply_adds == pytest.approx(2 * single.multiply_adds) and double.activations == 2 * single.activations
+    assert single.activations == 3 * (3 * 16 + 16), "three gates and what attention compares, of each hypothesis"
+    assert len(single.sentence_s) == len(double.sentence_s) >= 2 and double.over(single) < 1.5
+    assert [(each.batch, each.cold) for each in found.products] == [(2, False), (2, True)]
+    assert set(found.products[0].seconds) == {"int16", "float32", "torch", "numpy"}
+    assert set(found.activation_s) == {"library", "table", "polynomial"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that has learnt nothing, as training would write it."""
+    made = tmp_path_factory.mktemp("model")
+    save_checkpoint(made, build_model(SMALL, seed=3), SMALL)
+    sources = [text for pair in toy_language.pairs(300) for text in pair]
+    marks = {"pad": 0, "unk": 1, "start": 2, "eos": 3}
+    (made / SOURCE_TOKENIZER).write_bytes(learn_vocabulary(sources, VOCAB, side="whole", **marks))
+    (made / "text.txt").write_text("\n\n".join(source for source, _ in toy_language.pairs(5)), encoding="utf-8")
+    return made
+
+
+def test_exact_rungs_change_no_word_of_a_model(folder: Path) -> None:
+    found = agreeing.sharp_agreement(str(folder), folder / "text.txt", 3)
+    assert [each.key for each in found][:2] == ["baseline", agreeing.IDENTITIES]
+    assert [each.key for each in found].count("merge") == 2, "with the table and with the polynomial"
+    for each in found:
+        assert each.sentences == 5 and 0 < each.tokens_same <= each.tokens and 0.0 < each.distinct_share <= 1.0
+        if each.settings.exact:
+            assert each.share == 1.0 and each.sentences_same == 5, "SHARP-10"
+
+
+def test_what_is_no_trained_attentional_model_and_an_empty_text_are_refused(folder: Path, tmp_path: Path) -> None:
+    (empty := tmp_path / "empty.txt").write_text("\n \n")
+    with pytest.raises(CalibrationError, match="no trained attentional model"):
+        agreeing.sharp_agreement("gru", empty, 3)
+    with pytest.raises(CalibrationError, match="no sentence"):
+        agreeing.sharp_agreement(str(folder), empty, 3)
