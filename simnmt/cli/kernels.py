@@ -24,6 +24,9 @@ def kernels(
     """Without a verb: list the kernels, and which compiled level this processor takes."""
     if context.invoked_subcommand is not None:
         return
+    from simnmt.kernels.needs import need_torch
+
+    need_torch()
     from simnmt.kernels.listing import listing
 
     found = listing()
@@ -45,6 +48,9 @@ def bench(
 
     Leave the box alone meanwhile: contestants take turns, so their ratios bear some noise, but their times do not.
     """
+    from simnmt.kernels.needs import need_torch
+
+    need_torch()
     from simnmt.kernels.bench import bench as measure
 
     done = measure(only, rounds, threads, say=_say)

@@ -25,7 +25,7 @@ ROWS = tuple(range(1, 9))
 TARGET, TARGET_ROWS = 2.5, range(2, 9)
 INPUT_LIMIT = 1.0
 """Of a recurrent state (SHARP-05)."""
-LIBRARY = "best float32 library call"
+LIBRARY, LINEAR = "best float32 library call", "torch linear"
 LIBRARY_WAYS = ("torch, weights [out, in]", "torch, weights [in, out]", "numpy, weights [out, in]", "numpy, weights [in, out]")
 PACKED = "packed float32"
 INT16 = "int16"
@@ -84,7 +84,9 @@ def _contest(ours: str, rows: int, size: int, cold: bool, target: float | None) 
     packed_float32 = _in_turn([float32] + [PackedFloat32.of(weight) for _ in range(-(-copies // 2) - 1)])
     runs[PACKED] = lambda: packed_float32().multiply(x, out)
     comparisons = [Comparison(ours, LIBRARY, LIBRARY_WAYS, work, target, error=error, error_bound=bound)]
-    if ours == INT16:
+    if ours == PACKED:
+        comparisons.append(Comparison(ours, LINEAR, (LIBRARY_WAYS[0],), work, error=error, error_bound=bound))
+    else:
         scales = int16.scales
         packed = _in_turn([int16] + [PackedInt16.of(weight, INPUT_LIMIT, scales=scales) for _ in range(copies - 1)])
         runs[INT16] = lambda: packed().multiply(x, out)

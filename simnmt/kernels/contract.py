@@ -59,7 +59,7 @@ class Case:
 
     text: str
     cold: bool
-    """Whether the weights or products come from memory; else they lie in the cache, as the step before left them."""
+    """Whether weights or products come from memory; else they lie as the step before left them, in the cache if they fit."""
     level: str
     """Compiled level that our run takes, or `fallback`."""
     build: Callable[[], Contest]

@@ -18,6 +18,10 @@ def held_level(level: str) -> Iterator[str]:
     As SIMNMT_KERNELS says it, so never above the processor; `fallback` where no such level is compiled. What was made before,
     packed weights for one, keeps its own.
     """
+    native = library()
+    if level == ("fallback" if native is None else native.level):
+        yield level
+        return
     before = os.environ.get(VARIABLE)
     os.environ[VARIABLE] = "none" if level == "fallback" else level
     library.cache_clear()

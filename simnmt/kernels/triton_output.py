@@ -14,11 +14,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-import triton
-import triton.language as tl
 
+from simnmt.kernels.needs import need_triton
 from simnmt.kernels.output_arguments import refuse_row
 from simnmt.kernels.output_forms import Best
+
+try:
+    import triton
+    import triton.language as tl
+except ImportError:
+    need_triton()
+    raise
 
 BLOCKS = (1024, 4096)
 """Columns of one program: the narrow one where the wide one would make too few programs to fill a GPU."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -29,6 +30,7 @@ from simnmt.kernels.held_level import held_level
 from simnmt.kernels.interleaved import Times, interleaved
 from simnmt.kernels.library_threads import library_threads
 from simnmt.kernels.native_library import library
+from simnmt.kernels.needs import MissingPackage, need, need_torch
 from simnmt.kernels.output_layer import fused_best
 from simnmt.kernels.roofline import Roofline, last_cache_bytes, measure_roofline
 
@@ -148,6 +150,7 @@ def test_every_kernel_of_the_processor_is_looked_at_below() -> None:
 @pytest.mark.parametrize("name", SMALL_CASES)
 def test_a_kernel_keeps_its_bound_in_every_case(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(cases_product, "last_cache_bytes", lambda: 2**15)
+    baselines = set()
     for case in SMALL_CASES[name]():
         with held_level(case.level):
             contest = case.build()
@@ -161,14 +164,17 @@ def test_a_kernel_keeps_its_bound_in_every_case(monkeypatch: pytest.MonkeyPatch,
             assert set(comparison.ways) <= set(contest.runs)
             assert comparison.work.bytes_moved > 0
             assert 0.0 <= comparison.error <= comparison.error_bound, case.text
+            baselines.add(comparison.baseline)
+    assert set(kernel(name).baselines) <= baselines or level_name() == "fallback"
 
 
 @pytest.mark.parametrize("count", [1, 5])
 def test_the_baseline_in_place_does_the_whole_work(count: int) -> None:
-    products, bias = torch.randn(4, 300), torch.randn(300)
+    generator = torch.Generator().manual_seed(1)
+    products, bias = torch.randn(4, 300, generator=generator), torch.randn(300, generator=generator)
     wanted = torch.log_softmax(products.double() + bias, 1).topk(count, 1)
     values, columns = in_place(products, bias, count)()
-    torch.testing.assert_close(values.reshape(4, count).double(), wanted.values)
+    torch.testing.assert_close(values.reshape(4, count).double(), wanted.values, rtol=0, atol=1e-5)
     assert torch.equal(columns.reshape(4, count), wanted.indices)
 
 
@@ -249,6 +255,14 @@ def test_a_misspelt_kernel_is_told_the_nearest() -> None:
         bench("qqq")
     with pytest.raises(InputError, match="one or more"):
         bench("tanh", rounds=0)
+
+
+def test_what_is_not_installed_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(MissingPackage, match=r"^this needs the package no_such_package \(do without\)$"):
+        need("no_such_package", "do without")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(MissingPackage, match="torch"):
+        need_torch()
 
 
 def told(*arguments: str) -> str:
