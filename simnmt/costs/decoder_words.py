@@ -12,6 +12,8 @@ from simnmt.costs.decoder_settings import DecoderSettings
 if TYPE_CHECKING:
     from simnmt.costs.profile import DeviceProfile
 
+FIRST_STEPS = 12
+"""Positions at which variants are measured: those of short translations."""
 Facts = list[tuple[str, str]]
 
 
@@ -27,10 +29,9 @@ def decoder_facts(profile: DeviceProfile) -> Facts:
     found = [("decoder", f"{', '.join(said)}; the other costs are of {block.base.words()}")]
     found += [(f"decoder {settings.words()}", "; ".join(_of(block, settings))) for settings in block.measured]
     found.append(("decoder composed", _composing(block)))
-    if against := list(_against_step(profile, block)):
-        found.append(
-            ("decoder against step", f"measured steps of {block.base.words()} over step and gap: {', '.join(against)}")
-        )
+    if against := against_step(profile):
+        told = ", ".join(f"{ratio:.3g} at batch {batch}" for batch, ratio in against.items())
+        found.append(("decoder against step", f"measured steps of {block.base.words()} over step and gap: {told}"))
     found += [("decoder note", "; ".join(block.notes))] if block.notes else []
     found += [("decoder left out", "; ".join(block.left_out))] if block.left_out else []
     return found
@@ -63,13 +64,20 @@ def _composing(block: DecoderBlock) -> str:
     return f"off by {100 * error.mean:.3g} % on average, {100 * error.most:.3g} % at most, on {judged}"
 
 
-def _against_step(profile: DeviceProfile, block: DecoderBlock) -> Iterator[str]:
-    """Where both were measured alike, about 1: a variant moves costs by its difference to the base."""
-    if profile.step is None or profile.encoder is None:
-        return
+def against_step(profile: DeviceProfile) -> dict[int, float]:
+    """By batch size, the measured step of the base over what step and gap tell; about 1 where both were measured alike.
+
+    A variant moves costs by its difference to the base, which is worth as much as this ratio is near 1.
+    """
+    block = profile.decoder
+    if block is None or profile.step is None or profile.encoder is None:
+        return {}
     cost = profile.decoding_cost
-    low, high = cost.step.position_range
-    for batch in block.batches:
-        if batch <= cost.step.batch_range[1]:
-            told_s = cost.steps_at(batch)(low, high) / (high - low + 1)
-            yield f"{block.at(batch)[canonical(block.base)].step_s / told_s:.3g} at batch {batch}"
+    last = min(FIRST_STEPS, cost.step.position_range[1])
+    # Of the usual step, as the variants are.
+    told_s = {
+        batch: float(cost.step.steps_s(batch, 0, last)) / (last + 1) + cost.gap_s(batch)
+        for batch in block.batches
+        if batch <= cost.step.batch_range[1]
+    }
+    return {batch: block.at(batch)[canonical(block.base)].step_s / step_s for batch, step_s in told_s.items()}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from simnmt.costs.decoder_words import against_step
+
 if TYPE_CHECKING:
     from simnmt.costs.profile import DeviceProfile
 
@@ -12,12 +14,15 @@ LEVEL_BOUND = 1.10
 """On a box that is left alone the mean lies a few hundredths above the least of a few repeats."""
 DISTURBED_BOUND = 0.10
 DISK_BOUND = 0.10
+DECODER_BOUND = 1.25
+"""Either way: steps of the same decoder, measured twice within an hour on a box that is left alone, differ by less."""
 
 
 def fit_warnings(profile: DeviceProfile) -> list[str]:
     """Of all blocks of a measured profile."""
     said = execution_warnings(profile.execution.fit) if profile.execution.kind == "measured" else []
-    return said + ([] if profile.disk is None else disk_warnings(profile.disk.heldout_error))
+    said += [] if profile.disk is None else disk_warnings(profile.disk.heldout_error)
+    return said + decoder_warnings(against_step(profile))
 
 
 def execution_warnings(fit: Mapping[str, Any]) -> list[str]:
@@ -42,3 +47,19 @@ def disk_warnings(heldout_error: float | None) -> list[str]:
     if heldout_error is None or heldout_error <= DISK_BOUND:
         return []
     return [f"the disk's cost misses sizes that it was not fitted to by {100 * heldout_error:.0f} %: its rate is not steady"]
+
+
+def decoder_warnings(against_step: Mapping[int, float]) -> list[str]:
+    """Where the decoder's base took much longer or shorter than step and gap tell; by batch size."""
+    off = [f"{ratio:.3g} at batch {batch}" for batch, ratio in against_step.items() if not _near_one(ratio, DECODER_BOUND)]
+    if not off:
+        return []
+    return [
+        f"steps of the decoder's base took {', '.join(off)} times what step and gap tell: variants were not measured under the "
+        "conditions of the rest (measure step and decoder again, on a quiet box)"
+    ]
+
+
+def _near_one(ratio: float, bound: float) -> bool:
+    """Whether a ratio lies within a factor of 1, either way."""
+    return 1.0 / bound <= ratio <= bound

@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt.costs import DeviceProfile, ProfileError, checked_profile, read_profile, write_profile
+from simnmt.costs import DeviceProfile, ProfileError, checked_profile, fit_warnings, read_profile, write_profile
 from simnmt.costs.decoder_block import DecoderBlock
 from simnmt.costs.decoder_choice import DecoderChoice
 from simnmt.costs.decoder_composition import composed, composition_error
 from simnmt.costs.decoder_settings import DecoderSettings
+from simnmt.costs.decoder_words import against_step
 from simnmt.costs.profile_summary import as_json, facts
 from tests.costs.made_decoder import BATCHES, BEAMS_BY_FUSED, decoder_block, stages_s, variant
 from tests.costs.made_profile import whole_profile
@@ -302,3 +303,14 @@ def test_inspecting_tells_each_variant_with_the_shares_of_its_stages_and_how_wel
     assert "at batch 1, " in said["decoder against step"]
     assert as_json(profile())["cost_models"]["decoder"]["base"]["beam"] == 1
     assert "decoder" not in dict(facts(checked_profile(EVERYTHING)))
+
+
+def test_variants_that_were_measured_under_other_conditions_are_warned_of() -> None:
+    """The base's own step is known twice; where both differ, so will whatever rests on a difference to it."""
+    alike = against_step(profile())
+    slow = [variant(each, batch, times=3.0) for each in (PLAIN, FUSED) for batch in BATCHES]
+    assert against_step(with_variants(*slow)) == {batch: pytest.approx(3 * ratio) for batch, ratio in alike.items()}
+    (said,) = [each for each in fit_warnings(with_variants(*slow)) if "decoder's base" in each]
+    assert re.search(r"took [\d.]+ at batch 1, .* times what step and gap tell: variants were not measured under", said)
+    fitting = [variant(each, 1, times=1.0 / alike[1]) for each in (PLAIN, FUSED)]
+    assert not [each for each in fit_warnings(with_variants(*fitting)) if "decoder's base" in each]
