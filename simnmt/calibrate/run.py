@@ -20,6 +20,8 @@ from simnmt.calibrate.plan import BenchPlan, plan_benches
 from simnmt.calibrate.progress import Listener, Silent
 from simnmt.calibrate.settings import Settings
 from simnmt.costs import DeviceProfile, write_profile
+from simnmt.costs.decoder_words import against_step
+from simnmt.costs.fit_warnings import decoder_warnings
 from simnmt.nmt.engine import Engine, EngineAccount, load_engine
 
 LoadEngine = Callable[..., Engine]
@@ -81,6 +83,8 @@ def calibrate(
                 )
             else:
                 profile = profiling.completed(before, settings, blocks, name=name, device_name=device_name)
+            if {"step", "decoder"} & set(settings.parts):
+                said += decoder_warnings(against_step(profile))
             write_profile(path, profile)
             journal.remove()
     return Calibrated(profile, (*said, *parts.remarks), there is not None)

@@ -198,6 +198,11 @@ def _summary(done: Calibrated) -> str:
         if block is not None:
             batches = f"batch {block.batch[0]} to {block.batch[-1]}"
             lines.append(f"{name}, {batches}: {block.form}, held-out error {_percent(block.heldout_error)}")
+    if profile.decoder is not None:
+        measured = [settings.words() for settings in profile.decoder.measured]
+        told = f"{len(measured)} variants" if len(measured) > 4 else "; ".join(measured)
+        batches = ", ".join(map(str, profile.decoder.batches))
+        lines.append(f"decoder, batch {batches}: {told} (simnmt profile inspect tells what each takes)")
     lines += _rest(profile)
     return "\n".join(lines)
 
