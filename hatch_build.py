@@ -33,10 +33,12 @@ class NativeKernels(BuildHookInterface):  # type: ignore[type-arg]
             return
         compiling = load_compile(Path(self.root))
         try:
-            made = compiling.compile_all()
+            made, complaints = compiling.compile_all()
         except (compiling.CompileError, OSError) as error:
             self.app.display_warning(f"simnmt: the native kernels are not compiled, fallbacks are used: {error}")
             return
+        for complaint in complaints:
+            self.app.display_warning(f"simnmt: {complaint}")
         build_data["tag"] = f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
         build_data["pure_python"] = False
         build_data["artifacts"].extend(f"/{path.relative_to(self.root).as_posix()}" for path in made)

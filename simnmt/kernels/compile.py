@@ -95,18 +95,33 @@ def compile_level(level: str, native: Path = NATIVE, *, more_flags: tuple[str, .
     return target
 
 
-def compile_all(native: Path = NATIVE, machine: str | None = None) -> list[Path]:
-    """Make every level's library that this processor's family can have. Raises `CompileError`."""
-    return [compile_level(level, native) for level in levels_of(machine or platform.machine())]
+def compile_all(native: Path = NATIVE, machine: str | None = None) -> tuple[list[Path], list[str]]:
+    """Make every level's library that this processor's family can have: those made, and why others could not be.
+
+    An old compiler may not know the widest level. Raises `CompileError` where not even the portable one could be made, which
+    the others need beside them.
+    """
+    made = [compile_level("portable", native)]
+    complaints = []
+    for level in levels_of(machine or platform.machine()):
+        if level == "portable":
+            continue
+        try:
+            made.append(compile_level(level, native))
+        except CompileError as error:
+            complaints.append(str(error))
+    return made, complaints
 
 
 def main() -> int:
-    """Compile and say what was made; 1 where it could not be."""
+    """Compile and say what was made; 1 where nothing could be."""
     try:
-        made = compile_all()
+        made, complaints = compile_all()
     except (CompileError, OSError) as error:
         print(f"simnmt: the native kernels are not compiled: {error}", file=sys.stderr)
         return 1
+    for complaint in complaints:
+        print(f"simnmt: {complaint}", file=sys.stderr)
     print("simnmt: native kernels compiled: " + ", ".join(path.name for path in made), file=sys.stderr)
     return 0
 

@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -28,7 +28,14 @@ ROWS_OF_A_THREAD = 4
 """With fewer rows than this for each thread the columns are divided instead: few rows divide unevenly."""
 KINDS = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}
 """What simnmt_best calls the types of products."""
-ARGUMENTS = [ctypes.c_int, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, *[ctypes.c_int64] * 4, *[ctypes.c_void_p] * 5]
+ARGUMENTS: list[type[ctypes._SimpleCData[Any]]] = [
+    ctypes.c_int,
+    ctypes.c_void_p,
+    ctypes.c_int64,
+    ctypes.c_void_p,
+    *[ctypes.c_int64] * 4,
+    *[ctypes.c_void_p] * 5,
+]
 
 
 def fused_best(products: Tensor, bias: Tensor | None, count: int, *, threads: int = 1, out: Best | None = None) -> Best:

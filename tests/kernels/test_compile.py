@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import platform
 import shutil
 import subprocess
 import sys
@@ -41,8 +42,9 @@ needs_compiler = pytest.mark.skipif(not any(map(shutil.which, ("cc", "gcc", "cla
 @needs_compiler
 def test_what_was_compiled_is_loaded(native: Path) -> None:
     assert load(native=native) is None
-    made = compiling.compile_all(native, "x86_64" if sys.platform == "linux" else None)
-    assert {path.name for path in made} >= {"libkernels-portable.so"}
+    made, complaints = compiling.compile_all(native)
+    assert complaints == []
+    assert made == [compiling.library_path("portable", native), *made[1:]]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         loaded = load(native=native)
@@ -50,6 +52,15 @@ def test_what_was_compiled_is_loaded(native: Path) -> None:
     assert loaded.level == "portable"
     assert load("none", native) is None
     assert sorted(path.name for path in native.iterdir() if path.name.startswith(".")) == []
+
+
+@needs_compiler
+def test_a_level_that_the_compiler_does_not_know_leaves_the_others(native: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(compiling.LEVEL_FLAGS, "avx2", ("-mno-such-thing",))
+    made, complaints = compiling.compile_all(native, "x86_64" if platform.machine() in ("x86_64", "AMD64") else None)
+    assert compiling.library_path("portable", native) in made
+    assert compiling.library_path("avx2", native) not in made
+    assert all("could not compile level avx2" in complaint for complaint in complaints)
 
 
 @needs_compiler

@@ -101,7 +101,7 @@ def test_any_split_and_order_of_a_row_combine_to_the_same(data: st.DataObject) -
 
 @pytest.mark.parametrize("vocab", [7, 1000, 85000])
 @pytest.mark.parametrize("beam", [1, 2, 5, 8])
-def test_the_best_of_the_best_are_the_best_of_the_beam(level: str, beam: int, vocab: int) -> None:
+def test_the_best_of_the_best_are_the_best_of_the_beam(beam: int, vocab: int) -> None:
     """FNI-05: as the full log-softmax and a search of all beam x vocabulary candidates."""
     products, bias = drawn(beam, vocab, seed=beam)
     scores = torch.linspace(-1.0, 0.0, beam)
