@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +34,7 @@ def test_each_rung_adds_one_technique_to_those_before() -> None:
     rungs = list(rung_settings(6, 500, "table").values())
     changed = [
         {name for name in DecoderSettings.model_fields if getattr(own, name) != getattr(before, name)}
-        for before, own in zip(rungs, rungs[1:], strict=False)
+        for before, own in pairwise(rungs)
     ]
     assert changed == [{"gemm"}, {"embeddings"}, {"attention"}, {"activations"}, {"merge"}]
     assert [own.exact for own in rungs] == [False] * 6, "the candidate list is not an identity"
