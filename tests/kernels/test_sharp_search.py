@@ -107,9 +107,12 @@ def test_every_cell_and_layer_finds_what_float64_finds(level, kind) -> None:
     options=st.sampled_from([{}, *IDENTITIES]),
     forced_len=st.none() | st.integers(1, MAX_LEN),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40, deadline=None, derandomize=True)
 def test_any_sizes_find_what_float64_finds(seed, sizes, vocab, beam, src_len, options, forced_len) -> None:
-    """By the value: where two translations are within rounding of each other, either may be found."""
+    """By the value: where two translations are within rounding of each other, either may be found.
+
+    Derandomised: where rounding decides what leaves the beam, even the value may differ, about once in ten thousand.
+    """
     r, e, s, a = sizes
     model, states = (
         weights(seed, r=r, e=e, s=s, a=a, vocab=vocab, stack=[("fc_relu", r)] * (seed % 4)),
@@ -119,7 +122,11 @@ def test_any_sizes_find_what_float64_finds(seed, sizes, vocab, beam, src_len, op
     expected = oracle([model], [states], beam, forced_len=forced_len)
     assert found.log_prob == pytest.approx(expected.log_prob, abs=1e-3)
     assert len(found.tokens) == len(found.attended) <= found.steps
-    assert forced_len is None or len(found.tokens) == found.steps == forced_len
+    if forced_len is not None:
+        assert len(found.tokens) == found.steps == forced_len
+        return
+    words = found.tokens if len(found.tokens) == MAX_LEN else (*found.tokens, TOKENS.eos)
+    assert found.log_prob == pytest.approx(score([model], [states], words, np.arange(vocab)), abs=1e-3)
 
 
 @pytest.mark.parametrize("options", IDENTITIES, ids=str)
