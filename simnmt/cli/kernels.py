@@ -23,6 +23,8 @@ def kernels(
 ) -> None:
     """Without a verb: list the kernels, and which compiled level this processor takes."""
     if context.invoked_subcommand is not None:
+        if as_json:
+            raise typer.BadParameter(f"give it after {context.invoked_subcommand}", param_hint="--json")
         return
     from simnmt.kernels.needs import need_torch
 

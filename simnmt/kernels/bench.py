@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -36,7 +37,7 @@ class Result:
     ratio: float
     """Times as fast as the baseline: the median over the rounds."""
     target: float | None
-    """What the project asks; None where the figure is only reported."""
+    """What the project asks of one thread; None where the figure is only reported."""
     reached: bool | None
     roofline_share: float
     """The least time that the box's copy bandwidth and product rate allow, over ours; above 1 where only reading, which is
@@ -76,6 +77,8 @@ def bench(
     kernels = [kernel(only)] if only is not None else list(KERNELS)
     if rounds < 1 or threads < 1:
         raise InputError(f"{rounds} rounds, {threads} threads: give one or more of each")
+    if threads > (os.cpu_count() or 1):
+        raise InputError(f"{threads} threads: this box has {os.cpu_count() or 1} CPUs", remedy="give no more threads than CPUs")
     say("the box: copies and products")
     roofline = measure_roofline(threads, product_rates)
     results: list[Result] = []
@@ -107,6 +110,7 @@ def measured(kernel: Kernel, case: Case, roofline: Roofline, rounds: int) -> Ite
 
 
 def _result(kernel: Kernel, case: Case, comparison: Comparison, times: Times, roofline: Roofline) -> Result:
+    target = comparison.target if roofline.threads == 1 else None
     way = min(comparison.ways, key=times.median_s)
     ratio, ours_s, work = times.ratio(way, comparison.ours), times.median_s(comparison.ours), comparison.work
     least_s = work.steps * roofline.least_s(work.bytes_moved, work.multiply_adds, cold=case.cold, number=work.number)
@@ -116,8 +120,8 @@ def _result(kernel: Kernel, case: Case, comparison: Comparison, times: Times, ro
         baseline=comparison.baseline,
         way=way,
         ratio=ratio,
-        target=comparison.target,
-        reached=None if comparison.target is None else ratio >= comparison.target,
+        target=target,
+        reached=None if target is None else ratio >= target,
         roofline_share=least_s / ours_s,
         level=case.level,
         median_us=1e6 * ours_s,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -248,6 +249,13 @@ def test_a_result_says_target_and_whether_it_was_reached(monkeypatch: pytest.Mon
     }
 
 
+def test_targets_are_of_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(benching, "KERNELS", (fake(1e9),))
+    monkeypatch.setattr(benching, "measure_roofline", lambda *arguments: replace(ROOFLINE, threads=2))
+    [result] = bench(rounds=1).results
+    assert (result.target, result.reached) == (None, None)
+
+
 def test_a_misspelt_kernel_is_told_the_nearest() -> None:
     with pytest.raises(UnknownKernel, match=r"^fused_bst: no such kernel \(did you mean fused_best\?\)$"):
         kernel("fused_bst")
@@ -255,6 +263,8 @@ def test_a_misspelt_kernel_is_told_the_nearest() -> None:
         bench("qqq")
     with pytest.raises(InputError, match="one or more"):
         bench("tanh", rounds=0)
+    with pytest.raises(InputError, match="no more threads than CPUs"):
+        bench("tanh", threads=100_000)
 
 
 def test_what_is_not_installed_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
