@@ -16,6 +16,7 @@ from simnmt.kernels.contract import Case, Comparison, Contest, Work
 from simnmt.kernels.interleaved import Run
 from simnmt.kernels.roofline import Number
 from simnmt.kernels.sharp import Attention, BottomCell, SharpDecoder, SharpTokens, SharpWeights
+from simnmt.kernels.sharp.operations import DecoderShape, operations
 
 BASELINE, LAST, TABLE, POLYNOMIAL = "packed float32", "+ merge", "+ table activations", "+ polynomial activations"
 BEFORE = "the rung before"
@@ -58,14 +59,13 @@ class Ladder:
 
     def work(self, settings: DecoderSettings, distinct: float) -> Work:
         """Every matrix read once a step and multiplied with every hypothesis; `distinct`: share of their states that differ."""
-        r, e = self.width, self.embedding
-        kept_words, kept_source = settings.embeddings == "precomputed", settings.attention == "precomputed"
-        others = (0 if kept_words else 4 * r * e) + (0 if kept_source else 3 * r * r) + self.candidates * r
-        looking = self.src_len * (r + (3 * r if kept_source else r))
-        size = 2 if settings.gemm == "int16" else 4
-        multiply_adds = self.beam * (4 * r * r * (distinct if settings.merge else 1.0) + others + looking)
-        number: Number = "int16" if size == 2 else "float32"
-        return Work(size * (4 * r * r + others) + 4 * looking, round(multiply_adds), number, self.tgt_len)
+        shape = DecoderShape("attgru", self.width, self.embedding, self.width, self.width, (), self.candidates)
+        each = operations(shape, settings, self.src_len, distinct_share=distinct)
+        whole = operations(shape, settings.model_copy(update={"merge": False}), self.src_len)
+        matrices = whole.recurrent + whole.embedding + whole.context + whole.output
+        number: Number = "int16" if settings.gemm == "int16" else "float32"
+        size_bytes = (2 if number == "int16" else 4) * matrices + 4 * whole.attention
+        return Work(round(size_bytes), round(self.beam * each.step), number, self.tgt_len)
 
 
 def ladder_cases(threads: int, ladder: Ladder | None = None) -> Iterator[Case]:
