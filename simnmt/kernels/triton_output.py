@@ -29,7 +29,7 @@ except ImportError:
 BLOCKS = (1024, 4096)
 """Columns of one program: the narrow one where the wide one would make too few programs to fill a GPU."""
 WARPS = {1024: 4, 4096: 8}
-"""Of one program: a thread then keeps 8 or 16 columns in 40 or 64 registers, and nothing spills."""
+"""Of one program: a thread then keeps 8 or 16 columns in 40 or 64 registers; compiled for an H100, nothing spills."""
 FILLING_PROGRAMS = 512
 """Several for each multiprocessor of the large GPUs of today."""
 NO_COLUMN = tl.constexpr(2**31 - 1)
