@@ -76,7 +76,7 @@ class DecoderChoice:
         if self.exact:
             return "exact"
         if self.agreement is None:
-            return "not exact, agreement not measured"
+            return unmeasured(self.settings)
         told = f"{_percent(self.agreement)} of tokens as the exact decoder's"
         return f"{told}, its techniques' agreements multiplied" if self.how == "composed" else told
 
@@ -111,6 +111,11 @@ class DecoderChoice:
             "composition_error": None if error is None else {"mean": error.mean, "most": error.most, "judged": error.judged},
             "step_over_base": {str(each.batch): each.step_s / each.base_step_s for each in self.steps},
         }
+
+
+def unmeasured(settings: DecoderSettings) -> str:
+    """Of a decoder that is not exact: the options that make it so, of which no agreement is known."""
+    return f"not exact ({', '.join(settings.noise)}), agreement not measured"
 
 
 def choose(block: DecoderBlock, settings: DecoderSettings, *, name: str, compute_type: str | None = None) -> DecoderChoice:
@@ -183,10 +188,8 @@ def _worst_alone(block: DecoderBlock, option: str, value: object) -> float | Non
 
 
 def _noise(settings: DecoderSettings) -> list[tuple[str, object]]:
-    """The options with which a decoder is not exact."""
-    plain = DecoderSettings()
-    found = [(option, getattr(settings, option)) for option in ("gemm", "activations", "candidates")]
-    return [(option, value) for option, value in found if not plain.model_copy(update={option: value}).exact]
+    """The options with which a decoder is not exact, and their values."""
+    return [(option, getattr(settings, option)) for option in settings.noise]
 
 
 def _check_values(block: DecoderBlock, wanted: DecoderSettings, name: str) -> None:

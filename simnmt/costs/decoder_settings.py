@@ -37,7 +37,17 @@ class DecoderSettings(Configuration):
     @property
     def exact(self) -> bool:
         """Whether every technique used is an identity: translations are those of the plain decoder of this beam (XP-03)."""
-        return self.gemm != "int16" and self.activations == "library" and self.candidates is None
+        return not self.noise
+
+    @property
+    def noise(self) -> tuple[str, ...]:
+        """The options with which it is not exact."""
+        noisy = {
+            "gemm": self.gemm == "int16",
+            "activations": self.activations != "library",
+            "candidates": self.candidates is not None,
+        }
+        return tuple(option for option, is_noisy in noisy.items() if is_noisy)
 
     def words(self) -> str:
         """In a few words: `beam 5, fused`; `beam 1, plain` where no technique is used."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from simnmt.costs.decoder_block import DecoderBlock, canonical
+from simnmt.costs.decoder_choice import unmeasured
 from simnmt.costs.decoder_composition import composition_error
 from simnmt.costs.decoder_settings import DecoderSettings
 
@@ -53,7 +54,7 @@ def _of(block: DecoderBlock, settings: DecoderSettings) -> Iterator[str]:
     if settings.exact:
         yield "exact"
     else:
-        yield f"{100 * min(agreements):.4g} % of tokens as the exact decoder's" if agreements else "agreement not measured"
+        yield f"{100 * min(agreements):.4g} % of tokens as the exact decoder's" if agreements else unmeasured(settings)
 
 
 def _composing(block: DecoderBlock) -> str:

@@ -31,6 +31,7 @@ def test_identities_are_exact_and_noise_is_not() -> None:
     assert identities.exact
     for noise in ({"gemm": "int16"}, {"activations": "table"}, {"activations": "polynomial"}, {"candidates": 500}):
         assert not identities.model_copy(update=noise).exact
+        assert identities.model_copy(update=noise).noise == tuple(noise)
 
 
 def test_settings_serve_as_keys_and_refuse_what_they_do_not_know() -> None:

@@ -184,8 +184,9 @@ def test_noise_carries_its_agreement_and_identities_none() -> None:
     both = choice(DecoderSettings(gemm="int16", activations="table", merge=True))
     assert both.agreement == pytest.approx(0.999 * 0.998)
     assert both.fidelity == "99.7 % of tokens as the exact decoder's, its techniques' agreements multiplied"
-    assert choice(RUNGS[3]).fidelity == "not exact, agreement not measured"
-    assert choice(DecoderSettings(gemm="int16", activations="polynomial")).fidelity == "not exact, agreement not measured"
+    assert choice(RUNGS[3]).fidelity == "not exact (activations), agreement not measured"
+    both = choice(DecoderSettings(gemm="int16", activations="polynomial"))
+    assert both.fidelity == "not exact (gemm, activations), agreement not measured"
 
 
 def test_products_in_the_engines_own_type_may_be_named_or_not() -> None:
@@ -293,7 +294,7 @@ def test_inspecting_tells_each_variant_with_the_shares_of_its_stages_and_how_wel
     )
     assert said["decoder beam 5, fused"].startswith("batch 1: 6.1 ms, 1.69 times the base's (body")
     assert said["decoder beam 5, fused"].endswith("exact")
-    assert said["decoder beam 1, int16"].endswith("agreement not measured")
+    assert said["decoder beam 1, int16"].endswith("; not exact (gemm), agreement not measured")
     for line in said.values():
         for shares in re.findall(r"body (\d+) %, product (\d+) %, bias, softmax and search (\d+) %", line):
             assert sum(map(int, shares)) == 100
