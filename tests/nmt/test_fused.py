@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from simnmt.batching import Batching, half_empty, maxi, mini, top_up
-from simnmt.nmt import beam_search, fused_output, output_stages
+from simnmt.nmt import beam_search, fused_output, output_products, output_stages
 from simnmt.nmt.agreement import agreement, decode_alone
 from simnmt.nmt.banned import Banned
 from simnmt.nmt.batched import decode_batched
@@ -177,12 +177,21 @@ def test_other_number_types_are_fused_in_float32(name: str, kind: str) -> None:
         assert kind == "bfloat16" or torch.equal(found.columns[:, 0], tokens)
 
 
-def test_blocks_hold_every_column_and_the_last_is_no_narrow_one() -> None:
+def test_blocks_hold_every_column_and_the_last_is_no_narrow_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a narrow last block padding, which is banned, could be all: no row of it would have a best."""
     layer = torch.nn.Linear(2, 50, bias=False)
     hidden = torch.randn((3, 2))
-    for block, widths in ((None, [50]), (7, [7] * 6 + [8]), (16, [16, 16, 18]), (49, [50]), (60, [50])):
-        parts = list(products_of(layer, hidden, block))
+    monkeypatch.setattr(output_products, "_PIECE", 3)
+    for block, widths in (
+        (None, [50]),
+        (7, [7] * 6 + [8]),
+        (10, [10] * 5),
+        (16, [16, 16, 18]),
+        (25, [25, 25]),
+        (49, [50]),
+        (99, [50]),
+    ):
+        parts = [(first, part.clone()) for first, part in products_of(layer, hidden, block)]
         assert [part.shape[1] for _, part in parts] == widths
         assert [first for first, _ in parts] == [sum(widths[:number]) for number in range(len(widths))]
         assert torch.allclose(torch.cat([part for _, part in parts], dim=1), layer(hidden))
