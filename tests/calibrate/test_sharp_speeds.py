@@ -43,7 +43,7 @@ def test_each_rung_adds_one_technique_to_those_before() -> None:
 
 def test_random_weights_have_the_shapes_of_the_papers_models() -> None:
     """Counted multiply-adds are those of SHARP-15's decoders."""
-    names = {f"sharp-s{number}": f"S{number}" for number in (1, 4, 7)}
+    names = {f"sharp-s{number}": f"S{number}" for number in (1, 4)}
     for name, weights in random_weights(names, vocab=600).items():
         shape, plain = DecoderShape.of(weights, 500), DecoderSettings(beam=6, gemm="float32")
         assert operations(shape, plain, 25).step == operations(PAPER[names[name]], plain, 25).step

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from simnmt.kernels.output_forms import memory_traffic
 from simnmt.reproduce.fused.published import BANDWIDTH_LIMIT, TABLES, derived
 
 RECOMPUTED = {
@@ -35,6 +36,11 @@ def test_one_printed_percentage_alone_does_not_follow_from_its_seconds() -> None
     }
     wrong = [key for key, (printed, found) in pairs.items() if abs(printed - found) > 0.051]
     assert wrong == [("opensubtitles", 5, "product")]
+
+
+def test_memory_traffic_falls_to_a_fourth() -> None:
+    """FNI-02: 8V and 2V elements."""
+    assert memory_traffic(85_000, fused=False) / memory_traffic(85_000, fused=True) == BANDWIDTH_LIMIT
 
 
 def test_beam_1_gains_more_than_memory_traffic_allows() -> None:

@@ -69,10 +69,14 @@ def test_both_variants_take_the_same_batches() -> None:
 
 
 def test_profiles_that_do_not_tell_of_fusing_are_named() -> None:
-    only_one = fused_profile("alone", {1: 4.0})
-    found, left_out = fused_decoders([profile("silent"), only_one])
+    only_one, plain = fused_profile("alone", {1: 4.0}), fused_profile("plain")
+    assert plain.decoder is not None
+    never = tuple(each for each in plain.decoder.variants if not each.settings.fused)
+    plain = plain.model_copy(update={"decoder": plain.decoder.model_copy(update={"variants": never})})
+    found, left_out = fused_decoders([profile("silent"), only_one, plain])
     assert [(each.device, each.beam) for each in found] == [("alone", 1)]
-    assert any("silent" in words for words in left_out) and any("alone, beam 5: " in words for words in left_out)
+    assert any("silent, plain" in words for words in left_out) and len(left_out) == 2
+    assert any("alone, beam 5: " in words for words in left_out)
 
 
 def test_a_variant_that_was_not_measured_is_composed_and_says_so() -> None:

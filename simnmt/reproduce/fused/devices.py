@@ -61,7 +61,7 @@ def fused_decoders(profiles: Sequence[DeviceProfile], batch: int = BATCH) -> tup
     silent: list[str] = []
     left_out: list[str] = []
     for profile in profiles:
-        if profile.decoder is None:
+        if profile.decoder is None or not any(each.fused for each in profile.decoder.measured):
             silent.append(profile.name)
             continue
         for beam in BEAMS:
@@ -71,7 +71,7 @@ def fused_decoders(profiles: Sequence[DeviceProfile], batch: int = BATCH) -> tup
             else:
                 found.append(own)
     if silent:
-        left_out.append(f"Profiles without variants of their decoder are passed over: {', '.join(silent)}.")
+        left_out.append(f"Profiles without a fused variant of their decoder are passed over: {', '.join(silent)}.")
     return found, left_out
 
 
