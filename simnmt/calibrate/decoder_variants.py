@@ -20,11 +20,14 @@ BEAMS = (1, 5)
 ROUNDS, QUICK_ROUNDS = 7, 3
 LEAST_ROUNDS, ENOUGH_S = 3, 5.0
 """Of whole translations: no more rounds than the least, once they have taken so long."""
-SHARP_ROUNDS, QUICK_SHARP_ROUNDS = 11, 5
+SHARP_ROUNDS, QUICK_SHARP_ROUNDS, SHARP_ENOUGH_S = 60, 30, 1.5
+"""Of single sentences, which are short: as many as that, but no more than `LEAST_ROUNDS` once they have taken so long."""
 STEPS, MANY_ROWS, STEPS_OF_MANY = 12, 128, 6
 """Of a timed translation; from so many rows on (sentences x beam), fewer."""
 SHARP_SRC_LEN = SHARP_STEPS = 25
-"""Of the sharp decoder's own bar: 25 source words, and a translation as long."""
+"""Of the sharp decoder's own bar: 25 source words, and a translation as long, which shares what is done once a sentence."""
+TIMED_STEPS = 8
+"""Of these: the shorter what is timed, the less often others take the CPU meanwhile."""
 QUICK_BATCHES = (1, 4)
 Found = tuple[dict[str, Any] | None, list[str]]
 
@@ -122,20 +125,21 @@ def _rungs(engine: Engine, stages: TellsStages, settings: Settings, listener: Li
     """
     base = DecoderSettings.model_validate((engine.account.decoder or {}) | {"beam": settings.beam})
     rounds = QUICK_SHARP_ROUNDS if settings.mode == "quick" else SHARP_ROUNDS
-    src_len, steps = min(SHARP_SRC_LEN, settings.max_src_len), min(SHARP_STEPS, settings.max_tgt_len)
+    src_len = min(SHARP_SRC_LEN, settings.max_src_len)
     ratios: dict[DecoderSettings, list[float]] = {}
-    base_s, left_out = list[tuple[float, ...]](), list[str]()
+    base_s, left_out, repeats = list[tuple[float, ...]](), list[str](), list[int]()
     for variant in list(dict.fromkeys(ladder(base, quick=settings.mode == "quick"))):
         if variant == base:
             continue
         listener.say(f"decoder: {variant.words()}")
         both: dict[DecoderSettings, list[tuple[float, ...]]] = {base: [], variant: []}
         try:
-            for number in range(rounds + 1):
+            for each in both:  # the first warms up
+                stages.stages_s(each, src_len=src_len, tgt_len=TIMED_STEPS)
+            while _more(both[variant], rounds):
                 for each, found in both.items():
-                    told = _per_step_s(stages.stages_s(each, src_len=src_len, tgt_len=steps), steps)
-                    if number:  # the first warms up
-                        found.append(told)
+                    found.append(_per_step_s(stages.stages_s(each, src_len=src_len, tgt_len=TIMED_STEPS)))
+            repeats.append(len(both[variant]))
         except OutOfMemory:
             left_out.append(f"{variant.words()}: out of memory")
             continue
@@ -148,7 +152,7 @@ def _rungs(engine: Engine, stages: TellsStages, settings: Settings, listener: Li
     variants = [_variant(base, 1, *own_s)]
     variants += [_variant(each, 1, *(sum(own_s) * part for part in ratio)) for each, ratio in ratios.items()]
     notes = ("what is done once a sentence is in the body, shared by its steps",)
-    return _block(base, variants, src_len, rounds, left_out, notes)
+    return _block(base, variants, src_len, min(repeats, default=1), left_out, notes)
 
 
 def ladder(base: DecoderSettings, *, quick: bool = False) -> Iterator[DecoderSettings]:
@@ -186,8 +190,15 @@ def ladder(base: DecoderSettings, *, quick: bool = False) -> Iterator[DecoderSet
     yield on_top.model_copy(update={"gemm": base.gemm})
 
 
-def _per_step_s(told: SentenceStages, steps: int) -> tuple[float, ...]:
-    return tuple(part / steps for part in (told.prepare_s + told.body_s, told.product_s, told.search_s))
+def _more(found: Sequence[tuple[float, ...]], rounds: int) -> bool:
+    spent_s = 2 * TIMED_STEPS * sum(map(sum, found))
+    return len(found) < rounds and (len(found) < LEAST_ROUNDS or spent_s < SHARP_ENOUGH_S)
+
+
+def _per_step_s(told: SentenceStages) -> tuple[float, ...]:
+    """Body, product and search of a step."""
+    body_s = told.prepare_s / SHARP_STEPS + told.body_s / TIMED_STEPS
+    return body_s, told.product_s / TIMED_STEPS, told.search_s / TIMED_STEPS
 
 
 def _batches(settings: Settings, most: int) -> list[int]:

@@ -52,8 +52,14 @@ def composed(measured: Measured, settings: DecoderSettings) -> Stages | None:
     """The stages of a variant by least squares of the logarithms over those measured; None where they do not determine it.
 
     The model of each stage: a level, times one factor for each option that is not as in the first variant. A target is
-    determined where its row is a combination of the rows that were measured.
+    determined where its row is a combination of the rows that were measured. Variants of the wanted beam alone are fitted
+    where they determine it: with more hypotheses the same technique pays more, or less.
     """
+    of_the_beam = {other: its for other, its in measured.items() if other.beam == settings.beam}
+    return _fitted(of_the_beam, settings) or _fitted(measured, settings)
+
+
+def _fitted(measured: Measured, settings: DecoderSettings) -> Stages | None:
     weights = _weights(list(measured), settings)
     if weights is None:
         return None

@@ -136,6 +136,21 @@ def test_effects_multiply_within_a_stage_and_stages_add() -> None:
     assert (moved.execution.kind, moved.step and moved.step.kind) == ("inferred", "inferred")
 
 
+def test_variants_of_the_wanted_beam_tell_by_themselves_where_they_can() -> None:
+    """With more hypotheses 16 bits pay otherwise: what they pay with a single one must not blur it."""
+    of_five = {each: each.model_copy(update={"beam": 5}) for each in (PLAIN, INT16, MERGED, BOTH)}
+    pay_less = variant(of_five[INT16], times=1.5)
+    others = [variant(each) for each in (PLAIN, INT16, of_five[PLAIN], of_five[MERGED])]
+    content = {"kind": "measured", "base": PLAIN.model_dump(), "variants": [*others, pay_less]}
+    found = composed(block_of(content).at(1), of_five[BOTH])
+    assert found is not None
+    assert found.step_s == pytest.approx(1.5 * sum(stages_s(of_five[BOTH])))
+    content["variants"] = [variant(each) for each in (PLAIN, INT16, of_five[PLAIN])]
+    found = composed(block_of(content).at(1), of_five[INT16])
+    assert found is not None, "else by those of all beams"
+    assert found.step_s == pytest.approx(sum(stages_s(of_five[INT16])))
+
+
 @given(st.floats(0.5, 2.0), st.floats(0.5, 2.0))
 def test_least_squares_spread_what_does_not_multiply(off: float, other: float) -> None:
     """Of a full 2 x 2 the fitted logarithms miss all four alike, by a quarter of the interaction."""
