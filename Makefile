@@ -15,14 +15,16 @@ quickstart: $(VENV)/.installed
 test: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -n auto
 
-# What .ci/run adds to the tests: lint, types, and the documentation's examples.
+# What .ci/run adds to the tests: lint, types, the documentation's examples, and the GPU's kernels in Triton's interpreter.
 check: $(VENV)/.installed-dev
+	SIMNMT_TRITON=required $(BIN)/python -m pytest tests/kernels/test_triton.py
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python docs/run_examples.py README.md docs/*.md
 
-$(VENV)/.installed: pyproject.toml
+# The kernels' C is compiled at installation, so that a change of it asks for another.
+$(VENV)/.installed: pyproject.toml hatch_build.py simnmt/kernels/compile.py $(wildcard simnmt/kernels/native/*.[ch])
 	@sh .ci/make-venv "$(PYTHON)" $(VENV)
 	$(BIN)/python -m pip install --quiet -e .
 	@touch $@

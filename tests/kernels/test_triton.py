@@ -15,7 +15,7 @@ HERE = Path(__file__).parent
 
 if importlib.util.find_spec("triton") is None:
     if os.environ.get("SIMNMT_TRITON") == "required":
-        raise ImportError("Triton is required here and not installed: pip install 'simnmt[test]'")
+        raise ImportError("Triton is required here and not installed: pip install 'simnmt[triton]'")
     pytest.skip(
         "Triton is not installed" if platform.system() == "Linux" else "there is no Triton for this system",
         allow_module_level=True,
