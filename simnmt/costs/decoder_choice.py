@@ -58,7 +58,8 @@ class DecoderChoice:
     """Share of target tokens that are the exact decoder's; None: exact, or not measured. Of a composed variant the product of
     its techniques' own."""
     error: CompositionError | None = None
-    """Of composing, on what was measured; None where nothing is composed, or nothing could be left out to judge by."""
+    """Of composing, on what was measured, with the same beam where that can judge; None where nothing is composed, or nothing
+    could be left out to judge by."""
 
     @property
     def exact(self) -> bool:
@@ -95,10 +96,7 @@ class DecoderChoice:
         how = "composed of the measured effects of its options, which multiply within a stage of the step"
         if self.error is None:
             return f"{how}; by how much that errs is not known, as no measured variant follows from the others"
-        judged = f"{self.error.judged} measured step{'s' * (self.error.judged != 1)}, each left out in turn"
-        return (
-            f"{how}; on {judged}, that was off by {_percent(self.error.mean)} on average, {_percent(self.error.most)} at most"
-        )
+        return f"{how}; that is off by {self.error.words()}"
 
     def as_json(self) -> dict[str, Any]:
         """SI units."""
@@ -140,7 +138,7 @@ def choose(block: DecoderBlock, settings: DecoderSettings, *, name: str, compute
         how=how,
         steps=steps,
         agreement=_agreement(block, wanted),
-        error=composition_error(block) if how == "composed" else None,
+        error=(composition_error(block, wanted.beam) or composition_error(block)) if how == "composed" else None,
     )
 
 

@@ -61,8 +61,7 @@ def _composing(block: DecoderBlock) -> str:
     error = composition_error(block)
     if error is None:
         return "how well the effects of single options tell of combinations is not known: none follows from the others"
-    judged = f"{error.judged} measured steps, each left out in turn"
-    return f"off by {100 * error.mean:.3g} % on average, {100 * error.most:.3g} % at most, on {judged}"
+    return f"off by {error.words()}"
 
 
 def against_step(profile: DeviceProfile) -> dict[int, float]:
