@@ -15,9 +15,9 @@ from simnmt.nmt.banned import Banned
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.step_model import StepModel
 
-_BLOCK = 8_192
-"""Columns of a block: among 2,048 to 85,000 the fastest from 2 rows to 640, on one thread. A single row's product is as fast
-whole, and small."""
+_LEAST_COLUMNS, _BLOCK_VALUES = 8_192, 2**20
+"""A block has so many columns at least, and of few rows so many products (4 MB). Shorter ones are searched more slowly, since
+the search begins anew with each; longer ones of many rows leave the cache."""
 _NEVER = float("-inf")
 
 
@@ -46,9 +46,10 @@ class FusedOutput:
                 if ends is not None and 0 <= self._banned.eos - first < columns:
                     products[:, self._banned.eos - first].masked_fill_(ends, _NEVER)
                 own_bias = None if bias is None else bias[first : first + columns]
-                if columns == self._model.vocab and not best:
-                    return fused_argmax(products, own_bias, threads=threads)
-                own = fused_best(products, own_bias, max(1, min(best, columns)), threads=threads)
+                if best:
+                    own = fused_best(products, own_bias, min(best, columns), threads=threads)
+                else:
+                    own = _largest(products, own_bias, threads)
                 found.append(Best(own.columns + first, own.values, own.log_sum) if first else own)
         except KernelError as error:
             raise NmtError(f"the model's outputs are no numbers to choose among: {error}") from None
@@ -85,7 +86,16 @@ class FusedOutput:
 
 
 def _block(hidden: Tensor) -> int | None:
-    return _BLOCK if len(hidden) > 1 and hidden.device.type == "cpu" else None
+    rows = len(hidden)
+    # A single row's product is as fast whole.
+    return max(_LEAST_COLUMNS, _BLOCK_VALUES // rows) if rows > 1 and hidden.device.type == "cpu" else None
+
+
+def _largest(products: Tensor, bias: Tensor | None, threads: int) -> Best:
+    """The best of each row without its probability: the sum is none."""
+    columns = fused_argmax(products, bias, threads=threads)[:, None]
+    values = products.gather(1, columns).float()
+    return Best(columns, values if bias is None else values + bias[columns], values[:, 0])
 
 
 def _best_of(blocks: list[Best], count: int) -> Best:

@@ -264,6 +264,7 @@ def test_the_time_of_each_stage_is_told_apart(monkeypatch: pytest.MonkeyPatch, w
     slow(output_stages, "largest", 4.0)
     slow(output_stages, "largest_sums", 5.0)
     slow(fused_output, "fused_best", 0.25)
+    slow(fused_output, "fused_argmax", 0.25)
     slow(FusedOutput, "largest_sums", 0.5)
     found = output_stages_s(model, 3, width, rounds=3, clock=lambda: now_s[0])
     assert (found.body_s, found.product_s, found.bias_s) == (1.0, 10.0, 20.0)
