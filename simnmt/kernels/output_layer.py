@@ -106,7 +106,7 @@ def partial(products: Tensor, bias: Tensor | None) -> Partial:
 
 def parts_of(products: Tensor, threads: int, count: int) -> int:
     """How many parts the work is divided into: one for each thread where each is worth it and holds `count` columns."""
-    return max(1, min(threads, products.numel() // LEAST_OF_A_THREAD, products.shape[1] // count))
+    return 1 if threads == 1 else max(1, min(threads, products.numel() // LEAST_OF_A_THREAD, products.shape[1] // count))
 
 
 def _by_rows(

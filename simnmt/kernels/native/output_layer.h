@@ -9,36 +9,36 @@
 #include "output_walks.h"
 
 #define BLOCK 1024 /* columns */
+#define GROUP 2    /* rows walked side by side: a block of the bias is fetched once for both. Measured: a sixth less time, and more rows take more */
 
-/* Fill the list, return the largest value and put the sum relative to it into *total, if that is asked for. NaN and +inf in the row are returned
-   at once; a row without a finite value gives -inf, and a total of 0. */
-static float best_of_row(const Walks *walks, Row row, ptrdiff_t width, List list, double *total) {
-    float reference = -INFINITY;
-    double sum = 0;
-    for (ptrdiff_t i = 0; i < list.count; i++) list.values[i] = -INFINITY, list.columns[i] = -1;
-    for (ptrdiff_t begin = 0; begin < width; begin += BLOCK) {
-        ptrdiff_t end = width - begin < BLOCK ? width : begin + BLOCK;
-        int relative = total && reference != -INFINITY;
-        BlockResult block = relative ? walks->sum(row, begin, end, reference) : walks->maximum(row, begin, end);
-        if (!(block.maximum < INFINITY)) return block.maximum;
-        if (block.maximum == -INFINITY) {
-            if (block.sum != block.sum) return NAN;
-            continue;
-        }
-        if (total && (!relative || block.maximum - reference > FAR)) {
-            block = walks->sum(row, begin, end, block.maximum);
-            sum = sum * exp((double)reference - block.maximum) + block.sum;
-        } else {
-            sum += block.sum;
-            if (block.maximum > reference) sum *= exp((double)reference - block.maximum);
-        }
-        if (block.maximum > reference) reference = block.maximum;
-        if (sum != sum) return NAN;
-        if (block.maximum > worst(list)) walks->search(row, begin, end, list);
+/* A row on its way: what its blocks so far gave. */
+typedef struct {
+    Row row;
+    List list;
+    float reference; /* the largest value */
+    double sum;      /* of exponentials relative to it */
+} Progress;
+
+/* Take in the columns [begin, end), their exponentials too where asked to; 0 where one of them is NaN or +inf. */
+static int take_block(const Walks *walks, Progress *of, ptrdiff_t begin, ptrdiff_t end, int with_sum) {
+    int relative = with_sum && of->reference != -INFINITY;
+    BlockResult block = relative ? walks->sum(of->row, begin, end, of->reference) : walks->maximum(of->row, begin, end);
+    if (!(block.maximum < INFINITY)) return 0;
+    if (block.maximum == -INFINITY) return block.sum == block.sum;
+    if (with_sum && (!relative || block.maximum - of->reference > FAR)) {
+        block = walks->sum(of->row, begin, end, block.maximum);
+        of->sum = of->sum * exp((double)of->reference - block.maximum) + block.sum;
+    } else {
+        of->sum += block.sum;
+        if (block.maximum > of->reference) of->sum *= exp((double)of->reference - block.maximum);
     }
-    /* Rounding must not give the best a probability above 1, nor below 1 / width (FNI-07). */
-    if (total) *total = reference == -INFINITY ? 0 : fmin(fmax(sum, 1), (double)width);
-    return reference;
+    if (block.maximum > of->reference) of->reference = block.maximum;
+    if (block.maximum > worst(of->list)) walks->search(of->row, begin, end, of->list);
+    return of->sum == of->sum;
+}
+
+static void empty_list(List list) {
+    for (ptrdiff_t i = 0; i < list.count; i++) list.values[i] = -INFINITY, list.columns[i] = -1;
 }
 
 /* Where fewer columns than asked for lie above -inf, the lowest of the others follow. */
@@ -58,23 +58,40 @@ static void fill_list(List list) {
 SIMNMT_EXPORT int64_t simnmt_best(int kind, const void *products, int64_t stride, const float *bias, int64_t rows, int64_t width,
                                   int64_t first_column, int64_t count, int64_t *columns, float *values, float *log_sum, float *maximum,
                                   float *total) {
-    static const Walks *const walks[][2] = {{&float32, &float32_bias}, {&float16, &float16_bias}, {&bfloat16, &bfloat16_bias}};
-    for (int64_t i = 0; i < rows; i++) {
-        Row row = {(const char *)products + i * stride * (kind == FLOAT32 ? 4 : 2), bias};
-        List list = {values + i * count, columns + i * count, count};
-        double sum = 0;
-        float largest = best_of_row(walks[kind][bias != NULL], row, width, list, log_sum || total ? &sum : NULL);
-        if (!(largest < INFINITY) || (largest == -INFINITY && !maximum)) return i;
-        fill_list(list);
-        for (int64_t k = 0; k < count; k++) list.columns[k] += first_column;
-        if (log_sum) log_sum[i] = (float)(largest + log(sum));
-        if (maximum) maximum[i] = largest;
-        if (total) total[i] = (float)sum;
+    static const Walks *const kinds[][2] = {{&float32, &float32_bias}, {&float16, &float16_bias}, {&bfloat16, &bfloat16_bias}};
+    const Walks *walks = kinds[kind][bias != NULL];
+    int64_t sound = rows; /* the rows before the first that has no result */
+    for (int64_t first = 0; first < sound; first += GROUP) {
+        Progress group[GROUP];
+        for (int64_t i = first; i < first + GROUP && i < sound; i++) {
+            Row row = {(const char *)products + i * stride * (kind == FLOAT32 ? 4 : 2), bias};
+            group[i - first] = (Progress){row, {values + i * count, columns + i * count, count}, -INFINITY, 0};
+            empty_list(group[i - first].list);
+        }
+        for (int64_t begin = 0; begin < width; begin += BLOCK)
+            for (int64_t i = first; i < first + GROUP && i < sound; i++)
+                if (!take_block(walks, &group[i - first], begin, width - begin < BLOCK ? width : begin + BLOCK, log_sum || total)) sound = i;
+        for (int64_t i = first; i < first + GROUP && i < sound; i++) {
+            Progress *of = &group[i - first];
+            int some = of->reference != -INFINITY;
+            if (!some && !maximum) {
+                sound = i;
+                break;
+            }
+            fill_list(of->list);
+            for (int64_t k = 0; k < count; k++) of->list.columns[k] += first_column;
+            /* Rounding must not give the best a probability above 1, nor below 1 / width (FNI-07). */
+            double sum = some ? fmin(fmax(of->sum, 1), (double)width) : 0;
+            if (log_sum) log_sum[i] = (float)(of->reference + log(sum));
+            if (maximum) maximum[i] = of->reference;
+            if (total) total[i] = (float)sum;
+        }
     }
-    return -1;
+    return sound < rows ? sound : -1;
 }
 
 #undef BLOCK
+#undef GROUP
 #undef FAR
 
 #endif

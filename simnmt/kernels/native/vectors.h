@@ -65,7 +65,15 @@ INLINE unsigned vbits(vflags f) { return f; }
 #else
 typedef vi vflags;
 INLINE vflags vabove(vf a, vf b) { return a > b; }
-INLINE vflags vunordered(vf a, vf b) { return (a != a) | (b != b); }
+INLINE vflags vunordered(vf a, vf b) {
+#if LANES == 8
+    return (vi)_mm256_cmp_ps(a, b, _CMP_UNORD_Q);
+#elif defined(__SSE2__)
+    return (vi)_mm_cmpunord_ps(a, b);
+#else
+    return (a != a) | (b != b);
+#endif
+}
 /* One bit a lane, the first lane's lowest. */
 INLINE unsigned vbits(vflags f) {
 #if LANES == 8
