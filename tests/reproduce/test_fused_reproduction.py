@@ -37,6 +37,7 @@ def test_every_device_that_tells_of_fusing_has_all_its_numbers(found: Reproducti
     tables = {table["id"]: table["rows"] for table in document_of(found)["tables"]}
     assert len(tables["table-2-3"]) == 4 + 4 and len(tables["speeds"]) == 2 * 2 * 4 * 2 and len(tables["shares"]) == 4 * 4
     assert all(row["exact"] is True for row in tables["table-2-3"]), "each row says exact or its agreement (XP-03)"
+    assert {row["fidelity"] for row in tables["speeds"]} == {"exact"}
     assert all(row["relative"] == 1.0 for row in tables["speeds"] if not row["fused"] and row["strategy"] in ("mini", "maxi"))
     for row in tables["amdahl"]:
         assert row["end_to_end"] == pytest.approx(row["predicted"], rel=0.01), "beside each other (XP-07)"

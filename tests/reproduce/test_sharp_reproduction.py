@@ -10,11 +10,13 @@ import pytest
 from typer.testing import CliRunner
 
 from simnmt.calibrate import sharp_speeds
+from simnmt.calibrate.sharp_agreement import Agreement
+from simnmt.calibrate.sharp_speeds import rung_settings
 from simnmt.cli.reproduce import app
 from simnmt.errors import InputError
 from simnmt.reproduce.sharp.claims import all_claims
 from simnmt.reproduce.sharp.published import LADDER, SYSTEMS
-from simnmt.reproduce.sharp.reproduction import Reproduction
+from simnmt.reproduce.sharp.reproduction import Reproduction, reproduce
 from simnmt.reproduce.sharp.tables import document as document_of
 from simnmt.reproduce.sharp.text import as_text
 from tests.reproduce.sharp_stand_ins import as_published
@@ -46,6 +48,21 @@ def test_published_stands_beside_measured_on_every_rung_and_each_is_exact_or_not
     assert slower["step"] == pytest.approx(360 / 342), "the paper's rung, measured, beside the polynomial"
     assert {row["key"] for row in tables["table-2"]} == {each.key for each in SYSTEMS}
     assert [row["factor"] for row in tables["table-2"]] == pytest.approx([row["published_factor"] for row in tables["table-2"]])
+
+
+def test_a_rung_tells_its_agreement_where_a_trained_model_was_asked() -> None:
+    """XP-03: exact, or how many words stay the same with all rungs so far."""
+    speeds = as_published()
+    settings = rung_settings(6, None, "polynomial")["merge"]
+    agreements = [Agreement("merge", settings, 1_000, 999, 10, 9, 0.7)]
+    found = document_of(Reproduction(speeds, False, all_claims(speeds, agreements), agreements))
+    rows = {(row["rung"], row["activations"]): row["agreement"] for row in found["tables"][1]["rows"]}
+    assert rows["merge", "polynomial"] == 0.999 and rows["merge", "table"] is None
+
+
+def test_a_model_without_a_text_is_refused() -> None:
+    with pytest.raises(InputError, match="go together"):
+        reproduce(model="folder")
 
 
 def test_json_is_finite_and_the_text_tells_both_and_each_verdict(found: Reproduction) -> None:

@@ -166,19 +166,23 @@ def shares(found: Reproduction) -> Rows:
 def speeds(found: Reproduction) -> Rows:
     """One row per device, beam, set, strategy, fused or not; `relative`: to the same batching's kind without the kernel."""
     rows: Rows = []
-    batches = {(each.device, each.beam): each.batch for each in found.decoders}
+    decoders = {(each.device, each.beam): each for each in found.decoders}
     for (device, beam, test_set, strategy, fused), each in found.speeds.items():
+        decoder = decoders[device, beam]
+        choice = decoder.fused_choice if fused else decoder.plain_choice
         base = "maxi" if BY_KEY[strategy].collects else "mini"
         own = gain(each, found.speeds[device, beam, test_set, base, False])
         rows.append(
             {
                 "device": device,
                 "beam": beam,
-                "batch": batches[device, beam],
+                "batch": decoder.batch,
                 "set": test_set,
                 "strategy": strategy,
                 "name": BY_KEY[strategy].name,
                 "fused": fused,
+                "how": choice.how,
+                "fidelity": choice.fidelity,
                 "sentences_per_s": each.sentences_per_s,
                 "against": base,
                 "relative": 1.0 + own.mean,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from simnmt.reproduce.sharp import published
@@ -10,6 +11,7 @@ from simnmt.reproduce.sharp.predicted import predicted_int16, predicted_ladder, 
 from simnmt.reproduce.sharp.reproduction import Reproduction
 
 if TYPE_CHECKING:
+    from simnmt.calibrate.sharp_agreement import Agreement
     from simnmt.calibrate.sharp_speeds import DecoderTime, SharpSpeeds
 
 Rows = list[dict[str, Any]]
@@ -36,7 +38,7 @@ def tables(found: Reproduction) -> list[dict[str, Any]]:
             "title": "The paper's setting (SHARP-16)",
             "rows": [{"what": what, "said": said} for what, said in published.SETTING],
         },
-        {"id": "table-1", "title": "Table 1: the ladder", "rows": ladder(speeds)},
+        {"id": "table-1", "title": "Table 1: the ladder", "rows": ladder(speeds, found.agreements)},
         {"id": "agreement", "title": "What each rung changes on a trained model", "rows": agreement(found)},
         {"id": "stages", "title": "Where a word's time goes", "rows": stages(speeds)},
         {"id": "table-2", "title": "Table 2: systems", "rows": systems(speeds)},
@@ -75,8 +77,12 @@ def notes(found: Reproduction) -> list[str]:
     return said
 
 
-def ladder(speeds: SharpSpeeds) -> Rows:
-    """Published and measured, rung by rung; from the fifth on with table and polynomial activations."""
+def ladder(speeds: SharpSpeeds, agreements: Sequence[Agreement] = ()) -> Rows:
+    """Published and measured, rung by rung; from the fifth on with table and polynomial activations.
+
+    `agreement`: share of the words that are the baseline's on a trained model, with all rungs so far; None: not asked (XP-03).
+    """
+    known = {each.settings: each.share for each in agreements}
     rows: Rows = []
     for way, own in speeds.ladder.items():
         predictions = predicted_ladder(speeds, own)
@@ -104,6 +110,7 @@ def ladder(speeds: SharpSpeeds) -> Rows:
                     "multiply_adds": each.multiply_adds,
                     "exact": each.settings.model_copy(update={"candidates": None}).exact,
                     "adds_noise": not rung.exact,
+                    "agreement": known.get(each.settings.model_copy(update={"candidates": None})),
                     "distinct_share": each.distinct_share,
                 }
             )
@@ -176,6 +183,7 @@ def systems(speeds: SharpSpeeds) -> Rows:
                 "factor": each.over(first) if known else None,  # type: ignore[union-attr, arg-type]
                 "predicted_factor": predicted_over(each, first) if known else None,  # type: ignore[arg-type]
                 "multiply_adds": None if each is None else each.multiply_adds,
+                "exact": None if each is None else each.settings.model_copy(update={"candidates": None}).exact,
             }
         )
     return rows
