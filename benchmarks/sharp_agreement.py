@@ -3,7 +3,7 @@
 
 The model is a folder that `simnmt nmt train --model sharp` wrote, with its text still in place: the sources are the part that
 was held out. Techniques that are identities should give the very sentences of torch's beam search, with the same sums of
-log-probabilities and no length penalty; where they do not, the difference in score tells a near tie. Those that add noise are
+log-probabilities and no length penalty, near ties aside, which rounding decides. Those that add noise are
 held teacher-forced against float32, along its own translations, by the share of steps whose likeliest word is the same; and by
 the change in BLEU. A second `--model` of the same vocabulary makes an ensemble with the first, whose BLEU is told (SHARP-14).
 """
@@ -11,6 +11,7 @@ the change in BLEU. A second `--model` of the same vocabulary makes an ensemble 
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from benchmarks.printing import print_figures
 from simnmt.costs.decoder_settings import DecoderSettings
 from simnmt.errors import SimnmtError
 from simnmt.kernels.sharp import SharpTranslation
+from simnmt.nmt.agreement import NEAR_TIE
 from simnmt.nmt.beam_search import BeamSearch
 from simnmt.nmt.checkpoint import SOURCE_TOKENIZER, TARGET_TOKENIZER
 from simnmt.nmt.errors import need
@@ -60,7 +62,7 @@ BARS: dict[str, tuple[str, Any]] = {
     **{f"{name}_equal_tokens": (">=", 0.999) for name in NOISE},
     **{f"{name}_bleu_change": ("<", 0.02) for name in NOISE},
 }
-"""Of SHARP-10; a sentence that differs by a near tie is told by its score."""
+"""Of SHARP-10. A sentence that differs by a near tie is counted apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,30 @@ def by_torch(model: AttentionalModel, sources: Sequence[Sequence[int]], width: i
     return [found[at] for at in range(len(sources))]
 
 
+@torch.inference_mode()
+def closest_call(model: AttentionalModel, source: Sequence[int], width: int) -> float:
+    """The least gap in log-probability between a score that the beam keeps and one that it drops, over all steps."""
+    state = model.start(model.encode(torch.tensor([list(source)]), torch.tensor([len(source)])), width)
+    words, scores = torch.full((width,), model.start_token), torch.full((width,), -math.inf, dtype=torch.float64)
+    scores[0], best, gap = 0.0, -math.inf, math.inf
+    for _ in range(MAX_LEN):
+        logits, state = model.step(state, words)
+        logits[:, model.pad_token] = -math.inf
+        ranked = (logits.double().log_softmax(1) + scores[:, None]).view(-1).topk(2 * width + 2)
+        ended = ranked.indices % model.vocab == model.eos_token
+        going_on = (~ended).nonzero()[: width + 1, 0]
+        gap = min(gap, float(ranked.values[going_on[-2]] - ranked.values[going_on[-1]]))
+        if ended[width - 1 : width + 1].any():
+            gap = min(gap, float(ranked.values[width - 1] - ranked.values[width]))
+        best = max([best, *ranked.values[:width][ended[:width]].tolist()])
+        kept = going_on[:width]
+        scores, words = ranked.values[kept], ranked.indices[kept] % model.vocab
+        if best >= float(scores[0]):
+            break
+        state = model.reorder(state, ranked.indices[kept] // model.vocab)
+    return gap
+
+
 def equal_tokens(
     plain: SharpTranslator, noisy: SharpTranslator, states: Sequence[SourceStates], said: Sequence[Sequence[int]], eos: int
 ) -> tuple[int, int]:
@@ -143,12 +169,12 @@ def measure(models: Sequence[AttentionalModel], text: Text, width: int) -> dict[
         other = [at for at, each in enumerate(found) if each.tokens != theirs[at].tokens]
         figures[f"{name}_other_sentences"] = len(other)
         if name in IDENTITIES:
-            gaps = [abs(found[at].log_prob - (theirs[at].score or 0.0)) for at in other]
-            figures[f"{name}_widest_gap"] = max(gaps, default=0.0)
+            near = [at for at in other if closest_call(model, text.sources[at], width) < NEAR_TIE]
+            figures[f"{name}_near_ties"], figures[f"{name}_other_sentences"] = len(near), len(other) - len(near)
             continue
         same, total = equal_tokens(plain, one, states, [each.tokens for each in said], model.eos_token)
         figures[f"{name}_equal_tokens"] = same / total
-        figures[f"{name}_bleu_change"] = text.bleu([each.tokens for each in found]) - figures["float32_bleu"]
+        figures[f"{name}_bleu_change"] = abs(text.bleu([each.tokens for each in found]) - figures["float32_bleu"])
     if len(models) > 1:
         together = translator({}, models)
         figures["ensemble_bleu"] = text.bleu([each.tokens for each in together.translate(text.sources)])
