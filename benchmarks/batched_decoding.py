@@ -6,8 +6,8 @@ Sentences of Table 1's two length mixes (FNI-14), with forced lengths, are decod
 lie within 5 % of the real ones. Before and after each run two batches of equal sentences are decoded; what they take over what
 the simulated server says of them, `box_over_profile`, tells how far the box's speed has moved since it was calibrated. No bar
 is judged by it. Without a profile only the batchers are compared: by the ratio of their sentences per second, taking turns
-round by round; the median over the rounds counts. `--fused`: with the fused output layer,
-real and simulated. `--device cuda` measures a GPU.
+round by round; the median over the rounds counts. `--fused`: with the fused output layer, real and
+simulated. `--device cuda` measures a GPU.
 """
 
 from __future__ import annotations
