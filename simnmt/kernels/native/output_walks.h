@@ -6,7 +6,7 @@
 
 enum { FLOAT32, FLOAT16, BFLOAT16 };
 #define STRIDE (4 * LANES) /* columns a turn of the inner loops */
-#define CHAINS (LANES / 4) /* independent maxima and sums: as many as the registers hold beside the constants of the exponential */
+#define CHAINS (LANES == 16 ? 4 : 2) /* independent maxima and sums: as many as the registers hold beside the constants of the exponential */
 #define AHEAD 512 /* bytes fetched before they are needed, also where the processor does not, across pages. Measured: a twentieth less time */
 #define FAR 60.0f /* SCALE e^60 times the columns of a block is still a float */
 
