@@ -37,7 +37,9 @@ def measured(
     model: TranslationModel, sentences: Sentences, batching: Batching, beam: int, rounds: int
 ) -> tuple[list[dict[bool, float]], dict[bool, dict[str, float]], dict[bool, BatchedRun]]:
     """Seconds of each round, plain and fused in turn; the parts of the last round, and what came out."""
-    decode_batched(model, sentences.sources[:4], batching, beam=beam, forced_lens=[2] * len(sentences.sources[:4]))
+    first = sentences.sources[: batching.size]
+    for fused in (False, True):
+        decode_batched(model, first, batching, beam=beam, forced_lens=[2] * len(first), fused=fused)
     totals: list[dict[bool, float]] = []
     parts: dict[bool, dict[str, float]] = {}
     runs: dict[bool, BatchedRun] = {}
