@@ -46,7 +46,7 @@ def check_out(out: Best, products: Tensor, count: int) -> None:
 
 
 def _check_place(name: str, place: Tensor, dtype: torch.dtype, shape: tuple[int, ...], products: Tensor) -> None:
-    if place.dtype == dtype and place.shape == shape and place.is_contiguous() and place.is_cuda == products.is_cuda:
+    if place.dtype is dtype and place.shape == shape and place.is_contiguous() and place.is_cuda == products.is_cuda:
         return
     given = f"{place.dtype} {tuple(place.shape)} on {place.device}"
     raise KernelError(f"out.{name} is {given}: contiguous {dtype} {shape} on {products.device} is needed")

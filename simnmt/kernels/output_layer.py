@@ -124,11 +124,15 @@ def _by_rows(
     vocab = products.shape[1]
     bias_at = None if bias is None else bias.data_ptr()
 
+    width = vocab * products.element_size()
+    at, columns_at, values_at = products.data_ptr(), columns.data_ptr(), values.data_ptr()
+    log_sum_at = None if log_sum is None else log_sum.data_ptr()
+
     def work(begin: int, end: int) -> int:
         return kernel(
-            kind, products.data_ptr() + begin * vocab * products.element_size(), vocab, bias_at, end - begin, vocab, 0, count,
-            columns.data_ptr() + 8 * begin * count, values.data_ptr() + 4 * begin * count,
-            None if log_sum is None else log_sum.data_ptr() + 4 * begin, None, None,
+            kind, at + begin * width, vocab, bias_at, end - begin, vocab, 0, count,
+            columns_at + 8 * begin * count, values_at + 4 * begin * count,
+            None if log_sum_at is None else log_sum_at + 4 * begin, None, None,
         )  # fmt: skip
 
     for begin, broken in _divided(work, products.shape[0], parts):
