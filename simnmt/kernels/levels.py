@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from simnmt.kernels.compile import LEVEL_FLAGS
 from simnmt.kernels.errors import KernelLevelError
 
-LEVELS = ("avx512", "avx2", "portable")
+LEVELS = tuple(LEVEL_FLAGS)
 """The widest first."""
 VARIABLE = "SIMNMT_KERNELS"
 """Environment variable that names the widest level to be used, or `none`."""
 NONE = "none"
+"""What the variable, a `level` argument and what is printed call the fallbacks."""
 AVX2, AVX512 = 1, 2
 """Bits of what `simnmt_features` of the library answers."""
 
@@ -21,15 +23,15 @@ def supported(features: int) -> tuple[str, ...]:
     return tuple(level for level in LEVELS if has[level])
 
 
-def choose(features: int, compiled: Collection[str], asked: str | None) -> str | None:
+def choose(features: int, compiled: Collection[str], asked: str | None, *, named: str = "level") -> str | None:
     """The widest level that is supported, compiled and no wider than what is asked for; None for no native kernel at all.
 
-    `asked` is what SIMNMT_KERNELS says: a mask that can only narrow, never raise above the processor. Raises
-    `KernelLevelError` for a name that is no level.
+    `asked` is a mask that can only narrow, never raise above the processor; None: no mask. Raises `KernelLevelError` for a name
+    that is no level, which says where it was `named`: by an argument, or by SIMNMT_KERNELS.
     """
     if asked == NONE:
         return None
-    if asked and asked not in LEVELS:
-        raise KernelLevelError(f"{VARIABLE}={asked}: no such level of kernels", remedy=f"one of {', '.join(LEVELS)} or {NONE}")
-    within = LEVELS[LEVELS.index(asked) :] if asked else LEVELS
+    if asked is not None and asked not in LEVELS:
+        raise KernelLevelError(f"{named}={asked}: no such level of kernels", remedy=f"one of {', '.join(LEVELS)} or {NONE}")
+    within = LEVELS if asked is None else LEVELS[LEVELS.index(asked) :]
     return next((level for level in supported(features) if level in within and level in compiled), None)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import functools
-
-from simnmt.kernels.native_library import NativeLibrary, library, load
+from simnmt.kernels.levels import NONE
+from simnmt.kernels.native_library import NativeLibrary, library, library_of
 
 
 def native_at(level: str | None) -> NativeLibrary | None:
-    """The widest library up to `level`, as the variable SIMNMT_KERNELS says it ("none" for none); for None the process's own.
+    """The widest library up to `level`, never above the processor ("none" for none); for None the process's own.
 
-    The process's own is asked for each time: it may be held to another level meanwhile. Raises `KernelError`.
+    Raises `KernelLevelError` for a level that there is not.
     """
-    return library() if level is None else _loaded(level)
+    return library() if level is None else library_of(level)
 
 
-@functools.cache
-def _loaded(level: str) -> NativeLibrary | None:
-    return load(level)
+def level_name(level: str | None = None) -> str:
+    """The level that `native_at` gives, "none" where kernels then take their fallbacks."""
+    native = native_at(level)
+    return NONE if native is None else native.level

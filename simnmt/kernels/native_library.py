@@ -1,4 +1,7 @@
-"""The compiled kernels, loaded: the widest level that this processor runs, or none where none was compiled."""
+"""The compiled kernels, loaded: the widest level that this processor runs, or none where none was compiled.
+
+A library's constructors are compiled for its level: one that the processor cannot run is never opened, nor a stale one.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import ctypes
 import functools
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,19 +34,33 @@ def library() -> NativeLibrary | None:
     Chosen once a process: by the processor, what was compiled, and the variable SIMNMT_KERNELS. Warns where a library is there
     but was made from other sources. Raises `KernelLevelError` for a level that SIMNMT_KERNELS misspells.
     """
-    return load(os.environ.get(levels.VARIABLE))
+    return _widest(os.environ.get(levels.VARIABLE) or None, levels.VARIABLE, compiled)
+
+
+@functools.cache
+def library_of(level: str) -> NativeLibrary | None:
+    """As `library`, no wider than `level` ("none" for none) whatever the variable says; opened once a process."""
+    return _widest(level, "level", compiled)
+
+
+@functools.cache
+def compiled() -> Mapping[str, Path]:
+    """The libraries beside the package that were made from its sources, by level; looked at once a process."""
+    return compiled_in(NATIVE)
 
 
 def load(asked: str | None = None, native: Path = NATIVE) -> NativeLibrary | None:
-    """As `library`, for the level asked for instead of the variable's; loaded anew."""
-    if asked == levels.NONE:
-        return None
-    refused: dict[str, list[str]] = {}
-    opened = dict(_opened(native, refused))
-    for why, names in refused.items():
-        warnings.warn(f"the native kernels {', '.join(names)} {why}: {REMEDY}", stacklevel=3)
-    level = levels.choose(processor_features(opened.get("portable")), opened, asked)
-    return None if level is None else NativeLibrary(level, opened[level])
+    """As `library_of`, or the widest for None, of a folder as it is now."""
+    return _widest(asked, "level", lambda: compiled_in(native))
+
+
+def compiled_in(native: Path) -> Mapping[str, Path]:
+    """The libraries of a folder that were made from the sources in it, by level; warns of the others. Opens none."""
+    sources = sources_hash(native).encode()
+    paths = {level: path for level in levels.LEVELS if (path := library_path(level, native)).is_file()}
+    sound = {level: path for level, path in paths.items() if sources in path.read_bytes()}
+    _refuse([path for level, path in paths.items() if level not in sound], "were compiled from other sources")
+    return sound
 
 
 def processor_features(portable: ctypes.CDLL | None) -> int:
@@ -51,20 +68,32 @@ def processor_features(portable: ctypes.CDLL | None) -> int:
     return 0 if portable is None else int(portable.simnmt_features())
 
 
-def _opened(native: Path, refused: dict[str, list[str]]) -> Iterator[tuple[str, ctypes.CDLL]]:
-    """The levels' libraries that are there and were made from the sources beside them; the names of others go to `refused`."""
-    sources = sources_hash(native).encode()
-    for level in levels.LEVELS:
-        path = library_path(level, native)
-        if not path.is_file():
-            continue
-        try:
-            cdll = ctypes.CDLL(str(path))
-            cdll.simnmt_sources.restype = ctypes.c_char_p
-        except (OSError, AttributeError):
-            refused.setdefault("cannot be loaded", []).append(path.name)
-            continue
-        if cdll.simnmt_sources() == sources:
-            yield level, cdll
-        else:
-            refused.setdefault("were compiled from other sources", []).append(path.name)
+def _widest(asked: str | None, named: str, compiled: Callable[[], Mapping[str, Path]]) -> NativeLibrary | None:
+    if asked == levels.NONE:
+        return None
+    paths = dict(compiled())
+    portable = _opened(paths.get("portable"))
+    features = processor_features(portable)
+    while (level := levels.choose(features, paths, asked, named=named)) is not None:
+        cdll = portable if level == "portable" else _opened(paths[level])
+        if cdll is not None:
+            return NativeLibrary(level, cdll)
+        del paths[level]
+    return None
+
+
+def _opened(path: Path | None) -> ctypes.CDLL | None:
+    """None for what cannot be opened, which is said."""
+    if path is None:
+        return None
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError:
+        _refuse([path], "cannot be loaded")
+        return None
+
+
+def _refuse(paths: list[Path], why: str) -> None:
+    if paths:
+        names = ", ".join(path.name for path in paths)
+        warnings.warn(f"the native kernels {names} {why}: {REMEDY}", stacklevel=5)

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from simnmt.kernels.errors import KernelError
 from simnmt.kernels.fallback_output import fallback_best, fallback_partial
-from simnmt.kernels.native_library import NativeLibrary, library
+from simnmt.kernels.native_at import native_at
+from simnmt.kernels.native_library import NativeLibrary
 from simnmt.kernels.output_arguments import check_arguments, check_out, refuse_row
 from simnmt.kernels.output_forms import Best, Partial, combine, memory_traffic
 
@@ -38,13 +39,22 @@ ARGUMENTS: list[type[ctypes._SimpleCData[Any]]] = [
 ]
 
 
-def fused_best(products: Tensor, bias: Tensor | None, count: int, *, threads: int = 1, out: Best | None = None) -> Best:
+def fused_best(
+    products: Tensor,
+    bias: Tensor | None,
+    count: int,
+    *,
+    threads: int = 1,
+    out: Best | None = None,
+    level: str | None = None,
+) -> Best:
     """The `count` best columns of each row of `products` plus `bias`, and the row's log-sum, in one pass over memory.
 
     `products`: [rows, V], contiguous, float32, float16 or bfloat16; `bias`: float32 [V] on the same device, or None. Sums are
     float32 or better. `out` takes the result where it is given. On CUDA the Triton kernel does it, on the CPU the compiled one,
-    or torch where none was compiled; there `threads` divides the rows, or the columns of few rows. Raises `KernelError` for
-    other tensors, for a row without a finite value, and for one with NaN or +inf (FNI-07).
+    or torch where none was compiled; there `threads` divides the rows, or the columns of few rows, and `level` is the widest of
+    the compiled ones to be used, as the variable SIMNMT_KERNELS says it. Raises `KernelError` for other tensors, for a row
+    without a finite value, and for one with NaN or +inf (FNI-07).
     """
     check_arguments(products, bias, count, threads=threads)
     rows = products.shape[0]
@@ -56,7 +66,7 @@ def fused_best(products: Tensor, bias: Tensor | None, count: int, *, threads: in
         return _copied(Best(*triton_best(products, bias, count)), out)
     if out is None:
         out = Best(torch.empty((rows, count), dtype=torch.int64), torch.empty((rows, count)), torch.empty(rows))
-    native = library()
+    native = native_at(level)
     if native is None:
         fallback_best(products, bias, out)
         return out
@@ -67,7 +77,7 @@ def fused_best(products: Tensor, bias: Tensor | None, count: int, *, threads: in
     return out
 
 
-def fused_argmax(products: Tensor, bias: Tensor | None, *, threads: int = 1) -> Tensor:
+def fused_argmax(products: Tensor, bias: Tensor | None, *, threads: int = 1, level: str | None = None) -> Tensor:
     """int64 [rows]: the best column of each row, without its probability: no exponential is taken (FNI-06).
 
     Arguments, ties and errors as of `fused_best`.
@@ -77,7 +87,7 @@ def fused_argmax(products: Tensor, bias: Tensor | None, *, threads: int = 1) -> 
         from simnmt.kernels.triton_output import triton_argmax
 
         return triton_argmax(products, bias)
-    native = library()
+    native = native_at(level)
     if native is None:
         return _argmax_of(fallback_partial(products, bias), products, bias)
     parts = parts_of(products, threads, 1)
@@ -90,7 +100,7 @@ def fused_argmax(products: Tensor, bias: Tensor | None, *, threads: int = 1) -> 
     return columns
 
 
-def partial(products: Tensor, bias: Tensor | None) -> Partial:
+def partial(products: Tensor, bias: Tensor | None, *, level: str | None = None) -> Partial:
     """What these columns of the rows add to their softmax and 1-best, when they are but a part of the vocabulary (FNI-04).
 
     A row may be without a finite value here. CPU alone; other arguments and errors as of `fused_best`.
@@ -98,7 +108,7 @@ def partial(products: Tensor, bias: Tensor | None) -> Partial:
     check_arguments(products, bias, 1)
     if products.is_cuda:
         raise KernelError(f"products on {products.device}: parts of rows are combined on the CPU alone")
-    native = library()
+    native = native_at(level)
     if native is None:
         return fallback_partial(products, bias)
     return _by_columns(native, products, bias, 1, 1, with_sum=True)[0][0]

@@ -75,8 +75,28 @@ def test_a_library_of_other_sources_is_not_used_and_says_so(native: Path, change
         assert load(native=native) is None
 
 
+@needs_compiler
+def test_a_library_of_other_sources_is_not_even_opened(native: Path, tmp_path: Path) -> None:
+    """Opening runs its constructors."""
+    touched = tmp_path / "touched"
+    code = f'__attribute__((constructor)) static void touch(void) {{ fclose(fopen("{touched}", "w")); }}\n'
+    (native / "kernels.c").write_text("#include <stdio.h>\n" + TINY + code)
+    compiling.compile_level("portable", native)
+    (native / "new.h").touch()
+    with pytest.warns(UserWarning, match="other sources"):
+        assert load(native=native) is None
+    assert not touched.exists()
+    (native / "new.h").unlink()
+    assert load(native=native) is not None
+    assert touched.exists()
+
+
 def test_a_file_that_is_no_library_is_not_used_and_says_so(native: Path) -> None:
-    compiling.library_path("portable", native).write_bytes(b"not a library")
+    path = compiling.library_path("portable", native)
+    path.write_bytes(b"not a library")
+    with pytest.warns(UserWarning, match=r"libkernels-portable.so were compiled from other sources: fallbacks are used"):
+        assert load(native=native) is None
+    path.write_bytes(compiling.sources_hash(native).encode())
     with pytest.warns(UserWarning, match=r"libkernels-portable.so cannot be loaded: fallbacks are used"):
         assert load(native=native) is None
 

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,11 +19,12 @@ from simnmt.errors import InputError
 from simnmt.kernels import native_library
 from simnmt.kernels.compile import levels_of, library_path
 from simnmt.kernels.levels import AVX2, AVX512, LEVELS, choose, supported
+from simnmt.kernels.output_layer import fused_argmax
 
 NEEDS = {"avx512": AVX2 | AVX512, "avx2": AVX2, "portable": 0}
 
 
-@given(st.integers(0, 3), st.sets(st.sampled_from(LEVELS)), st.sampled_from([None, "", *LEVELS, "none"]))
+@given(st.integers(0, 3), st.sets(st.sampled_from(LEVELS)), st.sampled_from([None, *LEVELS, "none"]))
 def test_a_level_is_never_above_the_processor_nor_above_the_mask(features: int, compiled: set[str], asked: str | None) -> None:
     level = choose(features, compiled, asked)
     fitting = [one for one in LEVELS if one in compiled and features & NEEDS[one] == NEEDS[one]]
@@ -37,23 +39,55 @@ def test_avx512_without_what_avx2_needs_is_not_used() -> None:
     assert supported(AVX512) == ("portable",)
 
 
-def test_a_misspelt_level_is_the_users_error_in_one_line() -> None:
-    with pytest.raises(
-        InputError, match=r"SIMNMT_KERNELS=avx1024: no such level of kernels \(one of avx512, avx2, portable or none\)"
-    ):
-        choose(3, LEVELS, "avx1024")
+def test_a_misspelt_level_is_the_users_error_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = r"=avx1024: no such level of kernels \(one of avx512, avx2, portable or none\)"
+    monkeypatch.setenv("SIMNMT_KERNELS", "avx1024")
+    with pytest.raises(InputError, match="SIMNMT_KERNELS" + wrong):
+        native_library.library.__wrapped__()
+
+
+def test_a_misspelt_argument_is_not_blamed_on_the_environment() -> None:
+    with pytest.raises(InputError, match=r"^level=avx1024: no such level"):
+        fused_argmax(torch.zeros(1, 2), None, level="avx1024")
+
+
+def printed(code: str, **environment: str) -> str:
+    """By a Python of its own."""
+    run = subprocess.run([sys.executable, "-c", code], env=os.environ | environment, capture_output=True, text=True, check=True)
+    return run.stdout.strip()
 
 
 @pytest.mark.parametrize("asked", [*LEVELS, "none"])
 def test_the_environment_masks_what_a_process_loads(asked: str) -> None:
-    code = "from simnmt.kernels.native_library import library\nfound = library()\nprint(found.level if found else 'none')"
-    run = subprocess.run(
-        [sys.executable, "-c", code], env=os.environ | {"SIMNMT_KERNELS": asked}, capture_output=True, text=True, check=True
-    )
-    level = run.stdout.strip()
-    assert level in (*LEVELS, "none")
-    assert asked != "none" or level == "none"
-    assert asked == "none" or level == "none" or LEVELS.index(level) >= LEVELS.index(asked)
+    portable = native_library.load("portable")
+    if portable is None:
+        pytest.skip("nothing was compiled")
+    there = [level for level in LEVELS if library_path(level).is_file()]
+    wanted = choose(native_library.processor_features(portable.cdll), there, asked) or "none"
+    code = "from simnmt.kernels.native_at import level_name\nprint(level_name())"
+    assert printed(code, SIMNMT_KERNELS=asked) == wanted
+    assert (wanted == "none") == (asked == "none")
+
+
+@pytest.mark.parametrize(("features", "mapped"), [(0, ["portable"]), (AVX2, ["avx2", "portable"])])
+def test_a_library_that_the_processor_cannot_run_is_not_even_opened(features: int, mapped: list[str]) -> None:
+    """Opening runs its constructors, which are compiled with its level's instructions."""
+    wide = [level for level in mapped if level != "portable"]
+    if not Path("/proc/self/maps").exists() or native_library.load("portable") is None:
+        pytest.skip("nothing was compiled, or no map of what a process has opened")
+    if not all(library_path(level).is_file() for level in wide):
+        pytest.skip("no such library")
+    code = f"""
+import re
+from pathlib import Path
+from simnmt.kernels import native_library
+native_library.processor_features = lambda portable: {features}
+assert native_library.library() is not None
+for level in ("avx512", "avx2", "portable"):
+    native_library.library_of(level)
+print(sorted(set(re.findall("libkernels-([a-z0-9]+)", Path("/proc/self/maps").read_text()))))
+"""
+    assert printed(code, SIMNMT_KERNELS="") == str(mapped)
 
 
 def test_what_the_library_says_of_the_processor_is_what_the_system_says() -> None:
@@ -68,11 +102,51 @@ def test_what_the_library_says_of_the_processor_is_what_the_system_says() -> Non
     assert native_library.processor_features(loaded.cdll) == AVX2 * avx2 + AVX512 * avx512
 
 
-ABOVE = {"portable": r"%[yz]mm|\bv[a-z0-9]+ps\b|%k[0-7]", "avx2": r"%zmm|%[xyz]mm(1[6-9]|2\d|3[01])\b|%k[0-7]"}
-"""What a level's code must not hold: wider registers, AVX's encoding, AVX-512's masks and upper registers."""
+OF_NO_LEVEL = (
+    r"""andn|bextr|bls(i|r|msk)|bzhi|mulx|pdep|pext|rorx|s[ah][rl]x|lzcnt|ad[co]x|movbe|aes\w+|pclmul\w+|sha(1|256)\w+"""
+)
+BEYOND_SSE2 = r"""
+    v\w+ | addsubp[sd] | h(add|sub)p[sd] | lddqu | mov(d|sh|sl)dup | fisttp\w* | pabs[bwd] | palignr | ph(add|sub)s?[wd] | pmaddubsw
+    | pmulhrsw | pshufb | psign[bwd] | p?blendv?(b|w|p[sd]) | dpp[sd] | extractps | insertps | movntdqa | mpsadbw | packusdw
+    | pcmp(eq|gt)q | pextr[bdq] | pinsr[bdq] | phminposuw | p(max|min)(s[bd]|u[wd]) | pmov[sz]x\w+ | pmuldq | pmulld | ptest
+    | round[ps][sd] | crc32\w* | pcmp[ei]str[im] | popcnt\w*
+"""
+"""tzcnt is none of them: it is how bsf with a prefix reads, which a processor without it takes for bsf."""
+MNEMONICS = {"portable": f"{BEYOND_SSE2} | {OF_NO_LEVEL}", "avx2": OF_NO_LEVEL}
+REGISTERS = {"portable": r"%[yz]mm|%k[0-7]", "avx2": r"%zmm|%[xyz]mm(1[6-9]|2\d|3[01])\b|%k[0-7]"}
+"""What a level's code must not hold: instructions and registers of wider levels, or of none."""
 
 
-@pytest.mark.parametrize("level", ABOVE)
+def above(level: str, disassembled: str) -> list[str]:
+    """The lines of a disassembly that a processor of this level may lack."""
+    mnemonic = re.compile(rf"(?:{MNEMONICS[level]})", re.VERBOSE)
+    found = []
+    for line in disassembled.splitlines():
+        address, _, code = line.partition(":\t")
+        if not code or not re.fullmatch(r"\s*[0-9a-f]+", address):
+            continue
+        words = code.split("#")[0].split()
+        if any(mnemonic.fullmatch(word) for word in words[:2]) or re.search(REGISTERS[level], code):
+            found.append(line.strip())
+    return found
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "vmulsd %xmm1,%xmm0,%xmm0",
+        "vpaddd %xmm1,%xmm0,%xmm0",
+        "pmulld %xmm1,%xmm0",
+        "roundsd $0x9,%xmm0,%xmm0",
+        "popcnt %eax,%eax",
+    ],
+)
+def test_what_a_processor_with_sse2_alone_lacks_is_found(code: str) -> None:
+    assert above("portable", f"    1a2b:\t{code}") == [f"1a2b:\t{code}"]
+    assert above("portable", "    1a2b:\tmulsd %xmm1,%xmm0\n    1a2f:\tpaddd %xmm1,%xmm0") == []
+
+
+@pytest.mark.parametrize("level", MNEMONICS)
 def test_a_level_holds_no_instruction_of_a_higher_one(level: str) -> None:
     path = library_path(level)
     if shutil.which("objdump") is None or level not in levels_of(platform.machine()) or not path.is_file():
@@ -81,5 +155,4 @@ def test_a_level_holds_no_instruction_of_a_higher_one(level: str) -> None:
         pytest.skip("another family of processors")
     code = subprocess.run(["objdump", "-d", "--no-show-raw-insn", str(path)], capture_output=True, text=True, check=True).stdout
     assert "xmm" in code
-    found = [line.strip() for line in code.splitlines() if re.search(ABOVE[level], line)]
-    assert found == []
+    assert above(level, code) == []

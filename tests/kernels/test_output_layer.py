@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from simnmt.kernels import native_library, output_layer
+from simnmt.kernels import output_layer
+from simnmt.kernels.native_at import level_name, native_at
 from simnmt.kernels.output_layer import Best, Partial, combine, fused_argmax, fused_best, memory_traffic, partial
 from simnmt.kernels.reference_output import ReferenceStages, reference_best
 
@@ -27,10 +28,9 @@ def level(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
 
 
 def use_level(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded = native_library.load(level)
-    if (loaded.level if loaded else "none") != level:
+    if level_name(level) != level:
         pytest.skip(f"no kernels of level {level} here")
-    monkeypatch.setattr(output_layer, "library", lambda: loaded)
+    monkeypatch.setattr(output_layer, "native_at", lambda asked: native_at(level))
 
 
 def oracle(products: Tensor, bias: Tensor | None, count: int) -> Best:
@@ -139,13 +139,10 @@ def test_any_size_and_any_values_agree_with_float64(data: st.DataObject) -> None
     products = torch.empty(rows * width + shift, dtype=dtype)[shift:].view(rows, width)
     products.copy_(values)
     given_bias = bias if data.draw(st.booleans()) else None
-    with pytest.MonkeyPatch.context() as patch:
-        for level in LEVELS:
-            loaded = native_library.load(level)
-            patch.setattr(output_layer, "library", lambda loaded=loaded: loaded)
-            found = fused_best(products, given_bias, count)
-            assert_best(found, products, given_bias)
-            assert torch.equal(fused_argmax(products, given_bias), found.columns[:, 0])
+    for level in LEVELS:
+        found = fused_best(products, given_bias, count, level=level)
+        assert_best(found, products, given_bias)
+        assert torch.equal(fused_argmax(products, given_bias, level=level), found.columns[:, 0])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from simnmt.costs.decoder_settings import DecoderSettings
 from simnmt.kernels.errors import KernelError
-from simnmt.kernels.native_library import library, load
+from simnmt.kernels.native_at import native_at
 from simnmt.kernels.sharp.arithmetic import arithmetic
 from simnmt.kernels.sharp.asked import Asked, check_candidates, check_source, places_of
 from simnmt.kernels.sharp.compiled import CompiledMember
@@ -49,7 +49,7 @@ class SharpDecoder:
             raise KernelError(f"max_len and most_src_len are {max_len} and {most_src_len}, not at least 1")
         self.weights, self.settings = weights, settings
         self.max_len, self.most_src_len, self.stop_margin = max_len, most_src_len, stop_margin
-        native = library() if level is None else load(level)
+        native = native_at(level)
         self.level = None if native is None else native.level
         """Of the native kernels that search; None for the search in numpy: the same results, and no such speed."""
         self._member: CompiledMember | ReferenceMember
@@ -100,6 +100,8 @@ def decode_ensemble(
         raise KernelError(f"an ensemble is of 1 to {MOST_MEMBERS} decoders, not of {len(decoders)}")
     if len({(each.weights.vocab, each.weights.tokens, each.settings, each.level) for each in decoders}) != 1:
         raise KernelError("an ensemble's decoders do not share vocabulary, special tokens, settings and level")
+    if len({id(each) for each in decoders}) != len(decoders):
+        raise KernelError("an ensemble names one decoder twice: each carries one state, so make one for each member")
     sources = [
         check_source(each.weights, states, each.most_src_len) for each, states in zip(decoders, source_states, strict=True)
     ]
