@@ -6,6 +6,8 @@ Without one the package is installed all the same: every kernel has a fallback.
 from __future__ import annotations
 
 import importlib.util
+import platform
+import re
 import sysconfig
 from pathlib import Path
 from types import ModuleType
@@ -24,6 +26,11 @@ def load_compile(root: Path) -> ModuleType:
     return module
 
 
+def platform_of_code() -> str:
+    """The platform that the compiled libraries run on: of a Python for both of Apple's processors, this one alone."""
+    return sysconfig.get_platform().replace("universal2", platform.machine())
+
+
 class NativeKernels(BuildHookInterface):  # type: ignore[type-arg]
     """Puts the compiled libraries beside their sources, and into the wheel with the platform's tag."""
 
@@ -39,6 +46,6 @@ class NativeKernels(BuildHookInterface):  # type: ignore[type-arg]
             return
         for complaint in complaints:
             self.app.display_warning(f"simnmt: {complaint}")
-        build_data["tag"] = f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
+        build_data["tag"] = f"py3-none-{re.sub('[-.]', '_', platform_of_code())}"
         build_data["pure_python"] = False
         build_data["artifacts"].extend(f"/{path.relative_to(self.root).as_posix()}" for path in made)

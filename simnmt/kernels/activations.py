@@ -9,7 +9,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.kernels.arrays import checked, checked_out
+from simnmt.kernels.arrays import check_apart, checked, checked_out
 from simnmt.kernels.errors import KernelError
 from simnmt.kernels.native_at import native_at
 from simnmt.kernels.native_library import NativeLibrary
@@ -42,12 +42,13 @@ def activate(
     """tanh or sigmoid of each element, of any shape; in place where `out` is `x`. NaN stays NaN.
 
     `level`: the widest of the native kernels to be used, or "none", as the variable SIMNMT_KERNELS says it. Off by
-    `ERROR_BOUNDS` at most. Raises `KernelError` for a wrong array, function or way.
+    `ERROR_BOUNDS` at most. Raises `KernelError` for a wrong array, function or way, and for an `out` that holds a part of `x`.
     """
     if function not in get_args(Function) or way not in get_args(Activation):
         raise KernelError(f"{way} {function}: a function is one of {get_args(Function)}, its way one of {get_args(Activation)}")
     checked("x", x, np.float32, (None,) * np.ndim(x))
     out = checked_out("out", out, x.shape)
+    check_apart("x", x, out)
     native = native_at(level)
     if native is None:
         out[...] = _fallback(function, x, way)

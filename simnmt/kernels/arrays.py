@@ -43,6 +43,13 @@ def checked_out(name: str, out: NDArray[np.float32] | None, shape: tuple[int, ..
     return out
 
 
+def check_apart(name: str, array: NDArray[Any], out: NDArray[Any]) -> None:
+    """Refuse an `out` that overlaps the array but for one that is the array, element for element. Raises `KernelError`."""
+    same = array.ctypes.data == out.ctypes.data and array.shape == out.shape
+    if not same and np.may_share_memory(array, out):
+        raise KernelError(f"out holds a part of {name}: give {name} itself, or memory of its own")
+
+
 def huge_pages(elements: int, dtype: type[np.generic]) -> NDArray[Any]:
     """Memory for weights that every step passes over: aligned to a cache line, on huge pages where the system has them.
 

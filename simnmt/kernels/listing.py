@@ -39,7 +39,7 @@ class Listing:
             {name: getattr(kernel, name) for name in _FIELDS} | {"baselines": list(kernel.baselines)} for kernel in self.kernels
         ]
         return {
-            "level": self.level or "fallback",
+            "level": self.level or levels.NONE,
             "compiled": list(self.compiled),
             "supported": list(self.supported),
             "masked": self.masked,
@@ -51,7 +51,7 @@ class Listing:
     def text(self) -> str:
         """For a person."""
         if self.level is None:
-            why = f"{levels.VARIABLE}={self.masked}" if self.masked == "none" else f"nothing was compiled: {REMEDY}"
+            why = f"{levels.VARIABLE}={self.masked}" if self.masked == levels.NONE else f"nothing was compiled: {REMEDY}"
             lines = [
                 "level: none, the fallbacks in torch and numpy are used" + ("" if self.notes else f" ({why})"),
                 *self.notes,

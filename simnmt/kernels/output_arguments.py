@@ -17,6 +17,8 @@ def check_arguments(
     """Refuse tensors that no kernel could read rightly. Raises `KernelError`."""
     if products.dtype not in types:
         raise KernelError(f"products of {products.dtype}: one of {', '.join(map(str, types))} is needed")
+    if not (products.is_cpu or products.is_cuda):
+        raise KernelError(f"products on {products.device}: the CPU and CUDA alone have kernels")
     if products.dim() != 2:
         raise KernelError(f"products of shape {tuple(products.shape)}: [rows, vocabulary] is needed")
     if not products.is_contiguous():
@@ -33,7 +35,7 @@ def check_arguments(
         raise KernelError(f"a bias of {bias.dtype}, shape {tuple(bias.shape)}: {needed} ({columns},) is needed")
     if not bias.is_contiguous():
         raise KernelError(f"a bias with strides {bias.stride()} is not contiguous")
-    if bias.device != products.device:
+    if not _beside(bias, products):
         raise KernelError(f"products on {products.device} and the bias on {bias.device}: both must be on one device")
 
 
@@ -46,10 +48,15 @@ def check_out(out: Best, products: Tensor, count: int) -> None:
 
 
 def _check_place(name: str, place: Tensor, dtype: torch.dtype, shape: tuple[int, ...], products: Tensor) -> None:
-    if place.dtype is dtype and place.shape == shape and place.is_contiguous() and place.is_cuda == products.is_cuda:
+    if place.dtype is dtype and place.shape == shape and place.is_contiguous() and _beside(place, products):
         return
     given = f"{place.dtype} {tuple(place.shape)} on {place.device}"
     raise KernelError(f"out.{name} is {given}: contiguous {dtype} {shape} on {products.device} is needed")
+
+
+def _beside(tensor: Tensor, products: Tensor) -> bool:
+    """Whether both lie on one device; asked in the order that is the quickest on the CPU."""
+    return (tensor.is_cpu and products.is_cpu) or tensor.device == products.device
 
 
 def refuse_row(products: Tensor, bias: Tensor | None, row: int) -> KernelError:

@@ -8,7 +8,7 @@ import itertools
 import os
 import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, cast
 
 import torch
@@ -19,14 +19,16 @@ from simnmt.kernels.fallback_output import fallback_best, fallback_partial
 from simnmt.kernels.native_at import native_at
 from simnmt.kernels.native_library import NativeLibrary
 from simnmt.kernels.output_arguments import check_arguments, check_out, refuse_row
-from simnmt.kernels.output_forms import Best, Partial, combine, memory_traffic
+from simnmt.kernels.output_forms import Best, Partial, combine
 
-__all__ = ["Best", "Partial", "combine", "fused_argmax", "fused_best", "memory_traffic", "partial"]
+__all__ = ["Best", "Partial", "combine", "fused_argmax", "fused_best", "partial"]
 
 LEAST_OF_A_THREAD = 1 << 17
 """Elements below which work is not divided among threads: handing it over costs some 20 us."""
 ROWS_OF_A_THREAD = 4
 """With fewer rows than this for each thread the columns are divided instead: few rows divide unevenly."""
+MOST_LISTED = 64
+"""Of the best that the kernels find: of more torch's selection is the faster, since each that is found moves those below it."""
 KINDS = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}
 """What simnmt_best calls the types of products."""
 ARGUMENTS: list[type[ctypes._SimpleCData[Any]]] = [
@@ -51,22 +53,24 @@ def fused_best(
     """The `count` best columns of each row of `products` plus `bias`, and the row's log-sum, in one pass over memory.
 
     `products`: [rows, V], contiguous, float32, float16 or bfloat16; `bias`: float32 [V] on the same device, or None. Sums are
-    float32 or better. `out` takes the result where it is given. On CUDA the Triton kernel does it, on the CPU the compiled one,
-    or torch where none was compiled; there `threads` divides the rows, or the columns of few rows, and `level` is the widest of
-    the compiled ones to be used, as the variable SIMNMT_KERNELS says it. Raises `KernelError` for other tensors, for a row
-    without a finite value, and for one with NaN or +inf (FNI-07).
+    float32 or better. `out` takes the result where it is given. On CUDA the Triton kernel does it, on the CPU the compiled one;
+    torch where none was compiled or more than 64 are asked for. On the CPU `threads` divides the rows, or the columns of few
+    rows, and `level` is the widest of the compiled kernels to be used, as the variable SIMNMT_KERNELS says it. Raises
+    `KernelError` for other tensors, for a row without a finite value, and for one with NaN or +inf (FNI-07).
     """
     check_arguments(products, bias, count, threads=threads)
     rows = products.shape[0]
     if out is not None:
         check_out(out, products, count)
-    if products.is_cuda:
+    if products.is_cuda and count <= MOST_LISTED:
         from simnmt.kernels.triton_output import triton_best
 
-        return _copied(Best(*triton_best(products, bias, count)), out)
+        return _copied(triton_best(products, bias, count), out)
+    native = None if count > MOST_LISTED else native_at(level)
     if out is None:
-        out = Best(torch.empty((rows, count), dtype=torch.int64), torch.empty((rows, count)), torch.empty(rows))
-    native = native_at(level)
+        on = products.device
+        columns = torch.empty((rows, count), dtype=torch.int64, device=on)
+        out = Best(columns, torch.empty((rows, count), device=on), torch.empty(rows, device=on))
     if native is None:
         fallback_best(products, bias, out)
         return out
@@ -192,9 +196,13 @@ def _divided(work: Callable[[int, int], int], size: int, parts: int) -> list[tup
     if parts == 1:
         return [(0, work(0, size))]
     bounds = [size * part // parts for part in range(parts + 1)]
-    waiting = [_pool(parts - 1).submit(work, *stretch) for stretch in itertools.pairwise(bounds[1:])]
-    first = work(bounds[0], bounds[1])
-    return list(zip(bounds[:-1], [first, *(future.result() for future in waiting)], strict=True))
+    waiting: list[Future[int]] = []
+    try:
+        waiting.extend(_pool(parts - 1).submit(work, *stretch) for stretch in itertools.pairwise(bounds[1:]))
+        first = work(bounds[0], bounds[1])
+        return list(zip(bounds[:-1], [first, *(future.result() for future in waiting)], strict=True))
+    finally:
+        wait(waiting)  # an interrupt must not free the tensors that the others still read and write
 
 
 @functools.cache

@@ -106,8 +106,8 @@ class Workspace:
     part_columns: torch.Tensor
 
     @classmethod
-    def of(cls, rows: int, vocab: int, count: int, device: torch.device | str, out: Best | None = None) -> Workspace:
-        """For products of this shape; `out` takes the answer where it is given."""
+    def of(cls, rows: int, vocab: int, count: int, device: torch.device | str) -> Workspace:
+        """For products of this shape."""
         block = next((size for size in reversed(BLOCKS) if rows * triton.cdiv(vocab, size) >= FILLING_PROGRAMS), BLOCKS[0])
         parts = triton.cdiv(vocab, block)
 
@@ -115,7 +115,7 @@ class Workspace:
             return torch.empty(shape, dtype=dtype, device=device)
 
         return cls(
-            best=Best(made(rows, count, dtype=torch.int64), made(rows, count), made(rows)) if out is None else out,
+            best=Best(made(rows, count, dtype=torch.int64), made(rows, count), made(rows)),
             block=block,
             maxima=made(rows, parts),
             sums=made(rows, parts),
@@ -147,10 +147,10 @@ def best_into(workspace: Workspace, products: torch.Tensor, bias: torch.Tensor |
     )  # fmt: skip
 
 
-def triton_best(products: torch.Tensor, bias: torch.Tensor | None, count: int, out: Best | None = None) -> Best:
+def triton_best(products: torch.Tensor, bias: torch.Tensor | None, count: int) -> Best:
     """What `fused_best` gives, of arguments that it has checked; waits for the GPU, to raise `KernelError` for a wrong row."""
     rows, vocab = products.shape
-    workspace = Workspace.of(rows, vocab, count, products.device, out)
+    workspace = Workspace.of(rows, vocab, count, products.device)
     best_into(workspace, products, bias)
     _check_rows(products, bias, workspace.best.log_sum)
     return workspace.best

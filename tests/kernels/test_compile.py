@@ -189,6 +189,15 @@ def test_a_wheel_carries_the_libraries_and_its_platforms_tag(hook: tuple[ModuleT
     assert all((hook[1] / path.lstrip("/")).is_file() for path in build_data["artifacts"])
 
 
+@needs_compiler
+def test_a_wheel_names_the_one_processor_that_was_compiled_for(
+    hook: tuple[ModuleType, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Apple's Python runs on two; its libraries do not."""
+    monkeypatch.setattr("sysconfig.get_platform", lambda: "macosx-11.0-universal2")
+    assert build(*hook)[0]["tag"] == f"py3-none-macosx_11_0_{platform.machine()}"
+
+
 def test_without_a_compiler_the_package_is_installed_all_the_same(
     hook: tuple[ModuleType, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

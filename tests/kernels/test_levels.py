@@ -106,10 +106,10 @@ OF_NO_LEVEL = (
     r"""andn|bextr|bls(i|r|msk)|bzhi|mulx|pdep|pext|rorx|s[ah][rl]x|lzcnt|ad[co]x|movbe|aes\w+|pclmul\w+|sha(1|256)\w+"""
 )
 BEYOND_SSE2 = r"""
-    v\w+ | addsubp[sd] | h(add|sub)p[sd] | lddqu | mov(d|sh|sl)dup | fisttp\w* | pabs[bwd] | palignr | ph(add|sub)s?[wd] | pmaddubsw
-    | pmulhrsw | pshufb | psign[bwd] | p?blendv?(b|w|p[sd]) | dpp[sd] | extractps | insertps | movntdqa | mpsadbw | packusdw
-    | pcmp(eq|gt)q | pextr[bdq] | pinsr[bdq] | phminposuw | p(max|min)(s[bd]|u[wd]) | pmov[sz]x\w+ | pmuldq | pmulld | ptest
-    | round[ps][sd] | crc32\w* | pcmp[ei]str[im] | popcnt\w*
+    v\w+ | addsubp[sd] | h(add|sub)p[sd] | lddqu | mov(d|sh|sl)dup | fisttp\w* | pabs[bwd] | palignr | ph(add|sub)s?[wd]
+    | pmaddubsw | pmulhrsw | pshufb | psign[bwd] | p?blendv?(b|w|p[sd]) | dpp[sd] | extractps | insertps | movntdqa | mpsadbw
+    | packusdw | pcmp(eq|gt)q | pextr[bdq] | pinsr[bdq] | phminposuw | p(max|min)(s[bd]|u[wd]) | pmov[sz]x\w+ | pmuldq
+    | pmulld | ptest | round[ps][sd] | crc32\w* | pcmp[ei]str[im] | popcnt\w*
 """
 """tzcnt is none of them: it is how bsf with a prefix reads, which a processor without it takes for bsf."""
 MNEMONICS = {"portable": f"{BEYOND_SSE2} | {OF_NO_LEVEL}", "avx2": OF_NO_LEVEL}

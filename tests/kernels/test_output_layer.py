@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import time
 
 import pytest
 import torch
@@ -12,8 +13,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from simnmt.kernels import output_layer
+from simnmt.kernels.memory_traffic import memory_traffic
 from simnmt.kernels.native_at import level_name, native_at
-from simnmt.kernels.output_layer import Best, Partial, combine, fused_argmax, fused_best, memory_traffic, partial
+from simnmt.kernels.output_layer import Best, Partial, combine, fused_argmax, fused_best, partial
 from simnmt.kernels.reference_output import ReferenceStages, reference_best
 
 LEVELS = ("avx512", "avx2", "portable", "none")
@@ -238,7 +240,7 @@ def test_a_nan_among_masked_columns_is_seen(level: str) -> None:
 
 
 def test_large_values_do_not_overflow(level: str) -> None:
-    """FNI-07: up to 1e4 and beyond, rising by more than a float's exponent from block to block, and falling as much."""
+    """FNI-07: up to 1e4 and beyond, rising by more than a float's exponent from block to block, and rising_all as much."""
     for rising in (torch.linspace(-1e4, 1e4, 5000), torch.linspace(1e4, -1e4, 5000), torch.linspace(-1.5e38, 1.5e38, 4100)):
         products = rising[None].contiguous()
         assert_best(fused_best(products, None, 3), products, None)
@@ -301,6 +303,8 @@ ROWS, BIAS = torch.zeros(2, 10), torch.zeros(10)
         (ROWS, torch.zeros(20)[::2], 1, "a bias with strides"),
         (ROWS, BIAS[None], 1, r"shape \(1, 10\)"),
         (ROWS, BIAS.to("meta"), 1, "products on cpu and the bias on meta"),
+        (ROWS.to("meta"), BIAS.to("meta"), 1, "products on meta: the CPU and CUDA alone"),
+        (ROWS.to("meta"), None, 1, "products on meta"),
         (ROWS, BIAS, 0, "the best 0 of 10 columns"),
         (ROWS, BIAS, 11, "the best 11 of 10 columns"),
         (torch.zeros(2, 0), torch.zeros(0), 1, "the best 1 of 0 columns"),
@@ -317,11 +321,41 @@ def test_what_no_kernel_could_read_is_refused(products: Tensor, bias: Tensor, co
         (Best(torch.empty(2, 1, dtype=torch.int32), torch.empty(2, 1), torch.empty(2)), "out.columns is torch.int32"),
         (Best(torch.empty(2, 1, dtype=torch.int64), torch.empty(2, 2), torch.empty(2)), "out.values"),
         (Best(torch.empty(2, 1, dtype=torch.int64), torch.empty(2, 1), torch.empty(4)[::2]), "out.log_sum"),
+        (
+            Best(*(torch.empty(2, 1, dtype=kind, device="meta") for kind in (torch.int64, torch.float32)), torch.empty(2)),
+            "on meta",
+        ),
     ],
 )
 def test_a_place_that_does_not_fit_is_refused(out: Best, why: str) -> None:
     with pytest.raises(output_layer.KernelError, match=why):
         fused_best(ROWS, BIAS, 1, out=out)
+
+
+def test_an_interrupt_waits_for_the_other_threads() -> None:
+    """They read and write tensors that are freed as soon as the caller is left."""
+    ended = []
+
+    def work(begin: int, end: int) -> int:
+        if begin == 0:
+            raise KeyboardInterrupt
+        time.sleep(0.05)
+        ended.append(begin)
+        return -1
+
+    with pytest.raises(KeyboardInterrupt):
+        output_layer._divided(work, 3, 3)
+    assert sorted(ended) == [1, 2]
+
+
+def test_more_than_the_kernels_keep_a_list_of_are_found_all_the_same(level: str) -> None:
+    products, bias = drawn(3, 5000)
+    for count in (64, 65, 5000):
+        assert_best(fused_best(products, bias, count), products, bias)
+    rising_all = torch.arange(200_000.0)[None]
+    began = time.perf_counter()
+    assert fused_best(rising_all, None, 20_000).columns[0, -1] == 180_000
+    assert time.perf_counter() - began < 2
 
 
 def test_no_threads_are_refused() -> None:
