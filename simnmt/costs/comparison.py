@@ -99,8 +99,10 @@ def differences(first: DeviceProfile, other: DeviceProfile) -> list[str]:
         ("kind", first.execution.kind, other.execution.kind),
     ]
     if first.engine is not None and other.engine is not None:
-        keys = ("backend", "compute_type", "device", "threads", "beam", "weights")
+        keys = ("backend", "compute_type", "device", "threads", "beam", "fused", "weights")
         pairs += [(key.replace("_", " "), getattr(first.engine, key), getattr(other.engine, key)) for key in keys]
+        one, another = first.engine.decoder or {}, other.engine.decoder or {}
+        pairs += [(key.replace("_", " "), one[key], another[key]) for key in one if key in another and key not in keys]
         if first.engine.architecture != other.engine.architecture:
             pairs.append(("architecture", "one", "another"))
     return [f"{what}: {one} and {another}" for what, one, another in pairs if one != another]

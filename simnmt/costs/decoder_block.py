@@ -30,8 +30,8 @@ class DecoderVariant(Configuration):
     search_s: Duration
     """Bias, softmax and search (FNI-01's other three, which fusing makes one)."""
     agreement: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
-    """Share of target tokens, teacher-forced on a trained model, that are those of the exact decoder (SHARP-10); null: exact,
-    or not measured."""
+    """Share of target tokens, teacher-forced on a trained model, that are those of the exact decoder with the same candidates
+    (SHARP-10); null: exact, or not measured."""
 
     @model_validator(mode="after")
     def _adds_up(self) -> DecoderVariant:

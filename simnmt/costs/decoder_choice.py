@@ -21,6 +21,8 @@ from simnmt.costs.profile_error import ProfileError
 
 How = Literal["base", "measured", "composed"]
 CALIBRATE = "measure it with simnmt calibrate --only decoder"
+EXACT_TYPE = "float32"
+"""Of engines; any other rounds what this one tells."""
 _HOW = {"base": "as calibrated", "measured": "measured", "composed": "composed"}
 
 
@@ -55,31 +57,29 @@ class DecoderChoice:
     steps: tuple[StepTimes, ...]
     """By batch size, rising."""
     agreement: float | None
-    """Share of target tokens that are the exact decoder's; None: exact, or not measured. Of a composed variant the product of
-    its techniques' own."""
+    """Share of target tokens that are those of the exact decoder with the same candidates; None: exact, or not measured. Of a
+    composed variant the product of its techniques' own."""
     error: CompositionError | None = None
     """Of composing, on what was measured, with the same beam where that can judge; None where nothing is composed, or nothing
     could be left out to judge by."""
+    rounding: str | None = None
+    """The engine's type where that is not float32 and the settings name no other: it rounds, whatever the techniques."""
 
     @property
     def exact(self) -> bool:
-        """Whether translations are those of the plain decoder of the same beam (XP-03)."""
-        return self.settings.exact
+        """Whether translations are those of the plain decoder of the same beam in float32 (XP-03)."""
+        return self.settings.exact and self.rounding is None
 
     @property
     def short(self) -> str:
-        """`decoder beam 5, fused: measured, exact`."""
-        return f"decoder {self.settings.words()}: {_HOW[self.how]}, {self.fidelity}"
+        """`decoder beam 5, fused: measured, exact`; with the profile's own beam where that is another."""
+        told = f"decoder {self.settings.words()}: {_HOW[self.how]}, {self.fidelity}"
+        return told if self.settings.beam == self.base.beam else f"{told} (the profile is of beam {self.base.beam})"
 
     @property
     def fidelity(self) -> str:
         """`exact`, or its agreement."""
-        if self.exact:
-            return "exact"
-        if self.agreement is None:
-            return unmeasured(self.settings)
-        told = f"{_percent(self.agreement)} of tokens as the exact decoder's"
-        return f"{told}, its techniques' agreements multiplied" if self.how == "composed" else told
+        return fidelity_words(self.settings, self.agreement, rounding=self.rounding, multiplied=self.how == "composed")
 
     def words(self) -> str:
         """What a reader must know, in one sentence without its end."""
@@ -105,15 +105,35 @@ class DecoderChoice:
             "settings": self.settings.model_dump(mode="json"),
             "how": self.how,
             "exact": self.exact,
+            "rounding": self.rounding,
             "agreement": self.agreement,
             "composition_error": None if error is None else {"mean": error.mean, "most": error.most, "judged": error.judged},
             "step_over_base": {str(each.batch): each.step_s / each.base_step_s for each in self.steps},
         }
 
 
-def unmeasured(settings: DecoderSettings) -> str:
-    """Of a decoder that is not exact: the options that make it so, of which no agreement is known."""
-    return f"not exact ({', '.join(settings.noise)}), agreement not measured"
+def fidelity_words(
+    settings: DecoderSettings, agreement: float | None, *, rounding: str | None = None, multiplied: bool = False
+) -> str:
+    """`exact`, or how many tokens agree, or that this was not measured; a type that rounds and a candidate list apart.
+
+    `multiplied`: the agreement is the product of those of single techniques.
+    """
+    if not settings.noise:
+        told = "exact" if rounding is None else f"exact but for rounding in {rounding}"
+    else:
+        if agreement is None:
+            told = f"not exact ({', '.join(settings.noise)}), agreement not measured"
+        else:
+            told = f"{_percent(agreement)} of tokens as the exact decoder's"
+            told += ", its techniques' agreements multiplied" if multiplied else ""
+        told += "" if rounding is None else f", rounding in {rounding} aside"
+    return told if settings.candidates is None else f"{told}, among its candidates"
+
+
+def rounding_of(settings: DecoderSettings, compute_type: str | None) -> str | None:
+    """The engine's type where the decoder's products are in it and it is not float32."""
+    return None if settings.gemm is not None or compute_type in (None, EXACT_TYPE) else compute_type
 
 
 def choose(block: DecoderBlock, settings: DecoderSettings, *, name: str, compute_type: str | None = None) -> DecoderChoice:
@@ -139,6 +159,7 @@ def choose(block: DecoderBlock, settings: DecoderSettings, *, name: str, compute
         steps=steps,
         agreement=_agreement(block, wanted),
         error=(composition_error(block, wanted.beam) or composition_error(block)) if how == "composed" else None,
+        rounding=rounding_of(wanted, compute_type),
     )
 
 
@@ -168,7 +189,7 @@ def _times(block: DecoderBlock, wanted: DecoderSettings, batch: int) -> StepTime
 
 def _agreement(block: DecoderBlock, wanted: DecoderSettings) -> float | None:
     """As measured; else the product over the techniques that add noise, each at its worst where it was the only one."""
-    if wanted.exact:
+    if not wanted.noise:
         return None
     own = [each.agreement for each in block.variants if canonical(each.settings) == wanted and each.agreement is not None]
     if own:
@@ -186,7 +207,7 @@ def _worst_alone(block: DecoderBlock, option: str, value: object) -> float | Non
 
 
 def _noise(settings: DecoderSettings) -> list[tuple[str, object]]:
-    """The options with which a decoder is not exact, and their values."""
+    """The options that round, and their values."""
     return [(option, getattr(settings, option)) for option in settings.noise]
 
 

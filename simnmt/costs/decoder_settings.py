@@ -37,16 +37,15 @@ class DecoderSettings(Configuration):
     @property
     def exact(self) -> bool:
         """Whether every technique used is an identity: translations are those of the plain decoder of this beam (XP-03)."""
-        return not self.noise
+        return not self.noise and self.candidates is None
 
     @property
     def noise(self) -> tuple[str, ...]:
-        """The options with which it is not exact."""
-        noisy = {
-            "gemm": self.gemm == "int16",
-            "activations": self.activations != "library",
-            "candidates": self.candidates is not None,
-        }
+        """The options that round otherwise than the plain decoder, whose agreement can be measured (SHARP-10).
+
+        A candidate list is none of them: it says which words there are to choose from.
+        """
+        noisy = {"gemm": self.gemm == "int16", "activations": self.activations != "library"}
         return tuple(option for option, is_noisy in noisy.items() if is_noisy)
 
     def words(self) -> str:

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.costs.batch_cost import StepCost
-from simnmt.costs.decoder_choice import CALIBRATE, DecoderChoice, choose
+from simnmt.costs.decoder_choice import CALIBRATE, DecoderChoice, choose, rounding_of
 from simnmt.costs.decoder_settings import DecoderSettings
 from simnmt.costs.overhead_fit import fit_overhead
-from simnmt.costs.profile_blocks import Kind, Overhead, Overheads, StepBlock
+from simnmt.costs.profile_blocks import EngineBlock, Kind, Overhead, Overheads, StepBlock
 from simnmt.costs.profile_error import ProfileError
 
 if TYPE_CHECKING:
@@ -31,6 +31,11 @@ def with_decoder(profile: DeviceProfile, settings: DecoderSettings) -> tuple[Dev
             f"profile {profile.name} has no variants of its decoder (block decoder)",
             remedy="calibrate with --only decoder --out and the profile's file, or name a profile that has them",
         )
+    if "beam" not in settings.model_fields_set and settings.beam != block.base.beam:
+        raise ProfileError(
+            f"no beam is named, and profile {profile.name} is of beam {block.base.beam}",
+            remedy=f"say beam: {block.base.beam}, or beam: {settings.beam} if that is meant",
+        )
     compute_type = None if profile.engine is None else profile.engine.compute_type
     choice = choose(block, settings, name=profile.name, compute_type=compute_type)
     if choice.how == "base":
@@ -38,7 +43,7 @@ def with_decoder(profile: DeviceProfile, settings: DecoderSettings) -> tuple[Dev
     kind = _kind(profile.execution.kind, choice, block.kind)
     changed: dict[str, Any] = {"decoder": None, "execution": _execution(profile, choice, kind)}
     if profile.engine is not None:
-        changed["engine"] = profile.engine.model_copy(update={"beam": choice.settings.beam})
+        changed["engine"] = _engine(profile.engine, choice.settings)
     if profile.step is not None:
         changed["step"], changed["overheads"] = _step(profile, profile.step, choice, kind)
     if profile.energy is not None and profile.energy.j_per_tgt_token is not None:
@@ -46,6 +51,24 @@ def with_decoder(profile: DeviceProfile, settings: DecoderSettings) -> tuple[Dev
         times = changed["execution"].plane.s_per_tgt_token / profile.plane.s_per_tgt_token
         changed["energy"] = profile.energy.model_copy(update={"j_per_tgt_token": times * profile.energy.j_per_tgt_token})
     return profile.model_copy(update=changed), choice
+
+
+def as_calibrated(profile: DeviceProfile) -> DecoderChoice | None:
+    """See `DeviceProfile.as_calibrated`."""
+    engine, block = profile.engine, profile.decoder
+    compute_type = None if engine is None else engine.compute_type
+    if block is not None:
+        return choose(block, block.base, name=profile.name, compute_type=compute_type)
+    if engine is None:
+        return None
+    own = DecoderSettings.model_validate({"fused": engine.fused} | (engine.decoder or {}) | {"beam": engine.beam})
+    return DecoderChoice(own, own, "base", (), None, rounding=rounding_of(own, compute_type))
+
+
+def _engine(own: EngineBlock, settings: DecoderSettings) -> EngineBlock:
+    """The same engine with its decoder so written."""
+    decoder = None if own.decoder is None else settings.model_dump(mode="json", exclude={"beam"})
+    return own.model_copy(update={"beam": settings.beam, "fused": settings.fused, "decoder": decoder})
 
 
 def _execution(profile: DeviceProfile, choice: DecoderChoice, kind: Kind) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from simnmt.costs.decoder_block import DecoderBlock, canonical
-from simnmt.costs.decoder_choice import unmeasured
+from simnmt.costs.decoder_choice import fidelity_words, rounding_of
 from simnmt.costs.decoder_composition import composition_error
 from simnmt.costs.decoder_settings import DecoderSettings
 
@@ -28,7 +28,8 @@ def decoder_facts(profile: DeviceProfile) -> Facts:
     said += [] if block.repeats is None else [f"{block.repeats} timings each, taken in turn"]
     said += [] if block.src_len is None else [f"under sources of {block.src_len} tokens"]
     found = [("decoder", f"{', '.join(said)}; the other costs are of {block.base.words()}")]
-    found += [(f"decoder {settings.words()}", "; ".join(_of(block, settings))) for settings in block.measured]
+    compute_type = None if profile.engine is None else profile.engine.compute_type
+    found += [(f"decoder {each.words()}", "; ".join(_of(block, each, compute_type))) for each in block.measured]
     found.append(("decoder composed", _composing(block)))
     if against := against_step(profile):
         told = ", ".join(f"{ratio:.3g} at batch {batch}" for batch, ratio in against.items())
@@ -38,7 +39,7 @@ def decoder_facts(profile: DeviceProfile) -> Facts:
     return found
 
 
-def _of(block: DecoderBlock, settings: DecoderSettings) -> Iterator[str]:
+def _of(block: DecoderBlock, settings: DecoderSettings, compute_type: str | None) -> Iterator[str]:
     agreements = []
     for variant in block.variants:
         if variant.settings != settings:
@@ -51,10 +52,7 @@ def _of(block: DecoderBlock, settings: DecoderSettings) -> Iterator[str]:
         times = "" if variant is base else f", {variant.step_s / base.step_s:.3g} times the base's"
         yield f"batch {variant.batch}: {1e3 * variant.step_s:.4g} ms{times} ({shares})"
         agreements += [] if variant.agreement is None else [variant.agreement]
-    if settings.exact:
-        yield "exact"
-    else:
-        yield f"{100 * min(agreements):.4g} % of tokens as the exact decoder's" if agreements else unmeasured(settings)
+    yield fidelity_words(settings, min(agreements, default=None), rounding=rounding_of(settings, compute_type))
 
 
 def _composing(block: DecoderBlock) -> str:

@@ -18,7 +18,7 @@ from simnmt.costs.batch_decoding import DecodingCost
 from simnmt.costs.decoder_block import DecoderBlock
 from simnmt.costs.decoder_choice import DecoderChoice
 from simnmt.costs.decoder_settings import DecoderSettings
-from simnmt.costs.decoder_variants import with_decoder
+from simnmt.costs.decoder_variants import as_calibrated, with_decoder
 from simnmt.costs.disk import DiskCost, ReadTable
 from simnmt.costs.energy import EnergyCost
 from simnmt.costs.plane import ExecutionPlane
@@ -41,7 +41,7 @@ from simnmt.costs.residual import LognormalResidual
 
 SCHEMA_VERSION = 2
 """Of the file's form; version 1 had neither the optional blocks nor samples, and is still read."""
-PACKING = ("gru", "bilstm")
+PACKING = ("gru", "bilstm", "attentional")
 """Kinds of architecture whose encoders are given packed sequences: of padding they pay `padding_share` at most."""
 OPTIONAL_BLOCKS = ("engine", "step", "encoder", "decoder", "overheads", "disk", "energy", "conditions")
 """What version 2 brought."""
@@ -256,9 +256,15 @@ class DeviceProfile(Configuration):
         Step table, gaps and the plane's seconds per target token are moved by the difference to the block's `base`, at each
         batch size; a variant that was measured exactly, another one composed of the effects of its options. Encoder, refilling
         and what a longer source adds stay as they are. The new profile has no block `decoder`; for the settings of `base` it is
-        this one. Raises `ProfileError` where there is no such block, or it does not tell the variant's times.
+        this one. Raises `ProfileError` where there is no such block, where it does not tell the variant's times, and for
+        settings that name no beam where the profile's is not 1.
         """
         return with_decoder(self, settings)
+
+    @property
+    def as_calibrated(self) -> DecoderChoice | None:
+        """The decoder that the costs are of, with what is known of its fidelity; None where no engine is recorded."""
+        return as_calibrated(self)
 
     def execution_s(
         self, src_len: NDArray[np.int64], tgt_len: NDArray[np.int64] | NDArray[np.float64], standard_normal: NDArray[np.float64]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from simnmt.configuration import Configuration
+from simnmt.costs.decoder_settings import DecoderSettings
 
 Kind = Literal["measured", "inferred", "synthetic"]
 Seconds = Annotated[float, Field(ge=0.0, le=10_000.0)]
@@ -34,10 +35,27 @@ class EngineBlock(Configuration):
     """The processor's own name."""
     threads: Count | None = None
     beam: Count = 1
+    fused: bool = False
+    """Whether bias, softmax and search were fused."""
+    decoder: dict[str, Any] | None = None
+    """How the sharp decoder was written: the options of `DecoderSettings` without its beam; null: another backend, or a file
+    from before it was kept."""
     weights: Literal["random", "checkpoint"] = "random"
     """Times depend on the architecture, not on the weights; what a model says depends on both."""
     architecture: dict[str, Any] = Field(default_factory=dict)
     versions: dict[str, str] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _decoder_is_known(self) -> EngineBlock:
+        if self.decoder is not None:
+            if "beam" in self.decoder:
+                raise ValueError("decoder.beam: the beam stands in engine.beam")
+            try:
+                DecoderSettings.model_validate(self.decoder)
+            except ValidationError as error:
+                first = error.errors(include_url=False, include_context=False)[0]
+                raise ValueError(f"decoder.{'.'.join(str(part) for part in first['loc'])}: {first['msg']}") from None
+        return self
 
 
 class CellSample(Configuration):

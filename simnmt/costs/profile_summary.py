@@ -88,7 +88,9 @@ def _engine(profile: DeviceProfile) -> list[tuple[str, str]]:
         return []
     threads = [] if engine.threads is None else [_many(engine.threads, "thread")]
     said = [f"{engine.backend} {engine.compute_type} on {engine.device}", engine.device_name, *threads]
-    said += [f"beam {engine.beam}", "random weights" if engine.weights == "random" else "weights of a checkpoint"]
+    own = profile.as_calibrated
+    said += [f"beam {engine.beam}" if own is None else own.settings.words().removesuffix(", plain")]
+    said += ["random weights" if engine.weights == "random" else "weights of a checkpoint"]
     versions = ", ".join(f"{name} {version}" for name, version in engine.versions.items())
     return [("engine", ", ".join(filter(None, said)))] + ([("versions", versions)] if versions else [])
 

@@ -165,9 +165,15 @@ def test_a_profile_tells_what_decoding_takes() -> None:
     assert (own.most_batch, own.beam) == (32, 1)
 
 
-@pytest.mark.parametrize(("kind", "packs"), [("gru", True), ("bilstm", True), ("transformer", False), (None, False)])
+@pytest.mark.parametrize(
+    ("kind", "packs"),
+    [("gru", True), ("bilstm", True), ("attentional", True), ("transformer", False), (None, False)],
+)
 def test_recurrent_encoders_are_given_packed_sequences(kind: str | None, packs: bool) -> None:
-    assert checked_profile(profile_with(kind)).decoding_cost.packs == packs
+    own = checked_profile(profile_with(kind)).decoding_cost
+    assert own.packs == packs
+    mixed_s, padded_s = own.encode_s([3, 9, 50]), own.encode_s([50, 50, 50])
+    assert mixed_s < padded_s if packs else mixed_s == padded_s
 
 
 @pytest.mark.parametrize("block", ["step", "encoder"])

@@ -29,9 +29,12 @@ def test_identities_are_exact_and_noise_is_not() -> None:
         beam=5, fused=True, gemm="float32", embeddings="precomputed", attention="precomputed", merge=True
     )
     assert identities.exact
-    for noise in ({"gemm": "int16"}, {"activations": "table"}, {"activations": "polynomial"}, {"candidates": 500}):
+    for noise in ({"gemm": "int16"}, {"activations": "table"}, {"activations": "polynomial"}):
         assert not identities.model_copy(update=noise).exact
         assert identities.model_copy(update=noise).noise == tuple(noise)
+    listed = identities.model_copy(update={"candidates": 500})
+    assert not listed.exact
+    assert listed.noise == (), "a list says what may be chosen, and rounds nothing"
 
 
 def test_settings_serve_as_keys_and_refuse_what_they_do_not_know() -> None:

@@ -123,6 +123,7 @@ def test_energy_of_a_token_goes_with_its_time() -> None:
     assert moved.energy.j_per_tgt_token == pytest.approx(0.1 * moved.plane.s_per_tgt_token / own.plane.s_per_tgt_token)
 
 
+OF_BEAM_5 = {name: EVERYTHING[name] | {"beam": 5} for name in ("engine", "step")}
 RUNGS = (PLAIN, INT16, MERGED, DecoderSettings(activations="polynomial"))
 
 
@@ -208,6 +209,98 @@ def test_noise_carries_its_agreement_and_identities_none() -> None:
     assert choice(RUNGS[3]).fidelity == "not exact (activations), agreement not measured"
     both = choice(DecoderSettings(gemm="int16", activations="polynomial"))
     assert both.fidelity == "not exact (gemm, activations), agreement not measured"
+
+
+def test_agreement_is_known_with_a_candidate_list_too_and_the_list_is_said_apart() -> None:
+    """All of a sharp profile's variants have one: what rounds is held against the exact decoder with the same list."""
+    listed = {each: each.model_copy(update={"candidates": 500}) for each in (PLAIN, MERGED, INT16, RUNGS[3])}
+    variants = [variant(listed[PLAIN]), variant(listed[MERGED]), variant(listed[INT16], agreement=0.999)]
+    own = with_variants(*variants, variant(listed[RUNGS[3]], agreement=0.998))
+
+    def fidelity(**options: Any) -> str:
+        return own.with_decoder(DecoderSettings(candidates=500, **options))[1].fidelity
+
+    assert fidelity(merge=True) == "exact, among its candidates"
+    assert fidelity(gemm="int16") == "99.9 % of tokens as the exact decoder's, among its candidates"
+    assert fidelity(gemm="int16", activations="polynomial", merge=True) == (
+        "99.7 % of tokens as the exact decoder's, its techniques' agreements multiplied, among its candidates"
+    )
+    assert not own.with_decoder(listed[MERGED])[1].exact
+    assert dict(facts(own))[f"decoder {listed[INT16].words()}"].endswith(
+        "; 99.9 % of tokens as the exact decoder's, among its candidates"
+    )
+
+
+def in_type(compute_type: str, block: dict[str, Any] | None = None) -> DeviceProfile:
+    return profile(block, engine=EVERYTHING["engine"] | {"compute_type": compute_type})
+
+
+def test_an_engine_that_rounds_is_not_exact_whatever_the_techniques() -> None:
+    """XP-03: fusing changes nothing, and 8 bits do."""
+    own = in_type("bfloat16")
+    _, choice = own.with_decoder(FUSED)
+    assert (choice.exact, choice.fidelity) == (False, "exact but for rounding in bfloat16")
+    assert choice.as_json()["exact"] is False
+    assert dict(facts(own))["decoder beam 1, fused"].endswith("; exact but for rounding in bfloat16")
+    polynomial = RUNGS[3]
+    _, choice = in_type("int8", decoder_block([PLAIN, polynomial])).with_decoder(polynomial)
+    assert choice.fidelity == "not exact (activations), agreement not measured, rounding in int8 aside"
+    named = decoder_block([DecoderSettings(gemm="int16"), DecoderSettings(gemm="float32")])
+    assert in_type("int16", named).with_decoder(DecoderSettings(gemm="float32"))[1].fidelity == "exact"
+
+
+def test_a_profile_tells_the_decoder_that_its_own_costs_are_of() -> None:
+    """With variants or without, and not where no engine is recorded."""
+    told = profile().as_calibrated
+    assert told is not None
+    assert (told.how, told.exact, told.short) == ("base", True, "decoder beam 1, plain: as calibrated, exact")
+    sharp = {"backend": "sharp", "decoder": {"gemm": "float32", "candidates": 500}}
+    told = checked_profile(EVERYTHING | {"engine": EVERYTHING["engine"] | sharp}).as_calibrated
+    assert told is not None
+    assert told.short == "decoder beam 1, float32, 500 candidates: as calibrated, exact, among its candidates"
+    assert not told.exact
+    told = checked_profile(
+        EVERYTHING | {"engine": EVERYTHING["engine"] | {"compute_type": "int8", "fused": True}}
+    ).as_calibrated
+    assert told is not None
+    assert told.short == "decoder beam 1, fused: as calibrated, exact but for rounding in int8"
+    assert checked_profile(EVERYTHING | {"engine": None}).as_calibrated is None
+
+
+def test_the_engine_of_a_profile_that_is_moved_is_written_as_the_variant() -> None:
+    listed = DecoderSettings(candidates=500)
+    block = decoder_block([listed, listed.model_copy(update={"fused": True})])
+    engine = EVERYTHING["engine"] | {"decoder": listed.model_dump(exclude={"beam"})}
+    moved, _ = profile(block, engine=engine).with_decoder(DecoderSettings(fused=True, candidates=500))
+    assert moved.engine is not None
+    assert moved.engine.fused
+    assert moved.engine.decoder == DecoderSettings(fused=True, candidates=500).model_dump(exclude={"beam"})
+    moved, _ = profile().with_decoder(BEAMS_BY_FUSED[3])
+    assert moved.engine is not None
+    assert (moved.engine.beam, moved.engine.fused, moved.engine.decoder) == (5, True, None)
+
+
+def test_a_beam_other_than_the_profiles_is_said_in_short() -> None:
+    assert profile().with_decoder(BEAMS_BY_FUSED[3])[1].short == (
+        "decoder beam 5, fused: measured, exact (the profile is of beam 1)"
+    )
+
+
+def of_beam_5() -> DeviceProfile:
+    variants = [variant(each, times=0.1) for each in BEAMS_BY_FUSED]
+    block = {"kind": "measured", "base": DecoderSettings(beam=5).model_dump(), "variants": variants}
+    return profile(block, **OF_BEAM_5)
+
+
+def test_settings_without_a_beam_mean_no_other_than_the_profiles() -> None:
+    """Fusing a decoder of beam 5 must not turn it into a greedy one unasked."""
+    with pytest.raises(ProfileError) as refused:
+        of_beam_5().with_decoder(FUSED)
+    assert str(refused.value) == (
+        "no beam is named, and profile everything is of beam 5 (say beam: 5, or beam: 1 if that is meant)"
+    )
+    assert of_beam_5().with_decoder(DecoderSettings(beam=1, fused=True))[1].short.endswith("(the profile is of beam 5)")
+    assert of_beam_5().with_decoder(DecoderSettings(beam=5, fused=True))[1].how == "measured"
 
 
 def test_products_in_the_engines_own_type_may_be_named_or_not() -> None:

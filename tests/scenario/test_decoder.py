@@ -36,6 +36,12 @@ policies: {edge: {}, cloud: {}, cnmt: {}}
 EVERYTHING = whole_profile()
 FUSED = "decoder: {fused: true}"
 BATCHED = "devices.cloud.batching={kind: top_up, size: 8}"
+OF_BEAM_5: dict[str, Any] = {name: EVERYTHING[name] | {"beam": 5} for name in ("engine", "step")}
+OF_BEAM_5["decoder"] = {
+    "kind": "measured",
+    "base": DecoderSettings(beam=5).model_dump(),
+    "variants": [variant(DecoderSettings(beam=5, fused=fused), times=0.1) for fused in (False, True)],
+}
 PLAIN_TOO = "devices.cloud.decoder=null"
 
 
@@ -129,6 +135,21 @@ def test_the_page_names_the_decoder_beside_its_device(scenario: Callable[..., Pa
     assert again.cells[0].profile_names[1].endswith("decoder beam 1, fused: measured, exact")
 
 
+def test_the_fused_decoder_of_a_beam_is_asked_for_by_its_beam(scenario: Callable[..., Path]) -> None:
+    said = notes(run(scenario(FUSED, "decoder: {fused: true, beam: 5}", **OF_BEAM_5)))
+    assert "w, cloud: decoder beam 5, fused: measured, exact; " in said
+
+
+def test_a_device_as_it_was_calibrated_says_what_is_not_exact_about_it(scenario: Callable[..., Path]) -> None:
+    """XP-03: no decoder is named, and rounding or a candidate list are there all the same."""
+    int8 = EVERYTHING["engine"] | {"compute_type": "int8"}
+    said = notes(run(scenario(f", {FUSED}", "", decoder=None, engine=int8)))
+    assert "w, cloud: decoder beam 1, plain: as calibrated, exact but for rounding in int8." in said
+    sharp = EVERYTHING["engine"] | {"backend": "sharp", "decoder": {"gemm": "float32", "candidates": 500}}
+    said = notes(run(scenario(f", {FUSED}", "", decoder=None, engine=sharp)))
+    assert "w, gateway: decoder beam 1, float32, 500 candidates: as calibrated, exact, among its candidates." in said
+
+
 def test_another_beam_says_what_stays_as_it_was(scenario: Callable[..., Path]) -> None:
     said = notes(run(scenario(FUSED, "decoder: {beam: 5}"), BATCHED))
     assert "refilling, and what a longer source adds, as with beam 1" in said
@@ -145,6 +166,12 @@ CASES = {
         "decoder: {beam: 0}",
         {},
         "s.yaml:11:70: devices.cloud.decoder.beam: must be >= 1, got 0",
+    ),
+    "no beam where the profile's is not 1": (
+        FUSED,
+        OF_BEAM_5,
+        "s.yaml:11:63: devices.cloud.decoder: no beam is named, and profile everything is of beam 5 "
+        "(say beam: 5, or beam: 1 if that is meant)",
     ),
     "a kind of product that there is not": (
         "decoder: {gemm: int8}",
