@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import perf_counter
 from typing import Any
 from unittest.mock import patch
+
+import torch
 
 from simnmt.nmt import output_layer
 from simnmt.nmt.fused_output import FusedOutput
@@ -16,27 +18,43 @@ PARTS = ("body", "project", "softmax", "search", "fused_product", "fused")
 """`project`: the plain product with its bias; `fused`: bias, softmax and search in one pass."""
 
 
+def clock_of(model: TranslationModel) -> Callable[[], float]:
+    """Seconds once the model's device has done what it was given: a GPU's launches return long before."""
+    device = model.device
+    if device.type != "cuda":
+        return perf_counter
+
+    def waited_s() -> float:
+        torch.cuda.synchronize(device)
+        return perf_counter()
+
+    return waited_s
+
+
 @contextmanager
-def watched(model: TranslationModel) -> Iterator[dict[str, float]]:
-    """Seconds of each of `PARTS`, added up while decoding goes on; two readings of the clock a part is what it costs."""
+def watched(model: TranslationModel, clock: Callable[[], float] = perf_counter) -> Iterator[dict[str, float]]:
+    """Seconds of each of `PARTS`, added up while decoding goes on; two readings of the clock a part is what it costs.
+
+    `clock`: on a GPU one that waits for it, see `clock_of`; watching then slows what is watched.
+    """
     seconds = dict.fromkeys(PARTS, 0.0)
 
     def timed(part: str, do: Any) -> Any:
         def run(*given: Any, **named: Any) -> Any:
-            before, products_s = perf_counter(), seconds["fused_product"]
+            before, products_s = clock(), seconds["fused_product"]
             try:
                 return do(*given, **named)
             finally:
-                seconds[part] += perf_counter() - before - (seconds["fused_product"] - products_s)
+                seconds[part] += clock() - before - (seconds["fused_product"] - products_s)
 
         return run
 
     def products(*given: Any) -> Iterator[tuple[int, Any]]:
         blocks = type(model).products(model, *given)
         while True:
-            before = perf_counter()
+            before = clock()
             made = next(blocks, None)
-            seconds["fused_product"] += perf_counter() - before
+            seconds["fused_product"] += clock() - before
             if made is None:
                 return
             yield made

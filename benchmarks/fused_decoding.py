@@ -16,87 +16,64 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 
 from benchmarks.batched_decoding import MIXES, Sentences
-from benchmarks.decoder_watch import watched
-from simnmt.batching import Batching, maxi
+from benchmarks.decoder_watch import clock_of, watched
+from simnmt.batching import maxi
+from simnmt.calibrate.fused_speeds import Known, in_turn, stages_over
 from simnmt.errors import SimnmtError
-from simnmt.nmt.batched import BatchedRun, decode_batched
+from simnmt.nmt.batched import BatchedRun
 from simnmt.nmt.models import TranslationModel, load_model
-from simnmt.nmt.output_stages import STAGES, output_stages_s
+from simnmt.reproduce.amdahl import end_to_end
 
-STAGE_BATCHES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96)
-"""At which the stages are timed by themselves; between them a line. A product is no smooth function of few rows."""
-STAGE_ROUNDS = 5
 NEAR = 0.10
 """FNI-17: the prediction lies so near to what is measured."""
 
 
-def measured(
-    model: TranslationModel, sentences: Sentences, batching: Batching, beam: int, rounds: int
-) -> tuple[list[dict[bool, float]], dict[bool, dict[str, float]], dict[bool, BatchedRun]]:
-    """Seconds of each round, plain and fused in turn; the parts of the last round, and what came out."""
-    first = sentences.sources[: batching.size]
-    for fused in (False, True):
-        decode_batched(model, first, batching, beam=beam, forced_lens=[2] * len(first), fused=fused)
-    totals: list[dict[bool, float]] = []
-    parts: dict[bool, dict[str, float]] = {}
-    runs: dict[bool, BatchedRun] = {}
-    for number in range(rounds):
-        totals.append({})
-        for fused in (False, True) if number % 2 == 0 else (True, False):
-            with watched(model) as seconds:
-                run = decode_batched(model, sentences.sources, batching, beam=beam, forced_lens=sentences.tgt_len, fused=fused)
-            totals[-1][fused] = run.total_s
-            known_s = run.encode_s + run.refill_s + sum(seconds.values())
-            parts[fused] = {"encode": run.encode_s, "refill": run.refill_s, **seconds, "rest": run.total_s - known_s}
-            runs[fused] = run
-            print(f"  {'fused' if fused else 'plain'}: {run.total_s:.2f} s", file=sys.stderr)
-    return totals, parts, runs
+def parts_of(run: BatchedRun, seconds: dict[str, float]) -> dict[str, float]:
+    """Of a decoding that was watched; they sum to the whole."""
+    known_s = run.encode_s + run.refill_s + sum(seconds.values())
+    return {"encode": run.encode_s, "refill": run.refill_s, **seconds, "rest": run.total_s - known_s}
 
 
-def alone(model: TranslationModel, active: Sequence[int], beam: int, known: dict[tuple[int, int], Any]) -> dict[str, float]:
-    """Seconds of each stage over steps of so many active sentences, timed by themselves; `known`: those that were."""
-    sizes = sorted({size for size in STAGE_BATCHES if size < max(active)} | {max(active)})
-    for size in sizes:
-        if (size, beam) not in known:
-            known[size, beam] = output_stages_s(model, size, beam, rounds=STAGE_ROUNDS)
-    timed = [known[size, beam] for size in sizes]
-    return {name: float(np.interp(active, sizes, [getattr(each, f"{name}_s") for each in timed]).sum()) for name in STAGES}
-
-
-def figures(
-    model: TranslationModel, mix: str, beam: int, given: argparse.Namespace, known: dict[tuple[int, int], Any]
-) -> dict[str, Any]:
-    """One mix with one beam; `known`: see `alone`."""
+def figures(model: TranslationModel, mix: str, beam: int, given: argparse.Namespace, known: Known) -> dict[str, Any]:
+    """One mix with one beam; `known`: see `stages_over`."""
     sentences = Sentences.drawn(MIXES[mix], given.sentences, model, given.seed)
-    totals, parts, runs = measured(model, sentences, maxi(given.batch, 10 * given.batch), beam, given.rounds)
-    stages = alone(model, runs[False].active.tolist(), beam, known)
+    clock = clock_of(model)
+    totals, runs, seen = in_turn(
+        model,
+        sentences.sources,
+        maxi(given.batch, 10 * given.batch),
+        beam=beam,
+        forced_lens=sentences.tgt_len,
+        rounds=given.rounds,
+        watch=lambda: watched(model, clock),
+    )
+    stages = stages_over(model, runs[False].active, beam, known, clock=clock)
+    parts = {fused: parts_of(runs[fused], seen[fused]) for fused in (False, True)}
+    ratios = [plain_s / fused_s for plain_s, fused_s in zip(totals[False], totals[True], strict=True)]
     plain = parts[False]
     whole_s = sum(plain.values())
     shares = {name: seconds / whole_s for name, seconds in plain.items() if not name.startswith("fused")}
     three_s = stages["bias"] + stages["softmax"] + stages["search"]
     layer_s = stages["product"] + three_s
-    ratio = statistics.median(each[False] / each[True] for each in totals)
+    ratio = statistics.median(ratios)
     layer_share = shares["project"] + shares["softmax"] + shares["search"]
     # The bias is added within the product: its share is that of the stages timed by themselves.
     three_share = layer_share * three_s / layer_s
     layer_ratio, three_ratio = layer_s / (stages["fused_product"] + stages["fused"]), three_s / stages["fused"]
-    in_blocks, in_whole = (
-        1.0 / (1.0 - share + share / own) for share, own in ((layer_share, layer_ratio), (three_share, three_ratio))
-    )
+    in_blocks, in_whole = end_to_end(layer_share, layer_ratio), end_to_end(three_share, three_ratio)
     pairs = zip(runs[False].hypotheses, runs[True].hypotheses, strict=True)
     return {
         "mix": mix,
         "beam": beam,
         "steps": int(runs[False].active.size),
         "mean_active": float(runs[False].active.mean()),
-        "plain_s": [each[False] for each in totals],
-        "fused_s": [each[True] for each in totals],
+        "plain_s": totals[False],
+        "fused_s": totals[True],
         "ratio": ratio,
-        "ratios": [each[False] / each[True] for each in totals],
+        "ratios": ratios,
         "shares": shares,
         "fused_shares": {name: seconds / sum(parts[True].values()) for name, seconds in parts[True].items()},
         "stages_s": stages,
@@ -131,7 +108,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     torch.set_num_threads(given.threads)
     model = load_model(given.model).model.to(torch.device(given.device))
     found: dict[str, Any] = {"model": given.model, "vocab": model.vocab, "batch": given.batch, "sentences": given.sentences}
-    found["results"], known = [], dict[tuple[int, int], Any]()
+    known: Known = {}
+    found["results"] = []
     for mix in given.mix or MIXES:
         for beam in given.beam or (1, 5):
             print(f"{mix}, {given.model}, batch {given.batch}, beam {beam}", file=sys.stderr)

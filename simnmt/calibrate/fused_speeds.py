@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from time import perf_counter
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from simnmt.batching import maxi
+from simnmt.batching import Batching, maxi
 from simnmt.calibrate.errors import CalibrationError
+from simnmt.nmt.agreement import agreement
 from simnmt.nmt.architecture import Architecture
-from simnmt.nmt.batched import decode_batched
-from simnmt.nmt.models import LoadedModel, load_model
-from simnmt.nmt.output_stages import STAGES, output_stages_s
+from simnmt.nmt.batched import BatchedRun, decode_batched
+from simnmt.nmt.models import LoadedModel, TranslationModel, load_model
+from simnmt.nmt.output_stages import STAGES, OutputStages, output_stages_s
 from simnmt.streams import stream
 from simnmt.workload.lognormal_lengths import MIXES
 
@@ -23,8 +27,12 @@ BATCH = 32
 """Sentences of a mini-batch, ten of which are collected and sorted; the paper's 128 keep one thread at a step for seconds."""
 COLLECT = 10
 ROUNDS = 3
-STAGE_BATCHES = (1, 4, 16, 32)
-"""At which the stages are timed; between them a line."""
+STAGE_BATCHES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96)
+"""At which the stages are timed by themselves; between them a line. A product is no smooth function of few rows: torch's of 3
+was seen to take longer than that of 4."""
+STAGE_ROUNDS = 5
+Known = dict[tuple[int, int], OutputStages]
+"""Stages that were timed, by batch size and beam."""
 
 Progress = Callable[[int, int], None]
 """Called with what is done and what there is in all."""
@@ -43,10 +51,16 @@ class RealSpeed:
     plain_s: tuple[float, ...]
     """One a round."""
     fused_s: tuple[float, ...]
-    differing: int
-    """Sentences whose translations are not the same, token by token."""
+    equal: int
+    """Sentences that are the same both ways, token by token, where they end by themselves (FNI-11), or as long as forced."""
+    near_ties: int
+    """Others where the call between the two was closer than `NEAR_TIE`: allowed."""
+    disagreements: int
+    """Others without such an excuse."""
+    weights: str
+    """`random`, or of a `checkpoint`."""
     stages_s: dict[str, float]
-    """Each of `STAGES` over all steps: timed at a few batch sizes, times the steps that had so many active."""
+    """Each of `STAGES` over all steps: see `stages_over`."""
 
     @property
     def ratios(self) -> tuple[float, ...]:
@@ -59,9 +73,14 @@ class RealSpeed:
         return statistics.median(self.ratios)
 
     @property
+    def three_s(self) -> float:
+        """Bias, softmax and search, one after the other."""
+        return sum(self.stages_s[name] for name in ("bias", "softmax", "search"))
+
+    @property
     def layer_s(self) -> float:
-        """The output layer: product, bias, softmax and search, one after the other."""
-        return sum(self.stages_s[name] for name in ("product", "bias", "softmax", "search"))
+        """The output layer: the product and these three."""
+        return self.stages_s["product"] + self.three_s
 
     @property
     def fused_layer_s(self) -> float:
@@ -80,21 +99,22 @@ def fused_speeds(
     batch: int = BATCH,
     progress: Progress | None = None,
 ) -> list[RealSpeed]:
-    """Decode the first so many sentences of each mix, with forced lengths, in float32 on the CPU.
+    """Decode the first so many sentences of each mix in float32 on the CPU: with forced lengths for the time, then freely.
 
     Raises `CalibrationError` for fewer than one sentence and what `load_model` raises.
     """
     if sentences < 1:
         raise CalibrationError(f"{sentences} sentences to decode", remedy="give 1 or more")
     loaded = load_model(model)
-    before, found = torch.get_num_threads(), []
+    before, found = torch.get_num_threads(), list[RealSpeed]()
+    known: Known = {}
     torch.set_num_threads(threads)
     try:
         cells = [(test_set, beam) for test_set in MIXES for beam in beams]
         for done, (test_set, beam) in enumerate(cells):
             if progress is not None:
                 progress(done, len(cells))
-            found.append(_of(loaded, test_set, beam, sentences, seed, rounds, min(batch, sentences)))
+            found.append(_of(loaded, test_set, beam, sentences, seed, rounds, min(batch, sentences), known))
         if progress is not None:
             progress(len(cells), len(cells))
     finally:
@@ -102,34 +122,87 @@ def fused_speeds(
     return found
 
 
-def _of(loaded: LoadedModel, test_set: str, beam: int, count: int, seed: int, rounds: int, batch: int) -> RealSpeed:
-    model, architecture = loaded.model, loaded.architecture
-    src_len, tgt_len = MIXES[test_set].draw(stream(seed, 0, f"fused {test_set}"), count)
-    sources, forced = _sources(architecture, src_len, seed), tgt_len.tolist()
-    batching = maxi(batch, COLLECT * batch)
-    seconds: dict[bool, list[float]] = {False: [], True: []}
-    runs = {}
+class InTurn(NamedTuple):
+    """The same sentences decoded plainly and fused in turn; each by whether it was fused."""
+
+    total_s: dict[bool, list[float]]
+    """One a round."""
+    runs: dict[bool, BatchedRun]
+    """The last round's."""
+    seen: dict[bool, Any]
+    """What looked on at it."""
+
+
+def in_turn(
+    model: TranslationModel,
+    sources: Sequence[Sequence[int]],
+    batching: Batching,
+    *,
+    beam: int,
+    forced_lens: Sequence[int],
+    rounds: int,
+    watch: Callable[[], AbstractContextManager[Any]] = nullcontext,
+) -> InTurn:
+    """Decode in `rounds`, after two steps of each way that nobody times; `watch`: what looks on at each decoding."""
+    first = sources[: batching.size]
+    for fused in (False, True):
+        decode_batched(model, first, batching, beam=beam, forced_lens=[2] * len(first), fused=fused)
+    found = InTurn({False: [], True: []}, {}, {})
     for number in range(rounds):
         for fused in (False, True) if number % 2 == 0 else (True, False):
-            runs[fused] = decode_batched(model, sources, batching, beam=beam, forced_lens=forced, fused=fused)
-            seconds[fused].append(runs[fused].total_s)
-    pairs = zip(runs[False].hypotheses, runs[True].hypotheses, strict=True)
-    differing = sum(plain.tokens != other.tokens for plain, other in pairs)
-    sizes = [size for size in STAGE_BATCHES if size < batch] + [batch]
-    timed = [output_stages_s(model, size, beam) for size in sizes]
-    active = runs[False].active
-    stages_s = {name: float(np.interp(active, sizes, [getattr(each, f"{name}_s") for each in timed]).sum()) for name in STAGES}
+            with watch() as seen:
+                run = decode_batched(model, sources, batching, beam=beam, forced_lens=forced_lens, fused=fused)
+            found.total_s[fused].append(run.total_s)
+            found.runs[fused], found.seen[fused] = run, seen
+    return found
+
+
+def stages_over(
+    model: TranslationModel,
+    active: NDArray[np.int64],
+    beam: int,
+    known: Known,
+    *,
+    clock: Callable[[], float] = perf_counter,
+) -> dict[str, float]:
+    """Seconds of each of `STAGES` over steps of so many active sentences, timed by themselves at a few batch sizes.
+
+    `active`: shape (steps,); `known`: what was timed before, and is from now on; `clock`: on a GPU one that waits for it.
+    """
+    most = int(active.max())
+    sizes = sorted({size for size in STAGE_BATCHES if size < most} | {most})
+    for size in sizes:
+        if (size, beam) not in known:
+            known[size, beam] = output_stages_s(model, size, beam, rounds=STAGE_ROUNDS, clock=clock)
+    timed = [known[size, beam] for size in sizes]
+    return {name: float(np.interp(active, sizes, [getattr(each, f"{name}_s") for each in timed]).sum()) for name in STAGES}
+
+
+def _of(
+    loaded: LoadedModel, test_set: str, beam: int, count: int, seed: int, rounds: int, batch: int, known: Known
+) -> RealSpeed:
+    model, architecture = loaded.model, loaded.architecture
+    src_len, tgt_len = MIXES[test_set].draw(stream(seed, 0, f"fused {test_set}"), count)
+    sources, lens = _sources(architecture, src_len, seed), tgt_len.tolist()
+    batching = maxi(batch, COLLECT * batch)
+    timed = in_turn(model, sources, batching, beam=beam, forced_lens=lens, rounds=rounds)
+    # Of forced sentences those that differ cannot be told from near ties: no search alone is forced.
+    plain, fused = (decode_batched(model, sources, batching, beam=beam, max_len=lens, fused=own) for own in (False, True))
+    compared = agreement(model, sources, plain.hypotheses, fused.hypotheses, beam=beam, max_len=lens)
     return RealSpeed(
-        loaded.name,
-        model.vocab,
-        test_set,
-        beam,
-        batch,
-        count,
-        tuple(seconds[False]),
-        tuple(seconds[True]),
-        differing,
-        stages_s,
+        model=loaded.name,
+        vocab=model.vocab,
+        test_set=test_set,
+        beam=beam,
+        batch=batch,
+        sentences=count,
+        plain_s=tuple(timed.total_s[False]),
+        fused_s=tuple(timed.total_s[True]),
+        equal=compared.equal,
+        near_ties=len(compared.near_ties),
+        disagreements=len(compared.disagreements),
+        weights=loaded.weights,
+        stages_s=stages_over(model, timed.runs[False].active, beam, known),
     )
 
 

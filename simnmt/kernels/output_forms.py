@@ -42,11 +42,3 @@ def combine(a: Partial, b: Partial) -> Partial:
     assert isinstance(total, Tensor)
     first = (a.maximum > b.maximum) | ((a.maximum == b.maximum) & (a.column < b.column))
     return Partial(maximum, total, torch.where(first, a.column, b.column))
-
-
-def memory_traffic(vocab: int, *, fused: bool) -> int:
-    """Elements that bias, softmax and 1-best move for one hypothesis (FNI-02).
-
-    Unfused, the products are read five times and written twice, and the bias read once; fused, each is read once.
-    """
-    return 2 * vocab if fused else 8 * vocab

@@ -43,16 +43,6 @@ class OutputStages:
     fused_s: float
     """Bias, softmax and search in one pass, the choice among a beam's rows included."""
 
-    @property
-    def plain_step_s(self) -> float:
-        """Body and output layer, stage after stage."""
-        return self.body_s + self.product_s + self.bias_s + self.softmax_s + self.search_s
-
-    @property
-    def fused_step_s(self) -> float:
-        """Body and output layer, fused."""
-        return self.body_s + self.fused_product_s + self.fused_s
-
 
 STAGES = tuple(field.name.removesuffix("_s") for field in fields(OutputStages))
 

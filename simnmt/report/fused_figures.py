@@ -62,7 +62,7 @@ def _seconds(rows: Rows) -> dict[str, Any]:
                     for key, name in (
                         ("product_s", "product"),
                         ("three_s", "bias, softmax and search"),
-                        ("product_fused_s", "product beside fused"),
+                        ("product_fused_s", "product, fused layer's way"),
                         ("fused_s", "fused"),
                     )
                 ],

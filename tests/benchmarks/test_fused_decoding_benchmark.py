@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from time import perf_counter
+from types import SimpleNamespace
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
 from benchmarks import fused_agreement, fused_decoding  # noqa: E402
-from benchmarks.decoder_watch import watched  # noqa: E402
+from benchmarks.decoder_watch import clock_of, watched  # noqa: E402
 from simnmt.batching import mini  # noqa: E402
 from simnmt.nmt.batched import decode_batched  # noqa: E402
 from simnmt.nmt.models import build_model  # noqa: E402
@@ -47,6 +49,25 @@ def test_a_watched_decoder_says_the_same_and_is_left_as_it_was() -> None:
     assert {name for name, taken_s in told.items() if taken_s} == {"body", "project", "softmax", "search"}
     decode_batched(model, sources, mini(2), beam=2, max_len=4, fused=True)
     assert seconds == told
+
+
+def test_of_a_gpu_the_clock_waits_for_what_it_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its launches return at once: without waiting, whatever reads tokens would be charged for all that was launched before."""
+    model = build_model(GRU, seed=2).eval()
+    assert clock_of(model) is perf_counter
+    events: list[str] = []
+    gpu = SimpleNamespace(device=torch.device("cuda"))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda _: events.append("waited"))
+    clock_of(gpu)()  # type: ignore[arg-type]
+    assert events == ["waited"]
+
+    def clock() -> float:
+        events.append("asked")
+        return float(len(events))
+
+    with watched(model, clock) as seconds:
+        decode_batched(model, [[5, GRU.eos_token]], mini(1), max_len=2)
+    assert events.count("asked") > 4 and all(taken_s == int(taken_s) for taken_s in seconds.values())
 
 
 def test_a_difference_without_a_near_tie_is_listed(

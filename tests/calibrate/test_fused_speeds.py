@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
+from simnmt.calibrate import fused_speeds as fused_speeds_module
 from simnmt.calibrate.errors import CalibrationError
 from simnmt.calibrate.fused_speeds import fused_speeds
+from simnmt.nmt.fused_output import FusedOutput
+from simnmt.nmt.models import LoadedModel, load_model
 
 TINY = """
 kind: gru
@@ -36,7 +41,8 @@ def test_both_mixes_and_beams_are_decoded_both_ways_to_the_same_words(model: str
     assert seen[0] == (0, 4) and seen[-1] == (4, 4)
     for each in found:
         assert len(each.plain_s) == len(each.fused_s) == 2 and each.batch == 3 and each.vocab == 60
-        assert each.differing == 0, "fusing is exact (FNI-11)"
+        assert (each.equal, each.near_ties, each.disagreements) == (6, 0, 0), "fusing is exact (FNI-11)"
+        assert each.weights == "random"
         assert each.layer_s > 0.0 and each.fused_layer_s > 0.0 and math.isfinite(each.ratio)
         assert each.layer_s + each.stages_s["body"] < 3 * max(each.plain_s), (
             "stages over all steps are of the size of the whole"
@@ -46,3 +52,41 @@ def test_both_mixes_and_beams_are_decoded_both_ways_to_the_same_words(model: str
 def test_no_sentence_is_refused(model: str) -> None:
     with pytest.raises(CalibrationError, match="0 sentences"):
         fused_speeds(model, 0, (1,))
+
+
+def test_a_fused_layer_that_forgets_the_bias_is_found_out(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """FNI-11: with forced lengths such a fault could pass as the rounding of a random model."""
+
+    def with_bias(name: str) -> LoadedModel:
+        loaded = load_model(name)
+        torch.nn.init.normal_(loaded.model.projection.bias)
+        return loaded
+
+    monkeypatch.setattr(fused_speeds_module, "load_model", with_bias)
+    assert all(each.equal == 6 for each in fused_speeds(model, 6, (1, 2), rounds=1, batch=3))
+    monkeypatch.setattr(FusedOutput, "_masked_bias", lambda _: None)
+    assert all(each.disagreements > 0 for each in fused_speeds(model, 6, (1, 2), rounds=1, batch=3))
+
+
+def test_both_ways_are_warmed_up_before_they_are_timed_and_stages_once_for_all_mixes(
+    model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first decoding of all took longer than the second, and a line from 1 to 4 sentences foretold 12 % too little."""
+    decoded: list[bool] = []
+    timed: list[tuple[int, int]] = []
+    decode, stages = fused_speeds_module.decode_batched, fused_speeds_module.output_stages_s
+
+    def seen(*given: Any, **named: Any) -> Any:
+        decoded.append(named["fused"])
+        return decode(*given, **named)
+
+    def at(own: Any, batch: int, beam: int, **named: Any) -> Any:
+        timed.append((batch, beam))
+        return stages(own, batch, beam, **named)
+
+    monkeypatch.setattr(fused_speeds_module, "decode_batched", seen)
+    monkeypatch.setattr(fused_speeds_module, "output_stages_s", at)
+    fused_speeds(model, 6, (1,), rounds=2, batch=4)
+    warm, rounds, freely = [False, True], [False, True, True, False], [False, True]
+    assert decoded == 2 * [*warm, *rounds, *freely]
+    assert timed == [(batch, 1) for batch in (1, 2, 3, 4)]

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from simnmt.calibrate.fused_speeds import RealSpeed
 from simnmt.cli.reproduce import app
 from simnmt.costs import write_profile
 from simnmt.errors import InputError
+from simnmt.report.fused_page import render_fused
 from simnmt.reproduce.fused.reproduction import Reproduction, reproduce
 from simnmt.reproduce.fused.tables import document as document_of
 from simnmt.reproduce.fused.text import as_text
@@ -30,7 +33,7 @@ def small_sets() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def found() -> Reproduction:
-    return reproduce(profiles=[fused_profile(), profile("silent")])
+    return reproduce(profiles=[fused_profile(product_fused=0.9), profile("silent")])
 
 
 def test_every_device_that_tells_of_fusing_has_all_its_numbers(found: Reproduction) -> None:
@@ -40,7 +43,8 @@ def test_every_device_that_tells_of_fusing_has_all_its_numbers(found: Reproducti
     assert {row["fidelity"] for row in tables["speeds"]} == {"exact"}
     assert all(row["relative"] == 1.0 for row in tables["speeds"] if not row["fused"] and row["strategy"] in ("mini", "maxi"))
     for row in tables["amdahl"]:
-        assert row["end_to_end"] == pytest.approx(row["predicted"], rel=0.01), "beside each other (XP-07)"
+        assert 1.0 < row["predicted_product_left_alone"] < row["predicted"], "beside each other (XP-07)"
+        assert row["end_to_end"] > 1.0 and 0.0 < row["output_share"] < 1.0
     published = {(row["set"], row["strategy"], row["fused"]): row["published"] for row in tables["speeds"]}
     assert published["europarl", "mini", True] == 0.23 and published["opensubtitles", "half-empty", True] == 0.57
     assert published["europarl", "maxi half-empty", True] == 0.21 and published["europarl", "maxi", True] is None
@@ -59,6 +63,22 @@ def test_the_text_tells_published_beside_ours_and_each_verdict(found: Reproducti
     for record in found.claims:
         assert f"{record['verdict'].capitalize()}: {record['id']}." in text
     assert max(map(len, text.split("Does not hold: ")[0].splitlines())) < 140
+
+
+def test_a_trained_model_is_not_said_to_have_random_weights(found: Reproduction) -> None:
+    def told(weights: str) -> str:
+        own = RealSpeed(
+            "a-model", 85_000, "europarl", 1, 4, 9, (2.0,), (1.0,), 8, 1, 0, weights,
+            {"body": 1.0, "product": 0.5, "bias": 0.1, "softmax": 0.2, "search": 0.2, "fused_product": 0.4, "fused": 0.1},
+        )  # fmt: skip
+        document = document_of(replace(found, real=[own]))
+        rows = {table["id"]: table["rows"] for table in document["tables"]}["amdahl"]
+        (row,) = (row for row in rows if row["kind"] == "measured")
+        assert row["predicted"] == pytest.approx(2 / 1.5) and row["predicted_product_left_alone"] == pytest.approx(2 / 1.6)
+        assert "<small>a-model, 85,000 words</small>" in render_fused(document)
+        return " ".join(document["notes"])
+
+    assert "a-model with random weights" in told("random") and "a-model with trained weights" in told("checkpoint")
 
 
 def test_without_a_profile_that_tells_of_fusing_the_papers_figures_remain() -> None:
@@ -93,6 +113,7 @@ def test_json_is_all_that_is_printed_and_the_folder_holds_it_and_the_page(writte
     [
         (("--requests", "50"), "50 requests: too few"),
         (("--measure", "0"), "--measure 0: no sentence"),
+        (("--model", "gru-512"), "--model gru-512 without --measure"),
         (("--profile", "nowhere.json"), "nowhere.json"),
     ],
 )

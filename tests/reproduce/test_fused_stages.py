@@ -7,7 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from simnmt.reproduce.amdahl import end_to_end
+from simnmt.costs.decoder_choice import DecoderChoice, StepTimes
+from simnmt.costs.decoder_composition import Stages
+from simnmt.costs.decoder_settings import DecoderSettings
 from simnmt.reproduce.fused.devices import FusedDecoder, fused_decoders
 from simnmt.reproduce.fused.speeds import gains, speeds
 from simnmt.reproduce.fused.stages import over_steps, stages
@@ -40,24 +42,51 @@ def test_seconds_of_a_stage_that_is_linear_in_the_batch_are_those_of_all_tokens(
         assert own.ratio == pytest.approx({1: 4.0, 5: 2.5}[each.beam])
 
 
-def test_between_measured_batch_sizes_a_stage_is_on_a_line() -> None:
+def _steps(*seconds: tuple[int, float, float]) -> DecoderChoice:
+    """(batch, product, whole step)."""
+    steps = [
+        StepTimes(batch, own := Stages(step_s - product_s, product_s, 0.0), step_s, own, step_s)
+        for batch, product_s, step_s in seconds
+    ]
+    return DecoderChoice(DecoderSettings(), DecoderSettings(), "base", tuple(steps), None)
+
+
+def test_a_stage_has_its_variants_share_of_the_steps_that_were_calibrated_and_between_sizes_both_are_on_a_line() -> None:
     account = BatchAccount(
-        size=4, steps=np.array([0, 2, 0, 3, 5]), step_s=np.zeros(5), encode_s=0.0, refill_s=0.0, encodings=0, refills=0,
-        src_tokens=0, padded_tokens=0, sentences=0, tokens=0, busy_s=0.0,
+        size=4, steps=np.array([0, 2, 0, 3, 5]), step_s=np.array([0.0, 60.0, 0.0, 120.0, 200.0]), encode_s=0.0, refill_s=0.0,
+        encodings=0, refills=0, src_tokens=0, padded_tokens=0, sentences=0, tokens=0, busy_s=0.0,
     )  # fmt: skip
-    assert over_steps([1, 3], [10.0, 20.0], account) == pytest.approx(2 * 10 + 3 * 20 + 5 * 20)
-    assert over_steps([1, 5], [10.0, 30.0], account) == pytest.approx(2 * 10 + 3 * 20 + 5 * 25)
+    known = _steps((1, 10.0, 40.0), (3, 20.0, 60.0))
+    assert over_steps(known, "product_s", known, account) == pytest.approx(60 / 4 + 120 / 3 + 200 / 3)
+    assert over_steps(_steps((1, 10.0, 40.0), (5, 30.0, 120.0)), "product_s", known, account) == pytest.approx(
+        60 / 4 + 120 * 20 / 60 + 200 * 25 / 60
+    )
 
 
-def test_shares_are_1_together_and_what_is_simulated_is_what_amdahl_predicts(decoders: list[FusedDecoder]) -> None:
-    """Both rest on the same stages (FNI-17)."""
-    for each in decoders:
+@pytest.mark.parametrize("times", [0.5, 1.0, 3.0])
+def test_however_the_variants_were_measured_shares_are_theirs_and_seconds_the_calibrated_steps(times: float) -> None:
+    """A block measured on a busier box once left less than nothing for what a step does beside its output layer."""
+    (like, _), _ = fused_decoders([fused_profile()])
+    (own, _), _ = fused_decoders([fused_profile(times=times)])
+    expected, found = stages(like, "europarl", 1), stages(own, "europarl", 1)
+    assert found.shares == pytest.approx(expected.shares, rel=0.02) and min(found.shares.values()) > 0.0
+    assert found.total_s == pytest.approx(expected.total_s, rel=0.02)
+    assert found.ratio == pytest.approx(4.0)
+    assert own.against_step == pytest.approx(dict.fromkeys((1, 8, 32), times), rel=0.02)
+
+
+def test_shares_are_1_together_and_simulated_is_what_the_saved_seconds_make() -> None:
+    """FNI-17; with the product as taken and, as in the paper, left alone."""
+    for each in fused_decoders([fused_profile(product_fused=0.8)])[0]:
         own = stages(each, "opensubtitles", 1)
         assert sum(own.shares.values()) == pytest.approx(1.0)
-        assert own.output_share == pytest.approx(sum(list(own.shares.values())[-2:]))
-        assert own.predicted == pytest.approx(end_to_end(own.output_share, own.layer_ratio))
+        in_three_s, in_product_s = own.three_s - own.fused_s, own.product_s - own.product_fused_s
+        assert in_product_s == pytest.approx(0.2 * own.product_s)
+        assert own.predicted_product_left_alone == pytest.approx(own.total_s / (own.total_s - in_three_s))
         found = gains(speeds(each, "opensubtitles", (1,)), each.device, each.beam, "opensubtitles")
-        assert 1.0 + found.fused_maxi.mean == pytest.approx(own.predicted, rel=0.01)
+        expected = own.total_s / (own.total_s - in_three_s - in_product_s)
+        assert own.predicted == pytest.approx(expected)
+        assert 1.0 + found.fused_maxi.mean == pytest.approx(expected, rel=0.01)
 
 
 def test_both_variants_take_the_same_batches() -> None:

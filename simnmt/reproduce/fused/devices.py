@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from simnmt.costs import DeviceProfile
 from simnmt.costs.decoder_choice import DecoderChoice
 from simnmt.costs.decoder_settings import DecoderSettings
+from simnmt.costs.decoder_words import against_step
 from simnmt.costs.profile_error import ProfileError
 from simnmt.reproduce.topup.devices import BEAMS, Decoder, decoders
 from simnmt.reproduce.topup.published import BATCH
@@ -26,6 +27,8 @@ class FusedDecoder:
     """Words of the model, which the output layer's time goes with."""
     src_len: int | None
     """Source tokens under the steps whose stages were measured."""
+    against_step: dict[int, float] = field(default_factory=dict)
+    """By batch size, the base's step as measured among the variants over the calibrated one; empty where that is not known."""
 
     @property
     def device(self) -> str:
@@ -85,7 +88,15 @@ def _known(profile: DeviceProfile, beam: int, batch: int) -> FusedDecoder | str:
     # Steps of the base may be known up to larger batches than the variants, and batches decide speeds.
     most = min(plain.batch, fused.batch, max(profile.decoder.batches))
     plain, fused = (replace(each, batch=most) for each in (plain, fused))
-    return FusedDecoder(plain, fused, plain_choice, fused_choice, profile.model.vocab, profile.decoder.src_len)
+    return FusedDecoder(
+        plain,
+        fused,
+        plain_choice,
+        fused_choice,
+        profile.model.vocab,
+        profile.decoder.src_len,
+        against_step(profile),
+    )
 
 
 def _variant(profile: DeviceProfile, beam: int, fused: bool, batch: int) -> tuple[Decoder, DecoderChoice]:

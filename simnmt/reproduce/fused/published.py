@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from simnmt.kernels.memory_traffic import memory_traffic
 from simnmt.reproduce.amdahl import end_to_end, share_needed
 
 REFERENCE = (
@@ -85,8 +86,8 @@ NEAR_PRODUCT = 0.02
 """By how much what both gain may differ from the product of what each does."""
 NEAR_SHARE = 0.10
 """By how much a share of the time may differ from `nearly 70 %`."""
-BANDWIDTH_LIMIT = 4.0
-"""Memory traffic of the three steps over that of the fused one, 8V over 2V elements (FNI-02)."""
+VOCAB = 85_000
+"""Words that the output layer chooses from (FNI-13)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +102,10 @@ class Derived:
 
 
 def derived() -> tuple[Derived, ...]:
-    """What follows from Tables 2 and 3 and the shares (FNI-15 to 17)."""
+    """What follows from memory traffic, Tables 2 and 3 and the shares (FNI-02, FNI-15 to 17)."""
     by_key = {(each.test_set, each.beam): each for each in TABLES}
-    found = [
+    found = [_traffic()]
+    found += [
         Derived(f"{key}, beam {beam}: three steps over fused", each.ratio, "times", f"Table {each.table}")
         for (key, beam), each in by_key.items()
     ]
@@ -128,6 +130,21 @@ def derived() -> tuple[Derived, ...]:
     alone = 100 * ((1.0 + BOTH_GAIN["europarl"]) / (1.0 + FUSED_GAIN["europarl"]) - 1.0)
     found.append(Derived("europarl: both over fused, so topped up alone", alone, "%", "not printed"))
     return tuple(found)
+
+
+def _traffic() -> Derived:
+    unfused, fused = (memory_traffic(VOCAB, fused=own) for own in (False, True))
+    limit = unfused / fused
+    beyond = [each for each in TABLES if each.ratio > limit]
+    beams = " and ".join(dict.fromkeys(f"beam {each.beam}" for each in beyond))
+    ratios = " and ".join(f"{each.ratio:.2f}" for each in beyond)
+    return Derived(
+        "memory traffic of the three steps over the fused one's",
+        limit,
+        "times",
+        f"{unfused // VOCAB}V over {fused // VOCAB}V elements, the most that bandwidth allows; {ratios} of {beams} exceed it, "
+        "as they skip the probabilities too",
+    )
 
 
 SLIPS = (

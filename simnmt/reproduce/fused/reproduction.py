@@ -52,14 +52,14 @@ def reproduce(
     profiles: Sequence[DeviceProfile] | None = None,
     requests: int | None = None,
     measure: int | None = None,
-    model: str = REAL_MODEL,
+    model: str | None = None,
     jobs: int = 1,
     progress: Progress | None = None,
 ) -> Reproduction:
     """Time the paper's output layer on `profiles`, by default all that are shipped and tell of variants of their decoder.
 
     `requests`: sentences that are timed at most, of a set; `measure`: sentences of each mix that a real `model` decodes as
-    well, with the fused output layer and without. Raises `InputError` for too few requests.
+    well, by default the paper's, with the fused output layer and without. Raises `InputError` for too few requests.
     """
     if requests is not None and requests < LEAST_SENTENCES:
         raise InputError(f"{requests} requests: too few to tell of batches", remedy=f"give {LEAST_SENTENCES} or more")
@@ -75,7 +75,7 @@ def reproduce(
         (task.decoder.device, task.decoder.beam, task.test_set): own for task, (own, _) in zip(tasks, worked, strict=True)
     }
     found_speeds = {key: each for _, own in worked for key, each in own.items()}
-    real = _measured(model, measure, progress) if measure is not None else []
+    real = _measured(model or REAL_MODEL, measure, progress) if measure is not None else []
     return Reproduction(
         known,
         left_out,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simnmt.costs.decoder_choice import DecoderChoice
 from simnmt.reproduce.amdahl import end_to_end
@@ -76,40 +76,51 @@ class SetStages:
 
     @property
     def predicted(self) -> float:
-        """Amdahl: how many times as fast the whole should be, fused (XP-07)."""
+        """Amdahl: how many times as fast the whole should be, fused, with the product as taken beside it (XP-07)."""
         return end_to_end(self.output_share, self.layer_ratio)
+
+    @property
+    def predicted_product_left_alone(self) -> float:
+        """The same were the product what it is without the fused kernel, as in the paper: what fusing alone gains."""
+        return end_to_end(self.three_s / self.total_s, self.ratio)
 
 
 def stages(decoder: FusedDecoder, test_set: str, seed: int, sentences: int | None = None) -> SetStages:
-    """Stage seconds at each batch size times the steps that have so many active."""
+    """Stage seconds at each batch size times the steps that have so many active.
+
+    Shares are those of the decoder's variants, which were measured side by side; the level is that of the calibrated steps,
+    which the sentences take. What a step takes beside its output layer is thus never below 0, however both were measured.
+    """
     batching = BY_KEY[STRATEGY].of_size(decoder.batch)
     account = decode_all(batching, decoder.plain.cost, *lengths_of(test_set, seed, sentences)).account
-    product_s, three_s = _output_s(decoder.plain_choice, account)
-    product_fused_s, fused_s = _output_s(decoder.fused_choice, account)
-    body_s = float(account.step_s.sum()) - product_s - three_s
+    plain, fused = decoder.plain_choice, decoder.fused_choice
+    product_s, three_s = (over_steps(plain, stage, plain, account) for stage in ("product_s", "search_s"))
+    product_fused_s, fused_s = (over_steps(fused, stage, plain, account) for stage in ("product_s", "search_s"))
     return SetStages(
-        decoder.device,
-        decoder.beam,
-        test_set,
-        account.encode_s,
-        account.refill_s,
-        body_s,
-        product_s,
-        three_s,
-        product_fused_s,
-        fused_s,
+        device=decoder.device,
+        beam=decoder.beam,
+        test_set=test_set,
+        encode_s=account.encode_s,
+        refill_s=account.refill_s,
+        body_s=float(account.step_s.sum()) - product_s - three_s,
+        product_s=product_s,
+        three_s=three_s,
+        product_fused_s=product_fused_s,
+        fused_s=fused_s,
     )
 
 
-def over_steps(batches: Sequence[int], seconds: Sequence[float], account: BatchAccount) -> float:
-    """Seconds of something done in every step, known at some batch sizes, over all steps; between sizes a line."""
-    active = np.arange(account.size + 1)
-    return float(np.dot(account.steps, np.interp(active, batches, seconds)))
+def over_steps(choice: DecoderChoice, stage: str, of: DecoderChoice, account: BatchAccount) -> float:
+    """Seconds of a stage over all steps: at each size its share of the steps `of` that variant, times what these take.
+
+    Between the batch sizes that were measured stages and steps are on a line.
+    """
+    share = _at(account.size, choice, stage) / _at(account.size, of, "step_s")
+    return float(np.dot(account.step_s, share))
 
 
-def _output_s(choice: DecoderChoice, account: BatchAccount) -> tuple[float, float]:
-    batches = [each.batch for each in choice.steps]
-    return (
-        over_steps(batches, [each.own.product_s for each in choice.steps], account),
-        over_steps(batches, [each.own.search_s for each in choice.steps], account),
-    )
+def _at(size: int, choice: DecoderChoice, part: str) -> NDArray[np.float64]:
+    """Seconds of a part of a step at 0..`size` sentences."""
+    batches, seconds = [each.batch for each in choice.steps], [getattr(each.own, part) for each in choice.steps]
+    found: NDArray[np.float64] = np.interp(np.arange(size + 1), batches, seconds)
+    return found
