@@ -32,7 +32,8 @@ LEVEL_FLAGS: dict[str, tuple[str, ...]] = {
     "avx2": (*AVX2_FLAGS, "-DLANES=8"),
     "portable": ("-DLANES=4",),
 }
-"""What each level adds, the widest first. `portable` is what the processor's family has in common."""
+"""What each level adds to `family_flags`, the widest first. `portable` is what the processor's family has in common."""
+X86_64, X86_64_FLAGS = ("x86_64", "amd64"), ("-march=x86-64", "-mtune=generic")
 
 
 class CompileError(Exception):
@@ -41,7 +42,12 @@ class CompileError(Exception):
 
 def levels_of(machine: str) -> tuple[str, ...]:
     """Levels that a processor's family can have, by the name that `platform.machine` gives it; the widest first."""
-    return tuple(LEVEL_FLAGS) if machine.lower() in {"x86_64", "amd64"} else ("portable",)
+    return tuple(LEVEL_FLAGS) if machine.lower() in X86_64 else ("portable",)
+
+
+def family_flags(machine: str) -> tuple[str, ...]:
+    """What each level starts from: the family's own, also where CC names a processor (`gcc -march=native`)."""
+    return X86_64_FLAGS if machine.lower() in X86_64 else ()
 
 
 def library_path(level: str, native: Path = NATIVE) -> Path:
@@ -51,7 +57,7 @@ def library_path(level: str, native: Path = NATIVE) -> Path:
 
 def sources_hash(native: Path = NATIVE) -> str:
     """What the sources and the flags are now, to be held against what a library was made from."""
-    digest = hashlib.sha256(repr((COMMON_FLAGS, LEVEL_FLAGS)).encode())
+    digest = hashlib.sha256(repr((COMMON_FLAGS, X86_64_FLAGS, LEVEL_FLAGS)).encode())
     for source in sorted((*native.glob("*.c"), *native.glob("*.h"))):
         digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
@@ -69,7 +75,7 @@ def find_compiler() -> list[str]:
     raise CompileError(f"{' '.join(asked)} (CC) is not there" if asked else "no C compiler (cc, gcc, clang) is there")
 
 
-def compile_level(level: str, native: Path = NATIVE, *, more_flags: tuple[str, ...] = ()) -> Path:
+def compile_level(level: str, native: Path = NATIVE) -> Path:
     """Make one level's library, whole or not at all. Raises `CompileError`."""
     target = library_path(level, native)
     with tempfile.TemporaryDirectory(prefix=".compiling-", dir=native) as scratch:
@@ -77,9 +83,9 @@ def compile_level(level: str, native: Path = NATIVE, *, more_flags: tuple[str, .
         command = [
             *find_compiler(),
             *COMMON_FLAGS,
+            *family_flags(platform.machine()),
             *LEVEL_FLAGS[level],
             f'-DSIMNMT_SOURCES="{sources_hash(native)}"',
-            *more_flags,
             str(native / "kernels.c"),
             "-o",
             str(made),

@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as arrays
 
 from simnmt.kernels.activations import ERROR_BOUNDS, TABLE_INTERVALS, Activation, Function, activate, table
 from simnmt.kernels.errors import KernelError
-from tests.kernels.test_products import each_level
+from tests.kernels.each_level import each_level
 
 each_function = pytest.mark.parametrize("function", ["tanh", "sigmoid"])
 each_way = pytest.mark.parametrize("way", ["library", "table", "linear_table", "polynomial"])

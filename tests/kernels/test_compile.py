@@ -64,6 +64,18 @@ def test_a_level_that_the_compiler_does_not_know_leaves_the_others(native: Path,
 
 
 @needs_compiler
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="another family of processors")
+def test_a_compiler_told_of_one_processor_still_makes_libraries_for_the_family(
+    native: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler = compiling.find_compiler()
+    (native / "kernels.c").write_text(TINY + "#ifdef __SSE4_1__\n#error one processor's\n#endif\n")
+    for asked in ("-march=native", "-march=haswell", "-march=skylake-avx512"):
+        monkeypatch.setenv("CC", " ".join([*compiler, asked]))
+        assert compiling.compile_level("portable", native).is_file()
+
+
+@needs_compiler
 @pytest.mark.parametrize("changed", ["kernels.c", "features.h", "new.h"])
 def test_a_library_of_other_sources_is_not_used_and_says_so(native: Path, changed: str) -> None:
     compiling.compile_level("portable", native)

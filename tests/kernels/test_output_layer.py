@@ -17,12 +17,12 @@ from simnmt.kernels.memory_traffic import memory_traffic
 from simnmt.kernels.native_at import level_name, native_at
 from simnmt.kernels.output_layer import Best, Partial, combine, fused_argmax, fused_best, partial
 from simnmt.kernels.reference_output import ReferenceStages, reference_best
+from tests.kernels.each_level import ALL
 
-LEVELS = ("avx512", "avx2", "portable", "none")
 INF = math.inf
 
 
-@pytest.fixture(params=LEVELS)
+@pytest.fixture(params=ALL)
 def level(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Every way the output layer is computed on this box; `none` is the fallback."""
     use_level(request.param, monkeypatch)
@@ -141,7 +141,7 @@ def test_any_size_and_any_values_agree_with_float64(data: st.DataObject) -> None
     products = torch.empty(rows * width + shift, dtype=dtype)[shift:].view(rows, width)
     products.copy_(values)
     given_bias = bias if data.draw(st.booleans()) else None
-    for level in LEVELS:
+    for level in ALL:
         found = fused_best(products, given_bias, count, level=level)
         assert_best(found, products, given_bias)
         assert torch.equal(fused_argmax(products, given_bias, level=level), found.columns[:, 0])

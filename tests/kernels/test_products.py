@@ -12,28 +12,9 @@ from hypothesis import strategies as st
 
 from simnmt.kernels.arrays import HUGE_PAGE, huge_pages
 from simnmt.kernels.errors import KernelError
-from simnmt.kernels.held_level import held_level
-from simnmt.kernels.native_library import load
 from simnmt.kernels.products import PackedFloat32, PackedInt16
 from simnmt.kernels.scales import Scales
-
-LEVELS = ("avx512", "avx2", "portable", "none")
-
-
-def runs_here(level: str) -> bool:
-    native = load(level)
-    return level == "none" or (native is not None and native.level == level)
-
-
-each_level = pytest.mark.parametrize(
-    "level",
-    [
-        pytest.param(
-            level, marks=pytest.mark.skipif(not runs_here(level), reason="no such level compiled, or not in this processor")
-        )
-        for level in LEVELS
-    ],
-)
+from tests.kernels.each_level import each_level
 
 
 def normal(rng: np.random.Generator, *shape: int) -> np.ndarray:
@@ -207,9 +188,9 @@ def test_packed_weights_lie_on_huge_pages_where_the_system_gives_them() -> None:
 
 
 @each_level
-def test_a_process_held_to_a_level_packs_for_that_level(level: str) -> None:
-    with held_level("fallback" if level == "none" else level):
-        packed = PackedInt16.of(np.ones((2, 3), np.float32), 1.0), PackedFloat32.of(np.ones((2, 3), np.float32))
+def test_packed_weights_say_which_level_packed_them(level: str) -> None:
+    weight = np.ones((2, 3), np.float32)
+    packed = PackedInt16.of(weight, 1.0, level=level), PackedFloat32.of(weight, level=level)
     assert [each.level for each in packed] == [None if level == "none" else level] * 2
 
 

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simnmt.costs.decoder_settings import DecoderSettings
+from simnmt.kernels import native_at
 from simnmt.kernels.errors import KernelError
 from simnmt.kernels.native_library import library
 from simnmt.kernels.sharp import SharpDecoder, SharpTranslation, SharpWeights, decode_ensemble
@@ -20,11 +21,11 @@ from simnmt.kernels.sharp.asked import Asked
 from simnmt.kernels.sharp.reference import averaged, reference_decode
 from simnmt.kernels.sharp.reference_member import ReferenceMember
 from simnmt.kernels.sharp.weights import Float32
+from tests.kernels.each_level import each_level
 from tests.kernels.sharp_models import TOKENS, source, weights
 
 MAX_LEN = 14
 STACKS = [(), (("fc_relu", 24),) * 5 + (("gru", 31),), (("gru", 20), ("fc_relu", 33), ("fc_tanh", 18)), (("lstm", 20),)]
-LEVELS = ["avx512", "avx2", "portable", "none"]
 IDENTITIES = [
     {"embeddings": "precomputed"},
     {"embeddings": "frequent", "frequent_words": 20},
@@ -88,7 +89,7 @@ def test_a_beam_wide_enough_finds_the_best_of_all_translations(level, members) -
     assert found.tokens == tuple(word for word in best[1] if word != TOKENS.eos)
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@each_level
 @pytest.mark.parametrize("kind", ["attgru", "attlstm"])
 def test_every_cell_and_layer_finds_what_float64_finds(level, kind) -> None:
     for seed, (stack, form) in enumerate(itertools.product(STACKS, ["dot_of_tanh", "additive"])):
@@ -146,7 +147,7 @@ def test_sharp_10_what_is_an_identity_changes_no_word(options, gemm) -> None:
             assert after.log_prob == pytest.approx(before.log_prob, abs=0.05)
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@each_level
 @pytest.mark.parametrize("options", [{"gemm": "int16"}, {"activations": "table"}, {"activations": "polynomial"}], ids=str)
 def test_sharp_10_what_adds_noise_adds_little(level, options) -> None:
     for seed in range(3):
@@ -156,6 +157,17 @@ def test_sharp_10_what_adds_noise_adds_little(level, options) -> None:
         off = np.abs(noisy - exact).max()
         assert off < (3e-5 if options == {"activations": "polynomial"} else 0.03)
         assert off > 0 or level == "none"
+
+
+@pytest.mark.parametrize("options", [{"gemm": "int16"}, {"activations": "table"}, {"activations": "polynomial"}], ids=str)
+def test_the_search_in_numpy_asks_nothing_of_c(options, monkeypatch) -> None:
+    """Else C would be held against itself."""
+
+    def compiled() -> None:
+        raise AssertionError("compiled kernels asked for")
+
+    monkeypatch.setattr(native_at, "library", compiled)
+    assert decoder(weights(1), "none", **options).decode(source(1)).steps > 0
 
 
 @pytest.mark.parametrize("gemm", ["float32", "int16"])
@@ -269,7 +281,9 @@ def test_what_is_no_ensemble_is_refused() -> None:
     with pytest.raises(KernelError, match="do not share"):  # what one level packs, another cannot read
         decode_ensemble([one, decoder(weights(0), "none")], [source(0)] * 2)
     with pytest.raises(KernelError, match="different lengths"):
-        decode_ensemble([one, one], [source(0, 3), source(0, 4)])
+        decode_ensemble([one, decoder(weights(0))], [source(0, 3), source(0, 4)])
+    with pytest.raises(KernelError, match="names one decoder twice"):  # one state would be advanced twice a step
+        decode_ensemble([one, one], [source(0)] * 2)
     with pytest.raises(KernelError, match="1 to 16 decoders, not of 0"):
         decode_ensemble([], [])
     with pytest.raises(KernelError, match="not among the candidates"):
