@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from simnmt.calibrate import profiling
 from simnmt.calibrate.box import BoxDescription
@@ -12,12 +13,13 @@ from simnmt.calibrate.errors import CalibrationError
 from simnmt.calibrate.plan import BenchPlan
 from simnmt.calibrate.settings import Part, Settings
 from simnmt.costs import DeviceProfile, ProfileError, read_profile
+from simnmt.costs.decoder_settings import DecoderSettings
 from simnmt.files import refuse_replacing
 from simnmt.nmt.engine import EngineAccount
 
-_OF_THE_ENGINE = ("backend", "compute_type", "device", "device_name", "threads", "beam", "architecture", "versions")
+_OF_THE_ENGINE = ("backend", "compute_type", "device", "device_name", "threads", "beam", "fused", "architecture", "versions")
 
-_TOLD_APART = ("architecture", "backend", "compute_type", "device", "threads", "beam")
+_TOLD_APART = ("architecture", "backend", "compute_type", "device", "threads", "beam", "fused")
 _BLOCKS: dict[Part, str] = {"step": "step", "decoder": "decoder", "disk": "disk", "energy": "energy", "overheads": "overheads"}
 """Where a profile holds a part."""
 
@@ -56,27 +58,59 @@ def within_positions(account: EngineAccount, plans: Sequence[BenchPlan]) -> None
 
 def same_engine(before: DeviceProfile, account: EngineAccount, settings: Settings, path: Path) -> None:
     """Parts of two engines make no profile."""
-    theirs = None if before.engine is None else before.engine.model_dump(mode="json")
-    ours = profiling.engine_block(account, settings.beam)
-    for key in _OF_THE_ENGINE:
-        if theirs is None or theirs[key] != ours[key]:
-            what = f"the profile to complete is of {key} {None if theirs is None else theirs[key]!r}, this is {ours[key]!r}"
+    theirs, ours = _facts(before, account, settings, _OF_THE_ENGINE)
+    for key, own in ours.items():
+        if theirs.get(key) != own:
+            what = f"the profile to complete is of {key} {theirs.get(key)!r}, this is {own!r}"
             raise CalibrationError(what, path=path, remedy="choose another --out and add execution to --only")
 
 
 def nothing_lost(there: DeviceProfile, account: EngineAccount, settings: Settings, path: Path) -> None:
     """A profile is replaced by a newer one of the same model on the same engine, and by nothing that says less."""
     remedy = "choose another --out, or remove it"
-    ours = profiling.engine_block(account, settings.beam)
-    theirs = {} if there.engine is None else there.engine.model_dump(mode="json")
-    for key in _TOLD_APART:
-        if theirs.get(key) != ours[key]:
+    theirs, ours = _facts(there, account, settings, _TOLD_APART)
+    for key, own in ours.items():
+        if theirs.get(key) != own:
             of = "another model" if key == "architecture" else f"{key} {theirs.get(key)!r}"
             raise CalibrationError(f"a profile of {of} stands there ({there.model.name})", path=path, remedy=remedy)
     lost = [part for part, block in _BLOCKS.items() if part not in settings.parts and getattr(there, block) is not None]
     if lost:
         what = f"the profile that stands there would lose its {', '.join(lost)}"
         raise CalibrationError(what, path=path, remedy=f"add {'them' if len(lost) > 1 else 'it'} to --only, or {remedy}")
+
+
+def agreement_can_be_told(account: EngineAccount, settings: Settings) -> None:
+    """Raises for a text that tells nothing of this model, and what reading it raises, before hours of measuring."""
+    if settings.text is None:
+        return
+    if account.weights != "checkpoint":
+        what = f"{settings.model} has random weights, which say no words that could agree"
+        raise CalibrationError(what, remedy="give the folder of a trained model, or leave --text out")
+    from simnmt.calibrate.sharp_agreement import encoded_text
+
+    encoded_text(settings.model, Path(settings.text))
+
+
+def _facts(
+    profile: DeviceProfile, account: EngineAccount, settings: Settings, keys: Sequence[str]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """These of a profile's engine and of ours, the options of the sharp decoder one by one where a profile tells them."""
+    ours = profiling.engine_block(account, settings.beam)
+    if profile.engine is None:
+        return {}, {key: ours[key] for key in keys}
+    theirs = profile.engine.model_dump(mode="json")
+    told, own = theirs["decoder"], ours["decoder"]
+    options = [f"decoder.{option}" for option in DecoderSettings.model_fields if option != "beam"] if told and own else []
+    flat = [
+        {key: engine[key] for key in keys} | {key: decoder[key.removeprefix("decoder.")] for key in options}
+        for engine, decoder in ((theirs, _whole(told)), (ours, _whole(own)))
+    ]
+    return flat[0], flat[1]
+
+
+def _whole(decoder: dict[str, Any] | None) -> dict[str, Any]:
+    """All options of a decoder."""
+    return DecoderSettings.model_validate(decoder or {}).model_dump(mode="json")
 
 
 def threads_of(settings: Settings, box: BoxDescription) -> int | None:
@@ -102,4 +136,4 @@ def _refuse_unwritable(path: Path, option: str) -> None:
 
 def _read(settings: Settings) -> tuple[str | None, ...]:
     """The files that are read."""
-    return settings.model, None if settings.lengths.startswith("@") else settings.lengths
+    return settings.model, None if settings.lengths.startswith("@") else settings.lengths, settings.text

@@ -88,6 +88,8 @@ def engine_block(account: EngineAccount, beam: int) -> dict[str, Any]:
         "device_name": account.device_name,
         "threads": account.threads,
         "beam": beam,
+        "fused": account.fused,
+        "decoder": account.decoder,
         "weights": account.weights,
         "architecture": account.architecture,
         "versions": account.versions,

@@ -65,6 +65,7 @@ def calibrate(
         account = _named(engine.account, box)
         plans = plan_benches(settings, drawn, tells_steps=settings.backend == "torch")
         preconditions.within_positions(account, plans)
+        preconditions.agreement_can_be_told(account, settings)
         if before is not None:
             preconditions.same_engine(before, account, settings, path)
         elif there is not None:

@@ -32,7 +32,7 @@ class Settings:
     """
 
     model: str
-    """bilstm, gru, gru-512, marian, sharp-s1 to sharp-s7, or a path that `simnmt.nmt.engine.load_engine` takes."""
+    """bilstm, gru, gru-512, marian, sharp, sharp-s1 to sharp-s7, or a path that `simnmt.nmt.engine.load_engine` takes."""
     backend: str = "torch"
     device: str = "cpu"
     threads: int | None = None
@@ -55,6 +55,9 @@ class Settings:
     tgt_unit: str | None = None
     disk_bytes_per_s: float | None = None
     """Pace of the disk reads, to imitate a slower flash; None: as fast as the disk gives."""
+    text: str | None = None
+    """Sentences, one a line, on which the sharp backend's part `decoder` tells the agreement of what rounds; of a trained
+    model's folder alone."""
     seed: int = 0
     """Of the order of measuring, the drawn lengths, the token ids and random weights."""
 
@@ -72,6 +75,9 @@ class Settings:
             raise CalibrationError(f"a largest batch of {self.max_batch}", remedy=remedy)
         if self.inferences < 6:
             raise CalibrationError(f"{self.inferences} inferences determine no plane", remedy="give 6 or more")
+        if self.text is not None and (self.backend != "sharp" or "decoder" not in self.parts):
+            remedy = "give --backend sharp and the part decoder, or leave --text out"
+            raise CalibrationError("a text tells how the sharp decoder's techniques round, and nothing else", remedy=remedy)
         if self.disk_bytes_per_s is not None and not LEAST_PACE_BYTES_PER_S <= self.disk_bytes_per_s < math.inf:
             told = f"reads at {self.disk_bytes_per_s / 1e6:g} MB/s"
             raise CalibrationError(f"{told} would take too long", remedy="give 1MB/s or more")

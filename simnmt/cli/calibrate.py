@@ -35,7 +35,7 @@ def calibrate(
         typer.Option(
             "--model",
             metavar="NAME|PATH",
-            help="bilstm, gru, gru-512, marian, sharp-s1 to -s7, an architecture file, or a model's folder.",
+            help="bilstm, gru, gru-512, marian, sharp, sharp-s1 to -s7, an architecture file, or a model's folder.",
         ),
     ],
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Device profile to write; an older one is replaced.")],
@@ -69,6 +69,14 @@ def calibrate(
         str | None,
         typer.Option(
             "--only", metavar="PARTS", help="Of execution,step,decoder,disk,energy,overheads; without execution, completes OUT."
+        ),
+    ] = None,
+    text: Annotated[
+        str | None,
+        typer.Option(
+            "--text",
+            metavar="FILE",
+            help="Sentences, one a line: how many words a trained sharp model says the same with what rounds.",
         ),
     ] = None,
     disk_pace: Annotated[
@@ -121,6 +129,7 @@ def calibrate(
         inferences=inferences,
         src_unit=src_unit or unit,
         tgt_unit=tgt_unit or unit,
+        text=text,
         disk_bytes_per_s=None if disk_pace is None else pace_named(disk_pace),
         seed=seed,
     )

@@ -54,7 +54,7 @@ class SharpEngine:
             device_name=cpu_name(),
             threads=1,
             versions={"torch": str(torch.__version__), "kernels": compiled.level if compiled else "numpy"},
-            decoder=settings.model_dump(mode="json"),
+            decoder=settings.model_dump(mode="json", exclude={"beam"}),
         )
 
     def run(self, work: Work) -> Timing:

@@ -24,6 +24,7 @@ from simnmt.calibrate.run import Calibrated, calibrate
 from simnmt.calibrate.settings import Settings, pace_named
 from simnmt.costs import DeviceProfile, checked_profile, read_profile, write_profile
 from simnmt.costs.decoder_settings import DecoderSettings
+from simnmt.costs.profile_summary import facts
 from simnmt.errors import InputError
 from simnmt.nmt.errors import OutOfMemory
 from simnmt.shipped import find
@@ -356,6 +357,56 @@ def test_single_parts_of_another_engine_do_not(measured: Any) -> None:
     measured(replace(QUICK, parts=("execution",)))
     with pytest.raises(CalibrationError, match="the profile to complete is of compute_type 'float32', this is 'int8'"):
         measured(replace(QUICK, parts=("step",)), FakeEngine(compute_type="int8"))
+
+
+CANDIDATES = {"gemm": "float32", "candidates": 500}
+
+
+def test_the_engine_of_a_profile_says_how_its_decoder_was_written(measured: Any) -> None:
+    engine = FakeEngine(backend="sharp", decoder=CANDIDATES, fused=True)
+    profile = measured(replace(QUICK, parts=("execution",)), engine).profile
+    assert (profile.engine.fused, profile.engine.decoder) == (True, CANDIDATES)
+    assert profile.as_calibrated.short.startswith("decoder beam 1, fused, float32, 500 candidates: as calibrated, exact, among")
+    assert dict(facts(profile))["engine"].endswith("beam 1, fused, float32, 500 candidates, random weights")
+
+
+def test_parts_of_a_decoder_written_otherwise_complete_and_replace_no_profile(measured: Any, tmp_path: Path) -> None:
+    measured(replace(QUICK, parts=("execution",)))
+    with pytest.raises(CalibrationError, match="the profile to complete is of fused False, this is True"):
+        measured(replace(QUICK, parts=("step",)), FakeEngine(fused=True))
+    with pytest.raises(CalibrationError, match="a profile of fused False stands there"):
+        measured(replace(QUICK, parts=("execution",)), FakeEngine(fused=True))
+    (tmp_path / "box.json").unlink()
+    measured(replace(QUICK, parts=("execution",)), FakeEngine(decoder=CANDIDATES))
+    other = FakeEngine(decoder=CANDIDATES | {"candidates": 200})
+    with pytest.raises(CalibrationError, match=r"to complete is of decoder\.candidates 500, this is 200"):
+        measured(replace(QUICK, parts=("step",)), other)
+    with pytest.raises(CalibrationError, match=r"a profile of decoder\.candidates 500 stands there"):
+        measured(replace(QUICK, parts=("execution",)), other)
+    assert measured(replace(QUICK, parts=("overheads",)), FakeEngine(decoder=CANDIDATES)).profile.overheads is not None
+
+
+def test_a_profile_from_before_decoders_were_kept_is_read_and_completed(measured: Any, tmp_path: Path) -> None:
+    """Its engine says neither, and was neither fused nor asked for other candidates than ours."""
+    content = measured(replace(QUICK, parts=("execution",))).profile.model_dump(mode="json")
+    for key in ("fused", "decoder"):
+        del content["engine"][key]
+    write_profile(tmp_path / "box.json", checked_profile(content))
+    done = measured(replace(QUICK, parts=("overheads",)), FakeEngine(decoder=CANDIDATES)).profile
+    assert done.overheads is not None
+
+
+@pytest.mark.parametrize(
+    ("decoder", "said"),
+    [({"beam": 5}, "decoder.beam: the beam stands in engine.beam"), ({"candidate": 5}, "decoder.candidate: ")],
+)
+def test_an_engines_decoder_that_cannot_be_is_named_when_the_profile_is_read(
+    measured: Any, decoder: dict[str, Any], said: str
+) -> None:
+    content = measured(replace(QUICK, parts=("execution",))).profile.model_dump(mode="json")
+    content["engine"]["decoder"] = decoder
+    with pytest.raises(InputError, match=re.escape(said)):
+        checked_profile(content)
 
 
 def test_single_parts_need_a_profile_to_complete(measured: Any) -> None:

@@ -33,6 +33,7 @@ def test_it_runs_and_says_what_ran(tmp_path: Path) -> None:
     assert (account.backend, account.compute_type, account.device, account.threads) == ("sharp", "float32", "cpu", 1)
     assert account.decoder is not None
     assert account.decoder["candidates"] == 500
+    assert "beam" not in account.decoder, "which is the work's"
     assert account.versions["kernels"] in ("avx512", "avx2", "portable", "numpy")
 
 
