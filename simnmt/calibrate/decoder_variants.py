@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -12,6 +13,8 @@ from simnmt.calibrate.progress import Listener
 from simnmt.calibrate.settings import Settings
 from simnmt.costs.decoder_block import STAGES, DecoderBlock, DecoderVariant
 from simnmt.costs.decoder_settings import DecoderSettings
+from simnmt.costs.sharp_ladder import ladder as paper_ladder
+from simnmt.costs.sharp_ladder import techniques
 from simnmt.nmt.engine import Engine, Work
 from simnmt.nmt.errors import NmtError, OutOfMemory
 
@@ -151,8 +154,21 @@ def _rungs(engine: Engine, stages: TellsStages, settings: Settings, listener: Li
     own_s = np.median(base_s, axis=0).tolist()
     variants = [_variant(base, 1, *own_s)]
     variants += [_variant(each, 1, *(sum(own_s) * part for part in ratio)) for each, ratio in ratios.items()]
-    notes = ("what is done once a sentence is in the body, shared by its steps",)
+    notes = ["what is done once a sentence is in the body, shared by its steps"]
+    if settings.text is not None:
+        listener.say("decoder: agreement")
+        variants, said = _with_agreement(variants, settings.model, Path(settings.text), base.beam)
+        notes.append(said)
     return _block(base, variants, src_len, min(repeats, default=1), left_out, notes)
+
+
+def _with_agreement(variants: Sequence[DecoderVariant], model: str, text: Path, beam: int) -> tuple[list[DecoderVariant], str]:
+    """Those that round with the share of a trained model's words that stay the same, and on what that was found (SHARP-10)."""
+    from simnmt.calibrate.sharp_agreement import noise_agreement  # torch is needed for this alone
+
+    told = noise_agreement(model, text, [each.settings for each in variants if each.settings.noise], beam)
+    found = [each.model_copy(update={"agreement": told.share.get(each.settings)}) for each in variants]
+    return found, f"agreement: {told.tokens:,} words of {told.sentences:,} sentences of {text.name}, candidates aside"
 
 
 def ladder(base: DecoderSettings, *, quick: bool = False) -> Iterator[DecoderSettings]:
@@ -161,19 +177,11 @@ def ladder(base: DecoderSettings, *, quick: bool = False) -> Iterator[DecoderSet
     Embeddings kept for frequent words alone are not among them: how many are hit is a matter of text, and there is none here.
     A quick calibration makes fewer tables of all embeddings, each of which takes seconds.
     """
-    int16: dict[str, Any] = {"gemm": "int16"}
-    kept: dict[str, Any] = {"embeddings": "precomputed"}
-    attended: dict[str, Any] = {"attention": "precomputed"}
-    polynomial: dict[str, Any] = {"activations": "polynomial"}
-    merged: dict[str, Any] = {"merge": True}
-    fused: dict[str, Any] = {"fused": True}
-    rungs = [int16, kept, attended, polynomial, merged, fused]
-    yield base
-    on_top = base
-    for rung in rungs:
-        on_top = on_top.model_copy(update=rung)
-        yield on_top
-    yield base.model_copy(update=int16 | kept | attended | {"activations": "table"})
+    changes = techniques(embeddings="precomputed") | {"fused": {"fused": True}}
+    rungs = paper_ladder(base, changes)
+    yield from rungs.values()
+    on_top = rungs["fused"]
+    yield rungs["attention"].model_copy(update={"activations": "table"})
     other, *others = [beam for beam in BEAMS if beam != base.beam]
     for beam in (other, *others):
         yield base.model_copy(update={"beam": beam})
@@ -182,11 +190,12 @@ def ladder(base: DecoderSettings, *, quick: bool = False) -> Iterator[DecoderSet
         return
     for beam in others:
         yield on_top.model_copy(update={"beam": beam})
-    for rung in rungs[1:]:
-        yield base.model_copy(update=rung)
+    for rung, change in changes.items():
+        if rung != "int16":
+            yield base.model_copy(update=change)
     yield base.model_copy(update={"activations": "table"})
-    yield base.model_copy(update=kept | attended)
-    yield base.model_copy(update=int16 | merged | fused)
+    yield base.model_copy(update=changes["embeddings"] | changes["attention"])
+    yield base.model_copy(update=changes["int16"] | changes["merge"] | changes["fused"])
     yield on_top.model_copy(update={"gemm": base.gemm})
 
 

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
 import numpy as np
-import torch
 
 from simnmt.kernels.activations import activate
 from simnmt.kernels.interleaved import interleaved
-from simnmt.kernels.products import PackedFloat32, PackedInt16
-from simnmt.kernels.roofline import last_cache_bytes
+from simnmt.kernels.product_ways import INT16, LIBRARY_WAYS, PACKED, ProductWays, drawn
 from simnmt.streams import stream
 
 Activations = Literal["library", "table", "polynomial"]
 
 PRODUCT_SIZE = 1024
 PRODUCT_BATCHES = (1, 2, 4, 6, 8, 16, 32, 64)
-MOST_COLD_BYTES = 2**28
-"""Of weights that take turns, so that none is found in the cache."""
 SEQUENCE = 65_536
 """Elements whose activations are timed: they stay in the second cache."""
 
@@ -37,7 +33,7 @@ class ProductTime:
     cold: bool
     """Weights come from memory; else from the cache, as in the paper's repeated products."""
     seconds: Mapping[str, tuple[float, ...]]
-    """`int16`, `float32` (packed the same way), `torch` and `numpy`."""
+    """`int16`, `float32` (packed the same way), `torch` and `numpy`, with weights stored in whichever order is faster."""
 
     def median_s(self, name: str) -> float:
         """Of one product."""
@@ -58,39 +54,19 @@ class ProductTime:
         return min(("torch", "numpy"), key=self.median_s)
 
 
-def product_time(batch: int, cold: bool, rounds: int) -> ProductTime:
-    """Time the four products in turn, on as many threads as the libraries are held to."""
-    size, generator = PRODUCT_SIZE, stream(1, batch, "sharp products")
-    x = generator.standard_normal((batch, size)).astype(np.float32)
-    out = np.empty((batch, size), np.float32)
-    count = max(1, min(MOST_COLD_BYTES, 2 * last_cache_bytes()) // (2 * size * size)) if cold else 1
-    weight = (generator.random((size, size), np.float32) - np.float32(0.5)) * np.float32(0.1)
-    int16 = [PackedInt16.of(weight, input_limit=10.0) for _ in range(count)]
-    float32 = [PackedFloat32.of(weight) for _ in range(count)]
-    plain = [weight.copy() for _ in range(count)]
-    tensors, x_tensor, out_tensor = [torch.from_numpy(each) for each in plain], torch.from_numpy(x), torch.from_numpy(out)
-    # Of one that is hot, many are timed as one, as a clock cannot tell a single product.
-    repeats = 1 if cold else max(1, 512 // batch)
-
-    def by_int16() -> None:
-        for own in int16 * repeats:
-            own.multiply(x, out)
-
-    def by_float32() -> None:
-        for own in float32 * repeats:
-            own.multiply(x, out)
-
-    def by_torch() -> None:
-        for own in tensors * repeats:
-            torch.mm(x_tensor, own.t(), out=out_tensor)
-
-    def by_numpy() -> None:
-        for own in plain * repeats:
-            np.matmul(x, own.T, out=out)
-
-    times = interleaved({"int16": by_int16, "float32": by_float32, "torch": by_torch, "numpy": by_numpy}, rounds, least_s=0.05)
-    done = count * repeats
-    return ProductTime(batch, size, cold, {name: tuple(each / done for each in own) for name, own in times.of.items()})
+def product_times(rounds: int, batches: Sequence[int] = PRODUCT_BATCHES, size: int = PRODUCT_SIZE) -> list[ProductTime]:
+    """Time all ways in turn, on as many threads as the libraries are held to; hot and cold of each batch in turn."""
+    found = dict[tuple[int, bool], ProductTime]()
+    for cold in (False, True):
+        ways = ProductWays.of(size, cold)
+        for batch in batches:
+            times = interleaved(ways.runs(drawn(batch, size)), rounds, warm=not cold, least_s=0.05)
+            seconds = {"int16": times.of[INT16], "float32": times.of[PACKED]}
+            for library in ("torch", "numpy"):
+                own = [way for way in LIBRARY_WAYS if way.startswith(library)]
+                seconds[library] = times.of[min(own, key=times.median_s)]
+            found[batch, cold] = ProductTime(batch, size, cold, seconds)
+    return [found[batch, cold] for batch in batches for cold in (False, True)]
 
 
 def activation_times(rounds: int) -> dict[Activations, float]:

@@ -1,7 +1,7 @@
 """The sharp decoder timed on this box: its ladder, the paper's stacks and ensembles (SHARP-11, 13, 14, 15, 17).
 
-One thread; random weights, of which times do not depend; one sentence of forced length; all that is compared takes turns. The
-source side, done once a sentence, is not in any of these times.
+One thread; random weights, on which times depend by how many of a beam's states differ alone; one sentence of forced length;
+all that is compared takes turns. The source side, done once a sentence, is not in any of these times.
 """
 
 from __future__ import annotations
@@ -11,21 +11,29 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from simnmt.calibrate.sharp_products import PRODUCT_BATCHES, Activations, ProductTime, activation_times, product_time
-from simnmt.calibrate.sharp_random import random_sentence, random_weights
+from simnmt.calibrate.sharp_products import (
+    PRODUCT_BATCHES,
+    PRODUCT_SIZE,
+    Activations,
+    ProductTime,
+    activation_times,
+    product_times,
+)
+from simnmt.calibrate.sharp_random import random_weights
 from simnmt.costs.decoder_settings import FREQUENT_WORDS, DecoderSettings
+from simnmt.costs.sharp_ladder import RUNGS, ladder, techniques
 from simnmt.kernels.interleaved import interleaved
 from simnmt.kernels.library_threads import library_threads
 from simnmt.kernels.native_library import library
 from simnmt.kernels.roofline import last_cache_bytes
 from simnmt.kernels.sharp import SharpDecoder, SharpTranslation, SharpWeights, StageSeconds, decode_ensemble
 from simnmt.kernels.sharp.operations import DecoderShape, operations
+from simnmt.kernels.sharp.random_models import random_sentence
 
 Progress = Callable[[int, int], None]
 """Called with what is done and what there is in all."""
 
-LADDER = ("baseline", "int16", "embeddings", "attention", "activations", "merge")
-"""The rungs, each on top of those before it."""
+LADDER = RUNGS
 LADDER_MODEL = "sharp-s1"
 """Of Table 1."""
 SYSTEMS: Mapping[str, tuple[str, int]] = {
@@ -53,6 +61,9 @@ class Setting:
     """None: the paper's."""
     rounds: int = 7
     systems: tuple[str, ...] = tuple(SYSTEMS)
+    product_batches: tuple[int, ...] = PRODUCT_BATCHES
+    product_size: int = PRODUCT_SIZE
+    """Of the weights of single products, which are square."""
 
 
 QUICK = Setting(vocab=16_000, rounds=3)
@@ -126,20 +137,7 @@ class SharpSpeeds:
 
 def rung_settings(beam: int, candidates: int | None, activations: Activations) -> dict[str, DecoderSettings]:
     """The ladder as settings of our decoder, by rung (SHARP-11)."""
-    added: tuple[dict[str, object], ...] = (
-        {"gemm": "float32"},
-        {"gemm": "int16"},
-        {"embeddings": "frequent"},
-        {"attention": "precomputed"},
-        {"activations": activations},
-        {"merge": True},
-    )
-    found: dict[str, DecoderSettings] = {}
-    known: dict[str, object] = {"beam": beam, "candidates": candidates}
-    for key, more in zip(LADDER, added, strict=True):
-        known.update(more)
-        found[key] = DecoderSettings.model_validate(known)
-    return found
+    return ladder(DecoderSettings(beam=beam, candidates=candidates, gemm="float32"), techniques(activations=activations))
 
 
 def sharp_speeds(setting: Setting | None = None, progress: Progress | None = None) -> SharpSpeeds:
@@ -154,19 +152,19 @@ def sharp_speeds(setting: Setting | None = None, progress: Progress | None = Non
     compiled = library()
     with library_threads(1):
         done(0)
-        products = [product_time(batch, cold, asked.rounds) for batch in PRODUCT_BATCHES for cold in (False, True)]
+        products = product_times(asked.rounds, asked.product_batches, asked.product_size)
         activations = activation_times(asked.rounds)
         done(1)
         names = dict.fromkeys([LADDER_MODEL, *(SYSTEMS[key][0] for key in asked.systems)])
         weights = random_weights(names, asked.vocab)
         done(2)
-        ladder = _ladder(weights[LADDER_MODEL], asked)
+        rungs = _ladder(weights[LADDER_MODEL], asked)
         done(3)
         systems = _systems(weights, asked)
         done(4)
     vocab = weights[LADDER_MODEL].vocab
     return SharpSpeeds(
-        None if compiled is None else compiled.level, asked, vocab, last_cache_bytes(), ladder, systems, products, activations
+        None if compiled is None else compiled.level, asked, vocab, last_cache_bytes(), rungs, systems, products, activations
     )
 
 

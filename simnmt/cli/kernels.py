@@ -74,7 +74,7 @@ def _told(done: Benched) -> str:
         f"this box: copies {roofline.copy_bytes_per_s / 1e9:.1f} GB/s beyond its cache of {roofline.cache_bytes >> 20} MiB; "
         f"{roofline.float32_per_s / 1e9:.0f} G multiply-adds/s in float32{int16}",
     ]
-    header = ["kernel", "case", "baseline", "level", "memory", "us", "times as fast", "asked", "of the roofline"]
+    header = ["kernel", "case", "baseline", "level", "memory", "us", "times as fast", "asked", "of the roofline", ""]
     lines += (
         ["", aligned(header, [_row(result) for result in done.results], 5)] if done.results else ["nothing to measure here"]
     )
@@ -92,5 +92,5 @@ def _row(result: Result) -> list[str]:
     baseline = result.baseline if result.way == result.baseline else f"{result.baseline} ({result.way})"
     return [
         result.kernel, result.case, baseline, result.level, result.memory, f"{result.median_us:,.1f}", f"{result.ratio:.2f}",
-        asked, f"{100 * result.roofline_share:.0f} %",
+        asked, f"{100 * result.roofline_share:.0f} %", result.remark,
     ]  # fmt: skip

@@ -9,12 +9,11 @@ from typing import Any
 
 from simnmt.errors import InputError
 from simnmt.kernels.cases import KERNELS
-from simnmt.kernels.cases_output import level_name
 from simnmt.kernels.cases_product import product_rates
-from simnmt.kernels.contract import Case, Comparison, Kernel
-from simnmt.kernels.held_level import held_level
+from simnmt.kernels.contract import Case, Comparison, Kernel, Memory
 from simnmt.kernels.interleaved import Times, interleaved
 from simnmt.kernels.library_threads import library_threads
+from simnmt.kernels.native_at import level_name
 from simnmt.kernels.roofline import Roofline, measure_roofline
 from simnmt.names import nearest
 
@@ -39,17 +38,18 @@ class Result:
     target: float | None
     """What the project asks of one thread; None where the figure is only reported."""
     reached: bool | None
+    """Whether it is as fast as that and its error within the bound."""
     roofline_share: float
     """The least time that the box's copy bandwidth and product rate allow, over ours; above 1 where only reading, which is
     cheaper than copying, was counted."""
     level: str
     median_us: float
     baseline_us: float
-    memory: str
-    """`hot` or `cold`."""
+    memory: Memory
     rounds: int
     error: float
     error_bound: float
+    remark: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +102,8 @@ def kernel(name: str) -> Kernel:
 
 def measured(kernel: Kernel, case: Case, roofline: Roofline, rounds: int) -> Iterator[Result]:
     """Results of one case."""
-    with held_level(case.level):
-        contest = case.build()
-        times = interleaved(contest.runs, rounds, contest.before)
+    contest = case.build()
+    times = interleaved(contest.runs, rounds, contest.before, warm=case.memory == "hot")
     for comparison in contest.comparisons:
         yield _result(kernel, case, comparison, times, roofline)
 
@@ -113,7 +112,7 @@ def _result(kernel: Kernel, case: Case, comparison: Comparison, times: Times, ro
     target = comparison.target if roofline.threads == 1 else None
     way = min(comparison.ways, key=times.median_s)
     ratio, ours_s, work = times.ratio(way, comparison.ours), times.median_s(comparison.ours), comparison.work
-    least_s = work.steps * roofline.least_s(work.bytes_moved, work.multiply_adds, cold=case.cold, number=work.number)
+    least_s = work.steps * roofline.least_s(work.bytes_moved, work.multiply_adds, cold=case.memory != "hot", number=work.number)
     return Result(
         kernel=kernel.name,
         case=", ".join(filter(None, [case.text, comparison.what])),
@@ -121,13 +120,14 @@ def _result(kernel: Kernel, case: Case, comparison: Comparison, times: Times, ro
         way=way,
         ratio=ratio,
         target=target,
-        reached=None if target is None else ratio >= target,
+        reached=None if target is None else ratio >= target and comparison.error <= comparison.error_bound,
         roofline_share=least_s / ours_s,
         level=case.level,
         median_us=1e6 * ours_s,
         baseline_us=1e6 * times.median_s(way),
-        memory="cold" if case.cold else "hot",
+        memory=case.memory,
         rounds=times.rounds,
         error=comparison.error,
         error_bound=comparison.error_bound,
+        remark=comparison.remark,
     )

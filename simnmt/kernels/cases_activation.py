@@ -8,9 +8,9 @@ import numpy as np
 import torch
 
 from simnmt.kernels.activations import ERROR_BOUNDS, Activation, Function, activate
-from simnmt.kernels.cases_output import level_name
 from simnmt.kernels.contract import Case, Comparison, Contest, Work
 from simnmt.kernels.interleaved import Run
+from simnmt.kernels.native_at import level_name
 
 COUNT = 6 * 3072
 """The gates of a beam of 6, width 1024."""
@@ -19,7 +19,7 @@ LIBRARY, TORCH = "the C library", "torch"
 
 def activation_cases(function: Function, threads: int, count: int = COUNT) -> Iterator[Case]:
     """Table and polynomial take turns with both baselines in one contest."""
-    yield Case(f"{count:,} values", False, level_name(), lambda: _contest(function, count))
+    yield Case(f"{count:,} values", "hot", level_name(), lambda: _contest(function, count))
 
 
 def _contest(function: Function, count: int) -> Contest:

@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from simnmt.kernels.contract import Case, Comparison, Contest, Work
+from simnmt.kernels.contract import Case, Comparison, Contest, Memory, Work
 from simnmt.kernels.interleaved import Run
-from simnmt.kernels.native_library import library
+from simnmt.kernels.levels import NONE
+from simnmt.kernels.native_at import level_name
 from simnmt.kernels.output_forms import Best
 from simnmt.kernels.output_layer import fused_argmax, fused_best
+from simnmt.kernels.roofline import last_cache_bytes
 
 VOCAB = 85_000
 """Of the paper (FNI-13)."""
-IN_PLACE = "torch in place"
+IN_PLACE, ARGMAX_IN_PLACE = "torch in place", "torch add and argmax"
 COPY = "copy of as many bytes"
 LOG_PROB_BOUND = 1e-5
 """Of a log probability, absolute (FNI-05)."""
 BATCHES = (1, 8, 32, 128)
 BEAM, BEAM_BATCHES = 5, (1, 8, 32)
+SIZES = (*((batch, 1) for batch in BATCHES), *((batch * BEAM, BEAM) for batch in BEAM_BATCHES))
+"""Rows and how many of the best."""
+HALF_SIZES = ((32, 1), (32 * BEAM, BEAM))
 BEYOND_CACHE_ROWS = 512
 """174 MB of products, several times the last-level cache of most boxes."""
-ROWS_CHECKED = 8
-"""Of a case, against float64: more would take longer than the timing."""
+ROWS_AT_ONCE = 8
+"""Checked in float64."""
 BANDWIDTH_TARGET = 0.6
 PORTABLE_TARGET = 2.5
 BEST_TARGET = 5.0
@@ -33,31 +38,22 @@ ARGMAX_TARGET = 7.0
 
 
 def best_cases(threads: int, vocab: int = VOCAB) -> Iterator[Case]:
-    """Every batch at beam 1 and at beam 5, halves, the portable build, and products that no cache holds."""
-    level = level_name()
-    for batch in BATCHES:
-        yield _best(level, batch, 1, threads, vocab, target=BEST_TARGET)
-    for batch in BEAM_BATCHES:
-        yield _best(level, batch * BEAM, BEAM, threads, vocab, target=BEST_TARGET)
+    """Every batch at beam 1 and at beam 5, by the level in use and the portable one; halves; more than a cache holds."""
+    for level, target in _levels(BEST_TARGET):
+        for rows, count in SIZES:
+            yield _best_case(level, rows, count, threads, vocab, target=target)
     for dtype in (torch.float16, torch.bfloat16):
-        for rows, count in ((32, 1), (32 * BEAM, BEAM)):
-            yield _best(level, rows, count, threads, vocab, dtype=dtype)
-    yield _best(level, BEYOND_CACHE_ROWS, 1, threads, vocab, cold=True)
-    if level not in ("fallback", "portable"):
-        for rows, count in ((8, 1), (32, 1), (8 * BEAM, BEAM)):
-            yield _best("portable", rows, count, threads, vocab, target=PORTABLE_TARGET)
+        for rows, count in HALF_SIZES:
+            yield _best_case(level_name(), rows, count, threads, vocab, dtype=dtype)
+    yield _best_case(level_name(), BEYOND_CACHE_ROWS, 1, threads, vocab, copy_alone=True)
 
 
 def argmax_cases(threads: int, vocab: int = VOCAB) -> Iterator[Case]:
-    """Every batch at beam 1."""
-    for batch in BATCHES:
-        yield Case(_text(batch, 1, vocab, torch.float32), False, level_name(), partial(_argmax, batch, vocab, threads))
-
-
-def level_name() -> str:
-    """The compiled level in use, or `fallback`."""
-    native = library()
-    return "fallback" if native is None else native.level
+    """Every batch at beam 1, by the level in use and by the portable one."""
+    for level, target in _levels(ARGMAX_TARGET):
+        for batch in BATCHES:
+            build = partial(_argmax, level, batch, vocab, threads, target)
+            yield Case(_text(batch, 1, vocab, torch.float32), _memory(output_work(batch, vocab, 4)), level, build)
 
 
 def output_work(rows: int, vocab: int, itemsize: int) -> Work:
@@ -65,11 +61,23 @@ def output_work(rows: int, vocab: int, itemsize: int) -> Work:
     return Work(rows * vocab * itemsize + 4 * vocab)
 
 
+def _levels(target: float) -> Iterator[tuple[str, float]]:
+    """The level in use with this target, then the portable one with its own, where that is another."""
+    level = level_name()
+    yield level, target
+    if level not in (NONE, "portable"):
+        yield "portable", PORTABLE_TARGET
+
+
+def _memory(work: Work) -> Memory:
+    return "hot" if work.bytes_moved <= last_cache_bytes() else "beyond"
+
+
 def _text(rows: int, count: int, vocab: int, dtype: torch.dtype) -> str:
     return f"{rows} row{'s' if rows > 1 else ''}, best {count}, V {vocab:,}, {str(dtype).removeprefix('torch.')}"
 
 
-def _best(
+def _best_case(
     level: str,
     rows: int,
     count: int,
@@ -78,57 +86,52 @@ def _best(
     *,
     dtype: torch.dtype = torch.float32,
     target: float | None = None,
-    cold: bool = False,
+    copy_alone: bool = False,
 ) -> Case:
+    """`target`: over torch in place, which is left out for `copy_alone`, of which bandwidth is asked."""
+    work = output_work(rows, vocab, dtype.itemsize)
+
     def build() -> Contest:
         products, bias = _drawn(rows, vocab, dtype)
         out = Best(torch.empty(rows, count, dtype=torch.int64), torch.empty(rows, count), torch.empty(rows))
 
         def ours() -> None:
-            fused_best(products, bias, count, threads=threads, out=out)
+            fused_best(products, bias, count, threads=threads, out=out, level=level)
 
         ours()
-        error = _log_prob_error(out, products, bias)
-        runs: dict[str, Run] = {"fused": ours}
-        work = output_work(rows, vocab, products.element_size())
-        comparisons = []
-        before = None
-        if not cold:
-            # What is overwritten is restored, which also leaves the products in the cache, as the product before them does.
-            pristine = products.clone()
-            before = _restorer(products, pristine)
-            runs[IN_PLACE] = in_place(products, bias, count)
-            comparisons.append(_comparison(IN_PLACE, work, target, error))
-        runs[COPY] = _copy_of(work.bytes_moved)
-        comparisons.append(_comparison(COPY, work, BANDWIDTH_TARGET if cold else None, error))
-        return Contest(runs, tuple(comparisons), before)
+        error = best_error(out, products, bias)
 
-    return Case(_text(rows, count, vocab, dtype), cold, level, build)
+        def against(baseline: str, asked: float | None) -> Comparison:
+            return Comparison("fused", baseline, (baseline,), work, asked, error=error, error_bound=LOG_PROB_BOUND)
+
+        runs: dict[str, Run] = {"fused": ours, COPY: _copy_of(work.bytes_moved)}
+        if copy_alone:
+            return Contest(runs, (against(COPY, BANDWIDTH_TARGET),))
+        overwritten = products.clone()
+        runs[IN_PLACE] = in_place(overwritten, bias, count)
+        return Contest(runs, (against(IN_PLACE, target), against(COPY, None)), {IN_PLACE: _restorer(overwritten, products)})
+
+    return Case(_text(rows, count, vocab, dtype), _memory(work), level, build)
 
 
-def _comparison(baseline: str, work: Work, target: float | None, error: float) -> Comparison:
-    return Comparison("fused", baseline, (baseline,), work, target, error=error, error_bound=LOG_PROB_BOUND)
-
-
-def _argmax(rows: int, vocab: int, threads: int) -> Contest:
+def _argmax(level: str, rows: int, vocab: int, threads: int, target: float) -> Contest:
     products, bias = _drawn(rows, vocab, torch.float32)
-    pristine, columns = products.clone(), torch.empty(rows, dtype=torch.int64)
+    overwritten, columns = products.clone(), torch.empty(rows, dtype=torch.int64)
+
+    def ours() -> Tensor:
+        return fused_argmax(products, bias, threads=threads, level=level)
 
     def add_and_argmax() -> object:
-        return torch.argmax(products.add_(bias), 1, out=columns)
+        return torch.argmax(overwritten.add_(bias), 1, out=columns)
 
+    # In float32, as the sums that are compared: with rounding the best column in float64 may be another.
     logits = products + bias
-    chosen = logits.gather(1, fused_argmax(products, bias, threads=threads)[:, None])[:, 0]
-    error = float((logits.max(1).values - chosen).max())
+    error = float((logits.max(1).values - logits.gather(1, ours()[:, None])[:, 0]).max())
     work = output_work(rows, vocab, 4)
-    runs: Mapping[str, Run] = {
-        "argmax": lambda: fused_argmax(products, bias, threads=threads),
-        IN_PLACE: in_place(products, bias, 1),
-        "torch add and argmax": add_and_argmax,
-    }
-    targets = {IN_PLACE: ARGMAX_TARGET, "torch add and argmax": None}
-    comparisons = tuple(Comparison("argmax", name, (name,), work, target, error=error) for name, target in targets.items())
-    return Contest(runs, comparisons, _restorer(products, pristine))
+    runs: dict[str, Run] = {"argmax": ours, IN_PLACE: in_place(overwritten, bias, 1), ARGMAX_IN_PLACE: add_and_argmax}
+    targets = {IN_PLACE: target, ARGMAX_IN_PLACE: None}
+    comparisons = tuple(Comparison("argmax", name, (name,), work, asked, error=error) for name, asked in targets.items())
+    return Contest(runs, comparisons, dict.fromkeys(targets, _restorer(overwritten, products)))
 
 
 def in_place(products: Tensor, bias: Tensor, count: int) -> Run:
@@ -148,14 +151,36 @@ def in_place(products: Tensor, bias: Tensor, count: int) -> Run:
     return run
 
 
+def best_error(best: Best, products: Tensor, bias: Tensor) -> float:
+    """Largest error against float64 of a log probability, and of how good a column is beside the one that has its rank.
+
+    Equal values may stand in either order; a column that is named twice counts as an error of 1.
+    """
+    error, count = 0.0, best.columns.shape[1]
+    for begin in range(0, products.shape[0], ROWS_AT_ONCE):
+        rows = slice(begin, begin + ROWS_AT_ONCE)
+        logits, columns = products[rows].double() + bias, best.columns[rows]
+        wanted = logits.topk(count).values
+        log_probs = wanted - logits.logsumexp(1, keepdim=True)
+        error = max(
+            error,
+            float((best.log_probs[rows] - log_probs).abs().max()),
+            float((logits.gather(1, columns) - wanted).abs().max()),
+        )
+        if any(len(set(row)) < count for row in columns.tolist()):
+            error = max(error, 1.0)
+    return error
+
+
 def _drawn(rows: int, vocab: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Spread as the logits of a trained model are."""
     generator = torch.Generator().manual_seed(rows)
     return torch.randn(rows, vocab, generator=generator).mul_(3.0).to(dtype), torch.randn(vocab, generator=generator)
 
 
-def _restorer(products: Tensor, pristine: Tensor) -> Callable[[], object]:
-    return lambda: products.copy_(pristine)
+def _restorer(overwritten: Tensor, pristine: Tensor) -> Run:
+    """Leaves the products in the cache, as the product before the search does."""
+    return lambda: overwritten.copy_(pristine)
 
 
 def _copy_of(size_bytes: int) -> Run:
@@ -163,13 +188,3 @@ def _copy_of(size_bytes: int) -> Run:
     source = torch.zeros(size_bytes // 8)
     target = torch.ones_like(source)
     return lambda: target.copy_(source)
-
-
-def _log_prob_error(best: Best, products: Tensor, bias: Tensor) -> float:
-    """Largest error of a log probability against float64, by rank: equal values may stand in either order."""
-    error = 0.0
-    for row in range(min(products.shape[0], ROWS_CHECKED)):
-        logits = products[row].double() + bias
-        wanted = logits.topk(best.columns.shape[1]).values - logits.logsumexp(0)
-        error = max(error, float((best.log_probs[row] - wanted).abs().max()))
-    return error

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
 
 from simnmt.kernels.interleaved import Run
 from simnmt.kernels.roofline import Number
+
+Memory = Literal["hot", "cold", "beyond"]
+"""Data as the call before left them, in the cache; from memory, since others were used meanwhile; or data that a last-level
+cache does not hold, all or in part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +43,8 @@ class Comparison:
     """Times as fast as the baseline at least; None where the figure is only reported."""
     what: str = ""
     """What our run is, where a case has several."""
+    remark: str = ""
+    """What else is to be known of our run."""
     error: float = 0.0
     """Found against the reference, in the measure of the kernel's bound."""
     error_bound: float = 0.0
@@ -49,8 +56,8 @@ class Contest:
 
     runs: Mapping[str, Run]
     comparisons: tuple[Comparison, ...]
-    before: Run | None = None
-    """Done untimed ahead of every call: restores what a call overwrites."""
+    before: Mapping[str, Run] = field(default_factory=dict)
+    """By run: done untimed ahead of every call of it, to restore what it overwrites."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +65,8 @@ class Case:
     """One size of a kernel's input."""
 
     text: str
-    cold: bool
-    """Whether weights or products come from memory; else they lie as the step before left them, in the cache if they fit."""
+    memory: Memory
+    """Where weights or products come from."""
     level: str
     """Compiled level that our run takes, or `fallback`."""
     build: Callable[[], Contest]

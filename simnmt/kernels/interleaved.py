@@ -43,38 +43,46 @@ class Times:
 def interleaved(
     runs: Mapping[str, Run],
     rounds: int,
-    before: Run | None = None,
+    before: Mapping[str, Run] | None = None,
     *,
+    warm: bool = False,
     least_s: float = LEAST_S,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Times:
-    """Time each callable once a round, after one untimed run of each; `before` is done untimed ahead of every one.
+    """Time each callable once a round, after one untimed run of each; what is in `before` is done untimed ahead of its own.
 
-    Who begins moves by one from round to round, so that none always follows the same other.
+    Who begins moves by one from round to round, so that none always follows the same other. `warm`: each is run untimed right
+    before it is timed too, so that it finds its data as it leaves them itself; else as the others leave them, whose data may
+    have pushed its own out of the cache.
     """
     if rounds < 1 or not runs:
         raise ValueError("give at least one round and one callable")
     names, found = list(runs), {name: list[float]() for name in runs}
+    restoring = before or {}
+
+    def timed(name: str) -> float:
+        restore = restoring.get(name)
+        for again in (False, True) if warm else (True,):
+            if restore is not None:
+                restore()
+            if not again:
+                runs[name]()
+        start_s = clock()
+        runs[name]()
+        return clock() - start_s
+
     collecting = gc.isenabled()
     gc.disable()
     try:
         for name in names:
-            _timed(runs[name], before, clock)
+            timed(name)
         for number in range(MOST_ROUNDS * rounds):
             if number >= rounds and all(sum(times) >= least_s for times in found.values()):
                 break
             first = number % len(names)
             for name in names[first:] + names[:first]:
-                found[name].append(_timed(runs[name], before, clock))
+                found[name].append(timed(name))
     finally:
         if collecting:
             gc.enable()
     return Times({name: tuple(times) for name, times in found.items()})
-
-
-def _timed(run: Run, before: Run | None, clock: Callable[[], float]) -> float:
-    if before is not None:
-        before()
-    start_s = clock()
-    run()
-    return clock() - start_s

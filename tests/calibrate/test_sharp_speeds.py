@@ -12,13 +12,15 @@ torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models
 pytest.importorskip("sentencepiece", reason="the extra packages of simnmt[models] are not installed")
 
 from simnmt.calibrate import sharp_agreement as agreeing  # noqa: E402
-from simnmt.calibrate import sharp_products, sharp_speeds  # noqa: E402
+from simnmt.calibrate import sharp_speeds  # noqa: E402
 from simnmt.calibrate.errors import CalibrationError  # noqa: E402
-from simnmt.calibrate.sharp_random import random_sentence, random_weights  # noqa: E402
+from simnmt.calibrate.sharp_random import random_weights  # noqa: E402
 from simnmt.calibrate.sharp_speeds import LADDER, Setting, rung_settings  # noqa: E402
 from simnmt.costs.decoder_settings import DecoderSettings  # noqa: E402
+from simnmt.kernels import product_ways  # noqa: E402
 from simnmt.kernels.sharp.operations import PAPER, DecoderShape, operations  # noqa: E402
-from simnmt.nmt.checkpoint import SOURCE_TOKENIZER, save_checkpoint  # noqa: E402
+from simnmt.kernels.sharp.random_models import random_sentence  # noqa: E402
+from simnmt.nmt.checkpoint import SOURCE_TOKENIZER, TARGET_TOKENIZER, save_checkpoint  # noqa: E402
 from simnmt.nmt.models import build_model  # noqa: E402
 from simnmt.nmt.sharp_architecture import SHARP_MODELS, AttentionalArchitecture  # noqa: E402
 from simnmt.nmt.training.subwords import learn_vocabulary  # noqa: E402
@@ -61,10 +63,9 @@ def test_everything_is_timed_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SHARP_MODELS, "small", SMALL)
     monkeypatch.setattr(sharp_speeds, "LADDER_MODEL", "small")
     monkeypatch.setattr(sharp_speeds, "SYSTEMS", {"S1": ("small", 1), "E1": ("small", 2)})
-    monkeypatch.setattr(sharp_speeds, "PRODUCT_BATCHES", (2,))
-    monkeypatch.setattr(sharp_products, "PRODUCT_SIZE", 16)
-    monkeypatch.setattr(sharp_products, "MOST_COLD_BYTES", 4_096)
-    setting = Setting(beam=3, src_len=4, tgt_len=3, candidates=12, vocab=40, rounds=2, systems=("S1", "E1"))
+    monkeypatch.setattr(product_ways, "last_cache_bytes", lambda: 4_096)
+    small = {"src_len": 4, "tgt_len": 3, "candidates": 12, "vocab": 40, "product_batches": (2,), "product_size": 16}
+    setting = Setting(beam=3, rounds=2, systems=("S1", "E1"), **small)  # type: ignore[arg-type]
     found = sharp_speeds.sharp_speeds(setting)
     assert [each.key for each in found.ladder["table"]] == list(LADDER)
     assert found.ladder["table"][0] is found.ladder["polynomial"][0], "timed once for both"
@@ -86,19 +87,21 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save_checkpoint(made, build_model(SMALL, seed=3), SMALL)
     sources = [text for pair in toy_language.pairs(300) for text in pair]
     marks = {"pad": 0, "unk": 1, "start": 2, "eos": 3}
-    (made / SOURCE_TOKENIZER).write_bytes(learn_vocabulary(sources, VOCAB, side="whole", **marks))
-    (made / "text.txt").write_text("\n\n".join(source for source, _ in toy_language.pairs(5)), encoding="utf-8")
+    for name in (SOURCE_TOKENIZER, TARGET_TOKENIZER):
+        (made / name).write_bytes(learn_vocabulary(sources, VOCAB, side="whole", **marks))
+    for name, side in (("text.txt", 0), ("references.txt", 1)):
+        (made / name).write_text("\n\n".join(pair[side] for pair in toy_language.pairs(5)), encoding="utf-8")
     return made
 
 
 def test_exact_rungs_change_no_word_of_a_model(folder: Path) -> None:
-    found = agreeing.sharp_agreement(str(folder), folder / "text.txt", 3)
+    found = agreeing.sharp_agreement(str(folder), folder / "text.txt", 3, references=folder / "references.txt")
     assert [each.key for each in found][:2] == ["baseline", agreeing.IDENTITIES]
     assert [each.key for each in found].count("merge") == 2, "with the table and with the polynomial"
     for each in found:
         assert each.sentences == 5 and 0 < each.tokens_same <= each.tokens and 0.0 < each.distinct_share <= 1.0
         if each.settings.exact:
-            assert each.share == 1.0 and each.sentences_same == 5, "SHARP-10"
+            assert each.share == 1.0 and each.sentences_same == 5 and each.bleu == found[0].bleu is not None, "SHARP-10"
 
 
 def test_what_is_no_trained_attentional_model_and_an_empty_text_are_refused(folder: Path, tmp_path: Path) -> None:
@@ -107,3 +110,6 @@ def test_what_is_no_trained_attentional_model_and_an_empty_text_are_refused(fold
         agreeing.sharp_agreement("gru", empty, 3)
     with pytest.raises(CalibrationError, match="no sentence"):
         agreeing.sharp_agreement(str(folder), empty, 3)
+    (short := tmp_path / "short.txt").write_text("one\n")
+    with pytest.raises(CalibrationError, match="not as many lines as"):
+        agreeing.sharp_agreement(str(folder), folder / "text.txt", 3, references=short)
