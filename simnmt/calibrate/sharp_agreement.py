@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, zip_longest
+from operator import eq
 from pathlib import Path
 
 from simnmt.calibrate.errors import CalibrationError
 from simnmt.calibrate.sharp_products import Activations
 from simnmt.calibrate.sharp_speeds import rung_settings
 from simnmt.costs.decoder_settings import DecoderSettings
-from simnmt.nmt.checkpoint import SOURCE_TOKENIZER
+from simnmt.nmt.checkpoint import SOURCE_TOKENIZER, TARGET_TOKENIZER
+from simnmt.nmt.errors import need
 from simnmt.nmt.models import load_model
 from simnmt.nmt.sharp_model import AttentionalModel
-from simnmt.nmt.sharp_translator import SharpTranslator
+from simnmt.nmt.sharp_translator import SharpTranslator, SourceStates
 from simnmt.nmt.subwords import Subwords
 from simnmt.workload.text_lines import TextLines
 
@@ -29,7 +31,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Agreement:
+class RungAgreement:
     """One rung beside the baseline, on the same sentences."""
 
     key: str
@@ -44,6 +46,8 @@ class Agreement:
     """Translated by itself to the same words."""
     distinct_share: float
     """Of the hypotheses' states, mean over sentences (SHARP-09)."""
+    bleu: float | None = None
+    """Of its translations; None without references."""
 
     @property
     def share(self) -> float:
@@ -52,37 +56,136 @@ class Agreement:
 
 
 def sharp_agreement(
-    model: str, text: Path, beam: int, sentences: int = SENTENCES, progress: Progress | None = None
-) -> list[Agreement]:
+    model: str,
+    text: Path,
+    beam: int,
+    sentences: int = SENTENCES,
+    progress: Progress | None = None,
+    *,
+    references: Path | None = None,
+) -> list[RungAgreement]:
     """Translate the first so many sentences of a text, one a line, by each rung, with the whole vocabulary.
 
-    `model`: a folder with a trained attentional model. Raises `CalibrationError` for another model and for a text without a
-    sentence, and what reading raises.
+    `model`: a folder with a trained attentional model; `references`: a translation of each line, for BLEU. Raises
+    `CalibrationError` for another model, for a text without a sentence and for references of other lines, and what reading
+    raises.
     """
-    loaded = load_model(model)
-    if not isinstance(loaded.model, AttentionalModel) or loaded.weights != "checkpoint":
-        raise CalibrationError(f"{model} is no trained attentional model", remedy="train one: simnmt nmt train --model sharp")
-    lines = (line for line in TextLines(text) if line.strip())
-    encoded = Subwords.read(Path(model) / SOURCE_TOKENIZER).encode(islice(lines, sentences))
-    sources = [source for source in encoded if len(source) <= MOST_TOKENS]
-    if not sources:
-        raise CalibrationError(
-            f"no sentence of at most {MOST_TOKENS} tokens", path=text, remedy="give a text, one sentence a line"
-        )
+    trained = trained_model(model)
+    sources, told = encoded_text(model, text, references, sentences)
+    bleu = None if references is None else _Bleu(Path(model), told)
     ways: tuple[Activations, ...] = ("table", "polynomial")
     ladder = {way: rung_settings(beam, None, way) for way in ways}
     # All that is exact and nothing else: on the ladder it comes after the 16-bit product.
     plain = ladder["table"]["baseline"]
     exact = plain.model_copy(update={"embeddings": "frequent", "attention": "precomputed", "merge": True})
     rungs = {plain: "baseline", exact: IDENTITIES} | {own: key for each in ladder.values() for key, own in each.items()}
-    baseline = _Rung(loaded.model, plain, sources)
+    baseline = _Rung(trained, plain, sources)
     found = []
     for done, (settings, key) in enumerate(rungs.items()):
         if progress is not None:
             progress(done, len(rungs))
-        own = baseline if settings == baseline.settings else _Rung(loaded.model, settings, sources)
-        found.append(own.beside(baseline, key))
+        own = baseline if settings == baseline.settings else _Rung(trained, settings, sources)
+        found.append(own.beside(baseline, key, bleu))
     return found
+
+
+def trained_model(model: str) -> AttentionalModel:
+    """Of a folder. Raises `CalibrationError` for any other model, or one with random weights."""
+    loaded = load_model(model)
+    if not isinstance(loaded.model, AttentionalModel) or loaded.weights != "checkpoint":
+        raise CalibrationError(f"{model} is no trained attentional model", remedy="train one: simnmt nmt train --model sharp")
+    return loaded.model
+
+
+def encoded_text(
+    model: str, text: Path, references: Path | None = None, sentences: int = SENTENCES
+) -> tuple[list[list[int]], list[str]]:
+    """The first so many sentences of a text as a model's folder cuts them, long ones left out, and their references."""
+    pairs = list(islice(((line, told) for line, told in _lines(text, references) if line.strip()), sentences))
+    encoded = Subwords.read(Path(model) / SOURCE_TOKENIZER).encode(line for line, _ in pairs)
+    kept = [(source, told) for source, (_, told) in zip(encoded, pairs, strict=True) if len(source) <= MOST_TOKENS]
+    if not kept:
+        raise CalibrationError(
+            f"no sentence of at most {MOST_TOKENS} tokens", path=text, remedy="give a text, one sentence a line"
+        )
+    return [source for source, _ in kept], [told for _, told in kept]
+
+
+def _lines(text: Path, references: Path | None) -> Iterator[tuple[str, str]]:
+    """Each line and its reference, which is empty without references."""
+    if references is None:
+        yield from ((line, "") for line in TextLines(text))
+        return
+    for line, told in zip_longest(TextLines(text), TextLines(references)):
+        if line is None or told is None:
+            raise CalibrationError(
+                f"not as many lines as {text}", path=references, remedy="give one reference a line, in the order of the text"
+            )
+        yield line, told
+
+
+@dataclass(frozen=True, slots=True)
+class NoiseAgreement:
+    """Of decoders that round, on the same sentences."""
+
+    share: Mapping[DecoderSettings, float]
+    """Of the words of the exact decoder's translations that each holds likeliest too, teacher-forced."""
+    tokens: int
+    """Of these translations, end tokens included."""
+    sentences: int
+
+
+def noise_agreement(
+    model: str, text: Path, variants: Iterable[DecoderSettings], beam: int, sentences: int = SENTENCES
+) -> NoiseAgreement:
+    """How far variants agree with the exact decoder of this beam, all with the whole vocabulary (SHARP-10).
+
+    What rounds decides alone: variants that differ by identities, or by their beam or candidates, have one agreement.
+    Raises as `sharp_agreement` does.
+    """
+    trained = trained_model(model)
+    sources, _ = encoded_text(model, text, sentences=sentences)
+    exact = DecoderSettings(beam=beam, gemm="float32")
+    baseline = _Rung(trained, exact, sources)
+    said = [each.tokens for each in baseline.translations]
+    found: dict[tuple[object, ...], float] = {}
+    shares, tokens = dict[DecoderSettings, float](), sum(len(each) + 1 for each in said)
+    for variant in variants:
+        rounding = {option: getattr(variant, option) for option in variant.noise}
+        key = tuple(rounding.items())
+        if key not in found:
+            other = _translator(trained, exact.model_copy(update=rounding))
+            same, _ = same_words(baseline.translator, other, baseline.states, said, trained.eos_token)
+            found[key] = same / tokens
+        shares[variant] = found[key]
+    return NoiseAgreement(shares, tokens, len(said))
+
+
+def same_words(
+    exact: SharpTranslator, other: SharpTranslator, states: Sequence[SourceStates], said: Sequence[Sequence[int]], eos: int
+) -> tuple[int, int]:
+    """Along given translations, the end token included: steps whose likeliest word is the same, and all steps (SHARP-10)."""
+    same = total = 0
+    for each, tokens in zip(states, said, strict=True):
+        one, another = (translator.forced(each, [*tokens, eos]).best.tolist() for translator in (exact, other))
+        same, total = same + sum(map(eq, one, another)), total + len(one)
+    return same, total
+
+
+def _translator(model: AttentionalModel, settings: DecoderSettings) -> SharpTranslator:
+    return SharpTranslator([model], settings, max_len=2 * MOST_TOKENS, most_src_len=MOST_TOKENS)
+
+
+class _Bleu:
+    """What translations in the order of the references score."""
+
+    def __init__(self, folder: Path, references: list[str]) -> None:
+        self._target, self._references = Subwords.read(folder / TARGET_TOKENIZER), references
+        self._metric = need("sacrebleu.metrics").BLEU()
+
+    def of(self, found: Sequence[Sequence[int]]) -> float:
+        texts = self._target.decode([list(tokens) for tokens in found])
+        return float(self._metric.corpus_score(texts, [self._references]).score)
 
 
 class _Rung:
@@ -90,31 +193,22 @@ class _Rung:
 
     def __init__(self, model: AttentionalModel, settings: DecoderSettings, sources: Sequence[Sequence[int]]) -> None:
         self.settings, self._eos = settings, model.eos_token
-        self._translator = SharpTranslator([model], settings, max_len=2 * MOST_TOKENS, most_src_len=MOST_TOKENS)
-        self._states = [self._translator.encode(source) for source in sources]
-        self.translations = [self._translator.decode(states) for states in self._states]
+        self.translator = _translator(model, settings)
+        self.states = [self.translator.encode(source) for source in sources]
+        self.translations = [self.translator.decode(states) for states in self.states]
 
-    def likeliest(self, others: _Rung) -> list[list[int]]:
-        """Along each translation of another rung, its end token included, the likeliest word of each step."""
-        return [
-            self._translator.forced(states, [*each.tokens, self._eos]).best.tolist()
-            for states, each in zip(self._states, others.translations, strict=True)
-        ]
-
-    def beside(self, baseline: _Rung, key: str) -> Agreement:
+    def beside(self, baseline: _Rung, key: str, bleu: _Bleu | None) -> RungAgreement:
         """Counted against the baseline's."""
-        pairs = [
-            (ours, theirs)
-            for own, other in zip(self.likeliest(baseline), baseline.likeliest(baseline), strict=True)
-            for ours, theirs in zip(own, other, strict=True)
-        ]
+        said = [each.tokens for each in baseline.translations]
+        same, tokens = same_words(baseline.translator, self.translator, baseline.states, said, self._eos)
         both = list(zip(self.translations, baseline.translations, strict=True))
-        return Agreement(
+        return RungAgreement(
             key,
             self.settings,
-            len(pairs),
-            sum(ours == theirs for ours, theirs in pairs),
+            tokens,
+            same,
             len(both),
             sum(own.tokens == other.tokens for own, other in both),
             sum(own.distinct_share for own, _ in both) / len(both),
+            None if bleu is None else bleu.of([own.tokens for own, _ in both]),
         )

@@ -99,7 +99,9 @@ def fused(
     measure: Annotated[
         int | None, typer.Option("--measure", metavar="N", help="A real decoder as well, on N sentences of each mix; minutes.")
     ] = None,
-    model: Annotated[str, typer.Option("--model", metavar="NAME|PATH", help="Of --measure.")] = "gru-512",
+    model: Annotated[
+        str | None, typer.Option("--model", metavar="NAME|PATH", help="Of --measure; default: gru-512, random weights.")
+    ] = None,
     requests: Annotated[
         int | None, typer.Option("--requests", metavar="N", help="Sentences timed at most, of each set.")
     ] = None,
@@ -111,6 +113,8 @@ def fused(
 
     if measure is not None and measure < 1:
         raise InputError(f"--measure {measure}: no sentence to decode", remedy="give 1 or more")
+    if model is not None and measure is None:
+        raise InputError(f"--model {model} without --measure: no sentence to decode", remedy="give --measure N as well")
     _fused(out, profiles, measure, model, requests, jobs or os.cpu_count() or 1, as_json)
 
 
@@ -129,6 +133,9 @@ def sharp(
     text: Annotated[
         Path | None, typer.Option("--text", metavar="FILE", help="Sentences for it, one a line; the first 200 count.")
     ] = None,
+    references: Annotated[
+        Path | None, typer.Option("--references", metavar="FILE", help="A translation of each of its lines: what BLEU changes.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
 ) -> None:
     """Sharp models on dull hardware (EMNLP 2017): Tables 1 and 2 and figure 1, measured live on one thread; minutes."""
@@ -136,14 +143,14 @@ def sharp(
 
     if rounds is not None and rounds < 1:
         raise InputError(f"--rounds {rounds}: nothing to measure", remedy="give 1 or more")
-    _sharp(out, quick, rounds, model, text, as_json)
+    _sharp(out, quick, rounds, model, text, references, as_json)
 
 
 def _fused(
     out: Path | None,
     names: list[str] | None,
     measure: int | None,
-    model: str,
+    model: str | None,
     requests: int | None,
     jobs: int,
     as_json: bool,
@@ -163,7 +170,15 @@ def _fused(
     _tell(directory, document, as_text(found), as_json)
 
 
-def _sharp(out: Path | None, quick: bool, rounds: int | None, model: str | None, text: Path | None, as_json: bool) -> None:
+def _sharp(
+    out: Path | None,
+    quick: bool,
+    rounds: int | None,
+    model: str | None,
+    text: Path | None,
+    references: Path | None,
+    as_json: bool,
+) -> None:
     from simnmt.report.sharp_page import render_sharp
     from simnmt.reproduce.sharp.reproduction import reproduce
     from simnmt.reproduce.sharp.tables import document as document_of
@@ -171,7 +186,7 @@ def _sharp(out: Path | None, quick: bool, rounds: int | None, model: str | None,
 
     with _directory(out, "sharp") as directory:
         with progress_bar() as progress:
-            found = reproduce(quick=quick, rounds=rounds, model=model, text=text, progress=progress)
+            found = reproduce(quick=quick, rounds=rounds, model=model, text=text, references=references, progress=progress)
         document = document_of(found)
         _write(directory, document, render_sharp(document))
     _tell(directory, document, as_text(found), as_json)

@@ -20,6 +20,7 @@ def render_sharp(document: Record) -> str:
         heading="Sharp models on dull hardware, reproduced",
         tables=[
             _ladder(rows["table-1"]),
+            _amdahl(rows["amdahl"]),
             _agreement(rows["agreement"]),
             _stages(rows["stages"]),
             _systems(rows["table-2"]),
@@ -39,7 +40,17 @@ def _ladder(rows: Sequence[Record]) -> dict[str, Any]:
         "Words a second, target side, one thread; each rung on top of those before it. From the fifth on with the paper’s "
         "lookup table and with a polynomial. A rung is exact, or it adds noise. Small print: quartiles over rounds, and what "
         "the paper prints.",
-        ("rung", "activations", "rung is", "published", "factor", "measured", "factor", "over the rung before", "predicted"),
+        (
+            "rung",
+            "activations",
+            "translations",
+            "published, words/s",
+            "published factor",
+            "measured, words/s",
+            "measured factor",
+            "measured over the rung before",
+            "predicted factor",
+        ),
         [
             Line(
                 row["name"],
@@ -64,13 +75,35 @@ def _ladder(rows: Sequence[Record]) -> dict[str, Any]:
     )
 
 
+def _amdahl(rows: Sequence[Record]) -> dict[str, Any]:
+    return table(
+        "amdahl",
+        "The 16-bit product by Amdahl’s law",
+        "Products’ share of the baseline’s time and their gain, both by the rates of products alone, and what the whole should "
+        "gain of it. With a share above 100 % products ran slower alone than in the decoder, and nothing is foretold.",
+        ("rung", "share of products, %", "products’ gain", "predicted end to end", "measured end to end"),
+        [
+            Line(
+                "+ 16-bit product",
+                (
+                    number(100 * row["share"], 1),
+                    number(row["product_gain"], 2),
+                    "none" if row["predicted"] is None else number(row["predicted"], 3),
+                    number(row["measured"], 3),
+                ),
+            )
+            for row in rows
+        ],
+    )
+
+
 def _agreement(rows: Sequence[Record]) -> dict[str, Any]:
     return table(
         "agreement",
         "What each rung changes on a trained model",
         "Beside the baseline, whole vocabulary. Words: the likeliest along the baseline’s translations; sentences are "
         "translated by themselves.",
-        ("rungs", "so far", "words the same, %", "of words", "sentences the same", "distinct states, %"),
+        ("rungs", "so far", "words the same, %", "of words", "sentences the same", "distinct states, %", "BLEU"),
         [
             Line(
                 row["rung"],
@@ -80,6 +113,7 @@ def _agreement(rows: Sequence[Record]) -> dict[str, Any]:
                     number(row["tokens"], 0),
                     f"{row['sentences_same']:,} of {row['sentences']:,}",
                     number(100 * row["distinct_share"], 1),
+                    "" if row["bleu"] is None else number(row["bleu"], 4),
                 ),
                 small=row["settings"],
             )
@@ -117,10 +151,10 @@ def _systems(rows: Sequence[Record]) -> dict[str, Any]:
             "system",
             "BLEU",
             "published, words/s",
-            "over S1",
+            "published over S1",
             "measured, words/s",
-            "over S1",
-            "predicted",
+            "measured over S1",
+            "predicted over S1",
             "million multiply-adds a word",
         ),
         [

@@ -42,6 +42,19 @@ def test_a_table_that_loses_to_a_polynomial_is_shown_losing(page: str) -> None:
     assert "1.053" in section and "1.129" in section and "printed 4.06" in section
 
 
+def test_no_two_columns_of_a_table_are_called_the_same(page: str) -> None:
+    for section in re.findall(r'<section id="[^"]*">.*?</section>', page, re.DOTALL):
+        heads = re.findall(r'<th scope="col"[^>]*>(.*?)</th>', section, re.DOTALL)
+        assert len(set(heads)) == len(heads), heads
+    assert "published factor" in page and "measured factor" in page
+
+
+def test_amdahls_prediction_stands_beside_what_was_measured(page: str) -> None:
+    """XP-07."""
+    section = page.partition('<section id="amdahl">')[2].partition("</section>")[0]
+    assert "predicted end to end" in section and "2.611" in section
+
+
 def test_figures_are_drawn_on_a_desk_and_a_phone(document: dict[str, Any], page: str, open_page: Any, tmp_path: Path) -> None:
     file = tmp_path / "page.html"
     file.write_text(page, encoding="utf-8")

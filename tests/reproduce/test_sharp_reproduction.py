@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from simnmt.calibrate import sharp_speeds
-from simnmt.calibrate.sharp_agreement import Agreement
+from simnmt.calibrate.sharp_agreement import RungAgreement
 from simnmt.calibrate.sharp_speeds import rung_settings
 from simnmt.cli.reproduce import app
 from simnmt.errors import InputError
@@ -54,8 +54,10 @@ def test_a_rung_tells_its_agreement_where_a_trained_model_was_asked() -> None:
     """XP-03: exact, or how many words stay the same with all rungs so far."""
     speeds = as_published()
     settings = rung_settings(6, None, "polynomial")["merge"]
-    agreements = [Agreement("merge", settings, 1_000, 999, 10, 9, 0.7)]
-    found = document_of(Reproduction(speeds, False, all_claims(speeds, agreements), agreements))
+    agreements = [RungAgreement("merge", settings, 1_000, 999, 10, 9, 0.7)]
+    reproduction = Reproduction(speeds, False, all_claims(speeds, agreements), agreements)
+    assert any("99.90 %" in line and line.startswith("+ merge, polynomial") for line in as_text(reproduction).splitlines())
+    found = document_of(reproduction)
     rows = {(row["rung"], row["activations"]): row["agreement"] for row in found["tables"][1]["rows"]}
     assert rows["merge", "polynomial"] == 0.999 and rows["merge", "table"] is None
 
@@ -63,6 +65,8 @@ def test_a_rung_tells_its_agreement_where_a_trained_model_was_asked() -> None:
 def test_a_model_without_a_text_is_refused() -> None:
     with pytest.raises(InputError, match="go together"):
         reproduce(model="folder")
+    with pytest.raises(InputError, match="--references without a text"):
+        reproduce(references=Path("translations"))
 
 
 def test_json_is_finite_and_the_text_tells_both_and_each_verdict(found: Reproduction) -> None:
@@ -71,6 +75,8 @@ def test_json_is_finite_and_the_text_tells_both_and_each_verdict(found: Reproduc
     text = as_text(found)
     (line,) = [line for line in text.splitlines() if line.startswith("+ 16-bit product")]
     assert line.split()[3:8] == ["248", "2.611", "248.0", "2.611", "2.611"] and line.endswith("adds noise")
+    (own,) = next(table["rows"] for table in document["tables"] if table["id"] == "amdahl")
+    assert f"Amdahl's prediction is {own['predicted']:.2f}, measured 2.61" in text, "XP-07, in the document too"
     for record in found.claims:
         assert f"{record['verdict'].capitalize()}: {record['id']}." in text
 

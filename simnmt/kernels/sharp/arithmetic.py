@@ -62,7 +62,7 @@ class _Int16:
 
     def __call__(self, x: Floats) -> Floats:
         if self._packed is None:
-            self._packed = PackedInt16.of(self._weight, self._scales.input_limit, scales=self._scales)
+            self._packed = PackedInt16.of(self._weight, self._scales.input_limit, scales=self._scales, level="none")
         return self._packed.multiply(np.ascontiguousarray(x))
 
     def select(self, rows: NDArray[np.int64]) -> Linear:
@@ -79,14 +79,17 @@ def plain(dtype: type[np.floating[Any]]) -> Arithmetic:
 
 
 def arithmetic(settings: DecoderSettings) -> Arithmetic:
-    """float32 with the settings' noise (SHARP-05, SHARP-08). What is an identity (SHARP-06, 07, 09) leaves no trace here."""
+    """float32 with the settings' noise (SHARP-05, SHARP-08). What is an identity (SHARP-06, 07, 09) leaves no trace here.
+
+    All of it in numpy, compiled kernels or not: it is what they are held against.
+    """
     exact = plain(np.float32)
 
     def int16(weight: Float32, limit: float) -> Linear:
         return _Int16(weight, choose_scales(weight, limit))
 
     def squash(function: Function, way: Activation) -> Squash:
-        return lambda x: activate(function, np.ascontiguousarray(x), way)
+        return lambda x: activate(function, np.ascontiguousarray(x), way, level="none")
 
     return Arithmetic(
         int16 if settings.gemm == "int16" else exact.linear,

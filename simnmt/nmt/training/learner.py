@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 import torch
@@ -12,7 +12,6 @@ from torch.nn import functional
 
 from simnmt.nmt.memory import within_memory
 from simnmt.nmt.models import TranslationModel
-from simnmt.nmt.sharp_model import AttentionalModel
 from simnmt.nmt.tensor_files import own_tensors
 from simnmt.nmt.training.encoded import Batch
 from simnmt.nmt.training.errors import TrainingError
@@ -32,6 +31,8 @@ class Learner:
         self.device = device
         self.whole = True
         """Whether all weights are of one step; False once an update has failed midway."""
+        self._clip_weights: Callable[[], None] | None = getattr(self.model, "clip_weights", None)
+        """What a model that has it wants done after each step."""
         self.optimizer = torch.optim.Adam(self.model.parameters(), betas=(0.9, 0.98), eps=1e-9)
 
     def step(self, batch: Batch, step: int) -> float:
@@ -52,8 +53,8 @@ class Learner:
             group["lr"] = self.recipe.rate(step)
         self.whole = False
         within_memory(str(self.device), self.optimizer.step)
-        if isinstance(self.model, AttentionalModel):
-            self.model.clip_weights()
+        if self._clip_weights is not None:
+            self._clip_weights()
         self.whole = True
         return value
 

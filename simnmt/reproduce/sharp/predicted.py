@@ -17,9 +17,12 @@ if TYPE_CHECKING:
 
 
 def product_share(speeds: SharpSpeeds) -> float:
-    """Of the baseline's time in products by weights, at the packed float32 product's rate; 1 at most."""
+    """Of the baseline's time in products by weights, at the packed float32 product's rate.
+
+    Above 1 where products alone ran slower than in the decoder: then nothing is foretold by it.
+    """
     baseline = speeds.ladder["polynomial"][0]
-    return min(1.0, _products_s(speeds, baseline) / baseline.word_s)
+    return _products_s(speeds, baseline) / baseline.word_s
 
 
 def predicted_ladder(speeds: SharpSpeeds, ladder: Sequence[DecoderTime]) -> list[float]:
@@ -38,10 +41,16 @@ def predicted_ladder(speeds: SharpSpeeds, ladder: Sequence[DecoderTime]) -> list
     return [(counted_s(baseline) + rest_s) / (counted_s(each) + rest_s) for each in ladder]
 
 
-def predicted_int16(speeds: SharpSpeeds) -> float:
-    """Amdahl alone, of the second rung: the product's share and its speed-up, both by measured rates (XP-07)."""
+def product_gain(speeds: SharpSpeeds) -> float:
+    """The second rung's products over the baseline's, by measured rates."""
     baseline, int16, *_ = speeds.ladder["polynomial"]
-    return end_to_end(product_share(speeds), _products_s(speeds, baseline) / _products_s(speeds, int16))
+    return _products_s(speeds, baseline) / _products_s(speeds, int16)
+
+
+def predicted_int16(speeds: SharpSpeeds) -> float | None:
+    """Amdahl alone, of the second rung: the product's share and its speed-up (XP-07); None where the share is above 1."""
+    share = product_share(speeds)
+    return end_to_end(share, product_gain(speeds)) if share <= 1.0 else None
 
 
 def predicted_over(own: DecoderTime, other: DecoderTime) -> float:

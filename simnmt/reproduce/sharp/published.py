@@ -20,10 +20,6 @@ SETTING = (
 """SHARP-16."""
 
 BEAM = 6
-CANDIDATES = 500
-"""About as many (section 3)."""
-SRC_LEN, TGT_LEN = 25, 28
-"""Words of the sentences that are decoded here: the paper's candidate list of about 500 is 20 times 25 (SHARP-02, SHARP-07)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +127,8 @@ SYSTEMS = (
 BY_KEY = {each.key: each for each in SYSTEMS}
 CLEARLY_FASTER = 2.0
 """What is asked of E1 over S7 (SHARP-15's accept)."""
-FC_OVER_GRU, FC_OVER_LSTM = 6, 8
-"""Matrices of a GRU and of an LSTM layer to one of a fully connected one (section 5; SHARP-13)."""
+FC_OVER_GRU = 6
+"""Matrices of a GRU layer to one of a fully connected one (section 5; SHARP-13)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from simnmt.errors import InputError
 from simnmt.reproduce.sharp.claims import all_claims
 
 if TYPE_CHECKING:
-    from simnmt.calibrate.sharp_agreement import Agreement
+    from simnmt.calibrate.sharp_agreement import RungAgreement
     from simnmt.calibrate.sharp_speeds import SharpSpeeds
 
 Progress = Callable[[int, int], None]
@@ -25,7 +25,7 @@ class Reproduction:
     speeds: SharpSpeeds
     quick: bool
     claims: list[dict[str, Any]]
-    agreements: list[Agreement] = field(default_factory=list)
+    agreements: list[RungAgreement] = field(default_factory=list)
     """Of each rung on a trained model; empty where none was given."""
 
 
@@ -35,28 +35,31 @@ def reproduce(
     rounds: int | None = None,
     model: str | None = None,
     text: Path | None = None,
+    references: Path | None = None,
     progress: Progress | None = None,
 ) -> Reproduction:
     """Time the ladder, the stacks and the ensembles of the paper on one thread of this box.
 
     `quick`: a smaller vocabulary and fewer rounds; `rounds`: others than usual; `model` and `text`: a folder with a trained
-    attentional model and sentences to translate, to see what each rung changes. Raises `InputError` for one of these without
-    the other.
+    attentional model and sentences to translate, to see what each rung changes; `references`: a translation of each, for BLEU.
+    Raises `InputError` for one of the first two without the other, and for the last without them.
     """
     if (model is None) != (text is None):
         raise InputError("a trained model and a text go together", remedy="give both --model and --text, or neither")
+    if references is not None and text is None:
+        raise InputError("--references without a text", remedy="give --model and --text as well")
     # Here, so that the published tables need no torch.
     from simnmt.calibrate.sharp_speeds import QUICK, Setting, sharp_speeds
 
     setting = QUICK if quick else Setting()
     if rounds is not None:
         setting = replace(setting, rounds=rounds)
-    agreements = [] if model is None or text is None else _agreements(model, text, setting.beam, progress)
+    agreements = [] if model is None or text is None else _agreements(model, text, references, setting.beam, progress)
     found = sharp_speeds(setting, progress)
     return Reproduction(found, quick, all_claims(found, agreements, quick=quick), agreements)
 
 
-def _agreements(model: str, text: Path, beam: int, progress: Progress | None) -> list[Agreement]:
+def _agreements(model: str, text: Path, references: Path | None, beam: int, progress: Progress | None) -> list[RungAgreement]:
     from simnmt.calibrate.sharp_agreement import sharp_agreement
 
-    return sharp_agreement(model, text, beam, progress=progress)
+    return sharp_agreement(model, text, beam, progress=progress, references=references)

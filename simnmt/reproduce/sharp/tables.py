@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from simnmt.reproduce.sharp import published
-from simnmt.reproduce.sharp.predicted import predicted_int16, predicted_ladder, predicted_over, product_share
+from simnmt.reproduce.sharp.predicted import predicted_int16, predicted_ladder, predicted_over, product_gain, product_share
 from simnmt.reproduce.sharp.reproduction import Reproduction
 
 if TYPE_CHECKING:
-    from simnmt.calibrate.sharp_agreement import Agreement
+    from simnmt.calibrate.sharp_agreement import RungAgreement
     from simnmt.calibrate.sharp_speeds import DecoderTime, SharpSpeeds
 
 Rows = list[dict[str, Any]]
@@ -39,6 +39,7 @@ def tables(found: Reproduction) -> list[dict[str, Any]]:
             "rows": [{"what": what, "said": said} for what, said in published.SETTING],
         },
         {"id": "table-1", "title": "Table 1: the ladder", "rows": ladder(speeds, found.agreements)},
+        {"id": "amdahl", "title": "The 16-bit product by Amdahl's law", "rows": [amdahl(speeds)]},
         {"id": "agreement", "title": "What each rung changes on a trained model", "rows": agreement(found)},
         {"id": "stages", "title": "Where a word's time goes", "rows": stages(speeds)},
         {"id": "table-2", "title": "Table 2: systems", "rows": systems(speeds)},
@@ -67,7 +68,7 @@ def notes(found: Reproduction) -> list[str]:
         "paper says of tokens.",
         "Exact rungs are identities: the same translations. How many words the others leave the same is asked of a "
         "trained model (--model, --text), with the whole vocabulary; the paper prints 99.9 % and more.",
-        "BLEU is shown as published: it needs models trained on 380 million words.",
+        "BLEU of the paper's systems is shown as published: it needs models trained on 380 million words.",
         f"Compiled kernels: {level}."
         if level
         else "No compiled kernels: the fallback in numpy ran, whose times say nothing of the paper's techniques.",
@@ -77,7 +78,7 @@ def notes(found: Reproduction) -> list[str]:
     return said
 
 
-def ladder(speeds: SharpSpeeds, agreements: Sequence[Agreement] = ()) -> Rows:
+def ladder(speeds: SharpSpeeds, agreements: Sequence[RungAgreement] = ()) -> Rows:
     """Published and measured, rung by rung; from the fifth on with table and polynomial activations.
 
     `agreement`: share of the words that are the baseline's on a trained model, with all rungs so far; None: not asked (XP-03).
@@ -138,6 +139,7 @@ def agreement(found: Reproduction) -> Rows:
             "sentences": each.sentences,
             "sentences_same": each.sentences_same,
             "distinct_share": each.distinct_share,
+            "bleu": each.bleu,
         }
         for each in found.agreements
     ]
@@ -219,7 +221,12 @@ def derived() -> Rows:
     return [{"what": each.what, "value": each.value, "meaning": each.meaning} for each in published.derived()]
 
 
-def amdahl(speeds: SharpSpeeds) -> dict[str, float]:
-    """Of the 16-bit product alone: share of the baseline's time, predicted and measured speed-up (XP-07)."""
+def amdahl(speeds: SharpSpeeds) -> dict[str, Any]:
+    """Of the 16-bit product alone: share of the baseline's time, its own gain, predicted and measured speed-up (XP-07)."""
     rungs = speeds.ladder["polynomial"]
-    return {"share": product_share(speeds), "predicted": predicted_int16(speeds), "measured": rungs[1].over(rungs[0])}
+    return {
+        "share": product_share(speeds),
+        "product_gain": product_gain(speeds),
+        "predicted": predicted_int16(speeds),
+        "measured": rungs[1].over(rungs[0]),
+    }
