@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from benchmarks.printing import print_figures
+from simnmt.calibrate.sharp_agreement import same_words
 from simnmt.costs.decoder_settings import DecoderSettings
 from simnmt.errors import SimnmtError
 from simnmt.kernels.sharp import SharpTranslation
@@ -32,7 +32,7 @@ from simnmt.nmt.errors import need
 from simnmt.nmt.hypothesis import Hypothesis
 from simnmt.nmt.models import load_model
 from simnmt.nmt.sharp_model import AttentionalModel
-from simnmt.nmt.sharp_translator import SharpTranslator, SourceStates
+from simnmt.nmt.sharp_translator import SharpTranslator
 from simnmt.nmt.slot_decoder import SlotDecoder
 from simnmt.nmt.subwords import Subwords
 from simnmt.nmt.training.corpus import read_training_corpus, text_of
@@ -134,17 +134,6 @@ def closest_call(model: AttentionalModel, source: Sequence[int], width: int) -> 
     return gap
 
 
-def equal_tokens(
-    plain: SharpTranslator, noisy: SharpTranslator, states: Sequence[SourceStates], said: Sequence[Sequence[int]], eos: int
-) -> tuple[int, int]:
-    """Steps whose likeliest word is the same along the given translations, and all steps."""
-    same = total = 0
-    for each, tokens in zip(states, said, strict=True):
-        one, other = (translator.forced(each, [*tokens, eos]).best for translator in (plain, noisy))
-        same, total = same + int(np.sum(one == other)), total + len(one)
-    return same, total
-
-
 def measure(models: Sequence[AttentionalModel], text: Text, width: int) -> dict[str, Any]:
     """Figures by name."""
     model, figures = models[0], dict[str, Any]()
@@ -172,7 +161,7 @@ def measure(models: Sequence[AttentionalModel], text: Text, width: int) -> dict[
             near = [at for at in other if closest_call(model, text.sources[at], width) < NEAR_TIE]
             figures[f"{name}_near_ties"], figures[f"{name}_other_sentences"] = len(near), len(other) - len(near)
             continue
-        same, total = equal_tokens(plain, one, states, [each.tokens for each in said], model.eos_token)
+        same, total = same_words(plain, one, states, [each.tokens for each in said], model.eos_token)
         figures[f"{name}_equal_tokens"] = same / total
         figures[f"{name}_bleu_change"] = abs(text.bleu([each.tokens for each in found]) - figures["float32_bleu"])
     if len(models) > 1:

@@ -1,0 +1,110 @@
+"""How many words a trained model still says with what rounds, and how a calibration takes it into a profile."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
+pytest.importorskip("sentencepiece", reason="the extra packages of simnmt[models] are not installed")
+
+from simnmt.calibrate import sharp_agreement as agreeing  # noqa: E402
+from simnmt.calibrate.decoder_variants import decoder_block  # noqa: E402
+from simnmt.calibrate.errors import CalibrationError  # noqa: E402
+from simnmt.calibrate.progress import Silent  # noqa: E402
+from simnmt.calibrate.run import calibrate  # noqa: E402
+from simnmt.calibrate.settings import Settings  # noqa: E402
+from simnmt.costs.decoder_block import DecoderBlock  # noqa: E402
+from simnmt.costs.decoder_choice import choose  # noqa: E402
+from simnmt.costs.decoder_settings import DecoderSettings  # noqa: E402
+from simnmt.errors import InputError  # noqa: E402
+from simnmt.nmt.checkpoint import SOURCE_TOKENIZER, save_checkpoint  # noqa: E402
+from simnmt.nmt.models import build_model  # noqa: E402
+from simnmt.nmt.sharp_architecture import AttentionalArchitecture  # noqa: E402
+from simnmt.nmt.training.subwords import learn_vocabulary  # noqa: E402
+from tests.calibrate.test_decoder_variants import PLAIN, Sharplike  # noqa: E402
+from tests.nmt import toy_language  # noqa: E402
+
+VOCAB = 36
+SMALL = AttentionalArchitecture(
+    kind="attentional", hidden=16, embedding=8, source_layers=1, source_hidden=8, src_vocab=VOCAB, tgt_vocab=VOCAB
+)
+SHARP = Settings("fr-en", backend="sharp", mode="quick", threads=1, parts=("execution", "decoder"))
+INT16, POLYNOMIAL = DecoderSettings(gemm="int16"), DecoderSettings(activations="polynomial")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that has learnt nothing, as training would write it, and a text."""
+    made = tmp_path_factory.mktemp("model")
+    save_checkpoint(made, build_model(SMALL, seed=3), SMALL)
+    sources = [text for pair in toy_language.pairs(300) for text in pair]
+    marks = {"pad": 0, "unk": 1, "start": 2, "eos": 3}
+    (made / SOURCE_TOKENIZER).write_bytes(learn_vocabulary(sources, VOCAB, side="whole", **marks))
+    (made / "text.txt").write_text("\n".join(source for source, _ in toy_language.pairs(5)), encoding="utf-8")
+    return made
+
+
+def test_what_rounds_alone_decides_and_it_is_what_the_ladder_finds(folder: Path) -> None:
+    """Identities, beam and candidates aside: all are held teacher-forced against the same translations."""
+    merged = DecoderSettings(beam=2, gemm="int16", merge=True, candidates=5)
+    found = agreeing.noise_agreement(str(folder), folder / "text.txt", [INT16, merged, POLYNOMIAL], 3)
+    (rung,) = [each for each in agreeing.sharp_agreement(str(folder), folder / "text.txt", 3) if each.key == "int16"]
+    assert found.share[INT16] == found.share[merged] == rung.share
+    assert (found.tokens, found.sentences) == (rung.tokens, 5)
+    assert 0.0 < found.share[POLYNOMIAL] <= 1.0
+
+
+def test_agreement_stands_beside_each_variant_that_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """XP-03: and from there in what is composed of them, a candidate list or not."""
+    asked: list[DecoderSettings] = []
+
+    def told(model: str, text: Path, variants: list[DecoderSettings], beam: int) -> agreeing.NoiseAgreement:
+        assert (model, text.name, beam) == ("fr-en", "t.txt", 1)
+        asked.extend(variants)
+        return agreeing.NoiseAgreement({each: 0.999 ** len(each.noise) for each in variants}, 1_234, 5)
+
+    monkeypatch.setattr(agreeing, "noise_agreement", told)
+    content, remarks = decoder_block(Sharplike(), replace(SHARP, text="t.txt"), 16, Silent)
+    assert remarks == []
+    assert content is not None
+    block = DecoderBlock.model_validate_json(DecoderBlock.model_validate(content, strict=False).model_dump_json())
+    assert block.notes[-1] == "agreement: 1,234 words of 5 sentences of t.txt, candidates aside"
+    for each in block.variants:
+        assert each.agreement == (0.999 ** len(each.settings.noise) if each.settings.noise else None)
+        assert (each.settings in asked) == bool(each.settings.noise)
+    unmeasured = PLAIN.model_copy(update={"gemm": "int16", "attention": "precomputed"})
+    choice = choose(block, unmeasured, name="box")
+    assert (choice.how, choice.agreement) == ("composed", pytest.approx(0.999))
+    assert choice.fidelity.startswith("99.9 % of tokens as the exact decoder's")
+
+
+def test_a_trained_folder_is_calibrated_with_its_agreement(folder: Path, tmp_path: Path) -> None:
+    settings = replace(SHARP, model=str(folder), text=str(folder / "text.txt"), max_src_len=10, max_tgt_len=10)
+    profile = calibrate(settings, tmp_path / "box.json").profile
+    if profile.decoder is None:
+        pytest.skip("the stages of a step are told by compiled kernels alone")
+    for each in profile.decoder.variants:
+        assert (each.agreement is None) == (not each.settings.noise)
+    assert any("words of 5 sentences of text.txt" in note for note in profile.decoder.notes)
+
+
+def test_a_text_that_could_tell_nothing_is_refused_before_anything_is_measured(folder: Path, tmp_path: Path) -> None:
+    for wrong in ({"backend": "torch"}, {"parts": ("execution",)}):
+        with pytest.raises(CalibrationError, match="give --backend sharp and the part decoder, or leave --text out"):
+            replace(SHARP, text="t.txt", **wrong)
+    (tmp_path / "small.json").write_text(SMALL.model_dump_json())
+    (empty := tmp_path / "empty.txt").write_text("\n")
+    cases = {
+        (str(tmp_path / "small.json"), str(folder / "text.txt")): "random weights, which say no words that could agree",
+        (str(folder), str(tmp_path / "none.txt")): "none.txt",
+        (str(folder), str(empty)): "no sentence",
+    }
+    for (model, text), said in cases.items():
+        with pytest.raises(InputError, match=said):
+            calibrate(replace(SHARP, model=model, text=text), tmp_path / "box.json")
+    assert not list(tmp_path.glob("box.json*"))
+    with pytest.raises(InputError, match="text"):
+        calibrate(replace(SHARP, model=str(folder), text=str(folder / "text.txt")), folder / "text.txt")
