@@ -5,6 +5,7 @@ Triton decides once a process, when it is first imported, whether it interprets 
 
 from __future__ import annotations
 
+import json
 import math
 
 import numpy as np
@@ -13,6 +14,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks import kernels_cuda
+from benchmarks.kernels_cuda import Row, judged
 from simnmt.kernels.errors import KernelError
 from simnmt.kernels.triton_output import BLOCKS, Workspace, best_into, triton_argmax, triton_best
 
@@ -114,3 +117,31 @@ def test_a_row_of_nothing_but_masks_is_named() -> None:
 
 def test_no_rows_give_nothing() -> None:
     assert [tuple(part.shape) for part in triton_best(torch.empty(0, 50), None, 2)] == [(0, 2), (0, 2), (0,)]
+
+
+def row(beam: int, ratio: float, share: float = 0.8, *, beyond: bool = True, error: float = 0.0) -> Row:
+    return Row(85_000, 8, beam, "float32", 10.0, 10.0 * ratio, ratio, share, beyond, error)
+
+
+@pytest.mark.parametrize(
+    ("given", "missed"),
+    [
+        (row(1, 2.1), ()),
+        (row(1, 1.9), ("more gained than at beam 5",)),
+        (row(5, 1.4), ("more than 1.5 times as fast",)),
+        (row(1, 2.1, 0.6), ("at least 0.7 of copy bandwidth",)),
+        (row(1, 2.1, 0.6, beyond=False), ()),
+        (row(1, 2.1, error=1e-3), ("error within its bound",)),
+    ],
+)
+def test_the_benchmark_judges_each_row(given: Row, missed: tuple[str, ...]) -> None:
+    """Of bandwidth only where the products outgrow the cache; the gain at beam 1 beside that of the same batch at beam 5."""
+    found = judged([given, row(5, 2.0)])[0]
+    assert (found.missed, found.reached) == (missed, not missed)
+
+
+def test_the_benchmark_runs_through_and_says_what_was_reached(capsys: pytest.CaptureFixture[str]) -> None:
+    kernels_cuda.main(["--device", "cpu", "--vocab", "50", "--batch", "1", "--dtype", "float32", "--rounds", "1", "--json"])
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert [each["beam"] for each in rows] == [1, 5]
+    assert all(each["error"] <= kernels_cuda.ERROR_BOUND and each["reached"] == (not each["missed"]) for each in rows)
