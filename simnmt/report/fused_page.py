@@ -199,7 +199,7 @@ def _derived(rows: Sequence[Record]) -> dict[str, Any]:
                 row["what"],
                 (
                     f"{number(row['value'], 3)} times" if row["unit"] == "times" else f"{number(row['value'], 1)} %",
-                    row["meaning"],
+                    Figure(row["meaning"], words=True),
                 ),
                 published=True,
             )

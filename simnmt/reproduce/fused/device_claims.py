@@ -86,7 +86,7 @@ class _Device:
                 theirs,
                 ratios,
                 _all(pairs),
-                "" if pairs else f"beams 1 and {BEAM} were not both measured",
+                _WHY_GREEDY if pairs else f"beams 1 and {BEAM} were not both measured",
             ),
             self._record(
                 "FNI-15 (c)",
@@ -216,6 +216,7 @@ class _Device:
 
 
 _THREE = ("both", "fused", "topped_up")
+_WHY_GREEDY = "at beam 1 our plain decoder takes no softmax either (FNI-06): the largest of each row is all there is to fuse"
 
 
 def _three(own: Gains) -> str:

@@ -78,7 +78,7 @@ def _level(each: FusedDecoder) -> list[str]:
         return []
     apart = [f"{ratio:.2f}" for ratio in sorted(each.against_step.values())]
     told = " to ".join(dict.fromkeys((apart[0], apart[-1])))
-    return [f"steps among the variants took {told} times the calibrated ones: shares are theirs, the level of seconds is not"]
+    return [f"steps among the variants took {told} times the calibrated ones: shares are theirs, seconds are not"]
 
 
 def notes(found: Reproduction) -> list[str]:
