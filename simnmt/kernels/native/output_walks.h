@@ -147,9 +147,9 @@ typedef struct {
 } Walks;
 
 #if defined(__GNUC__) && !defined(__clang__)
-/* Scheduled before registers are given out, the portable walk takes a fifteenth less time. */
+/* Scheduled before registers are given out, but with an eye to their number, the portable walk takes a twelfth less time. */
 #pragma GCC push_options
-#pragma GCC optimize("schedule-insns")
+#pragma GCC optimize("schedule-insns,sched-pressure")
 #endif
 
 #define WALKS(name, kind, with_bias)                                                                                                           \
