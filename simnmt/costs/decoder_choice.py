@@ -57,13 +57,15 @@ class DecoderChoice:
     steps: tuple[StepTimes, ...]
     """By batch size, rising."""
     agreement: float | None
-    """Share of target tokens that are those of the exact decoder with the same candidates; None: exact, or not measured. Of a
-    composed variant the product of its techniques' own."""
+    """Share of target tokens that are those of the exact decoder with the same candidates; None: exact, or not measured. Of
+    techniques that were never measured together the product of their own."""
     error: CompositionError | None = None
     """Of composing, on what was measured, with the same beam where that can judge; None where nothing is composed, or nothing
     could be left out to judge by."""
     rounding: str | None = None
     """The engine's type where that is not float32 and the settings name no other: it rounds, whatever the techniques."""
+    multiplied: bool = False
+    """Whether the agreement is a product."""
 
     @property
     def exact(self) -> bool:
@@ -79,7 +81,7 @@ class DecoderChoice:
     @property
     def fidelity(self) -> str:
         """`exact`, or its agreement."""
-        return fidelity_words(self.settings, self.agreement, rounding=self.rounding, multiplied=self.how == "composed")
+        return fidelity_words(self.settings, self.agreement, rounding=self.rounding, multiplied=self.multiplied)
 
     def words(self) -> str:
         """What a reader must know, in one sentence without its end."""
@@ -152,12 +154,14 @@ def choose(block: DecoderBlock, settings: DecoderSettings, *, name: str, compute
     steps = tuple(found for batch in block.batches if (found := _times(block, wanted, batch)) is not None)
     if not steps:
         _refuse_combination(block, wanted, name)
+    agreement, multiplied = _agreement(block, wanted)
     return DecoderChoice(
         settings=wanted,
         base=block.base,
         how=how,
         steps=steps,
-        agreement=_agreement(block, wanted),
+        agreement=agreement,
+        multiplied=multiplied,
         error=(composition_error(block, wanted.beam) or composition_error(block)) if how == "composed" else None,
         rounding=rounding_of(wanted, compute_type),
     )
@@ -187,22 +191,21 @@ def _times(block: DecoderBlock, wanted: DecoderSettings, batch: int) -> StepTime
     return None if found is None else StepTimes(batch, stages, base.step_s, found, found.step_s)
 
 
-def _agreement(block: DecoderBlock, wanted: DecoderSettings) -> float | None:
-    """As measured; else the product over the techniques that add noise, each at its worst where it was the only one."""
+def _agreement(block: DecoderBlock, wanted: DecoderSettings) -> tuple[float | None, bool]:
+    """As measured, at its worst; else the product of the techniques' own, and that it is one. Identities change none of it."""
     if not wanted.noise:
-        return None
-    own = [each.agreement for each in block.variants if canonical(each.settings) == wanted and each.agreement is not None]
-    if own:
-        return min(own)
-    alone = [_worst_alone(block, option, value) for option, value in _noise(wanted)]
+        return None, False
+    noise = _noise(wanted)
+    if (together := _worst(block, noise)) is not None:
+        return together, False
+    alone = [_worst(block, [each]) for each in noise]
     known = [each for each in alone if each is not None]
-    return prod(known) if len(known) == len(alone) else None
+    return (prod(known), True) if len(known) == len(alone) else (None, False)
 
 
-def _worst_alone(block: DecoderBlock, option: str, value: object) -> float | None:
-    found = [
-        each.agreement for each in block.variants if each.agreement is not None and _noise(each.settings) == [(option, value)]
-    ]
+def _worst(block: DecoderBlock, noise: list[tuple[str, object]]) -> float | None:
+    """Of the variants that round so and not otherwise."""
+    found = [each.agreement for each in block.variants if each.agreement is not None and _noise(each.settings) == noise]
     return min(found, default=None)
 
 

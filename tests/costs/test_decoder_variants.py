@@ -231,6 +231,14 @@ def test_agreement_is_known_with_a_candidate_list_too_and_the_list_is_said_apart
     )
 
 
+def test_techniques_that_were_held_together_need_no_product() -> None:
+    """Whatever identities stood beside them: a quick calibration never has a polynomial alone."""
+    together = DecoderSettings(gemm="int16", activations="polynomial", merge=True)
+    own = with_variants(variant(PLAIN), variant(MERGED), variant(INT16), variant(RUNGS[3]), variant(together, agreement=0.997))
+    _, choice = own.with_decoder(together.model_copy(update={"merge": False}))
+    assert (choice.how, choice.fidelity) == ("composed", "99.7 % of tokens as the exact decoder's")
+
+
 def in_type(compute_type: str, block: dict[str, Any] | None = None) -> DeviceProfile:
     return profile(block, engine=EVERYTHING["engine"] | {"compute_type": compute_type})
 
