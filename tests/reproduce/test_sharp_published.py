@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from simnmt.costs.sharp_ladder import IDENTITIES, RUNGS
 from simnmt.reproduce.sharp.published import LADDER, SPEED_UP, derived, implied_baselines
 
 
@@ -11,6 +12,12 @@ def test_the_ladder_recomputed() -> None:
     assert [each.step and round(each.step, 3) for each in LADDER] == [None, 2.611, 1.254, 1.1, 1.129, 1.083]
     assert [round(each.ms_per_word, 2) for each in LADDER] == [10.53, 4.03, 3.22, 2.92, 2.59, 2.39]
     assert round(LADDER[-1].factor, 1) == SPEED_UP
+
+
+def test_our_ladder_is_the_papers() -> None:
+    """Rung by rung, and what is an identity in it."""
+    assert tuple(each.key for each in LADDER) == RUNGS
+    assert {each.key for each in LADDER if each.exact} == {*IDENTITIES, "baseline"}
 
 
 def test_no_baseline_gives_all_printed_factors() -> None:
