@@ -55,8 +55,7 @@ class PackedInt16:
             return cls(outputs, inner, scales, weight_l1, None, packed, 0, None)
         cdll, integers = _functions(native), np.empty(weight.shape, np.int16)
         cdll.simnmt_quantise(weight.ctypes.data, weight.size, scales.weight, WEIGHT_LIMIT, integers.ctypes.data)
-        packed = huge_pages(cdll.simnmt_packed_size(outputs, inner), np.int16)
-        cdll.simnmt_pack_int16(integers.ctypes.data, outputs, inner, packed.ctypes.data)
+        packed = packed_panels(native, integers)
         return cls(outputs, inner, scales, weight_l1, native.level, packed, packed.ctypes.data, cdll)
 
     def multiply(self, x: Float32, out: Float32 | None = None, *, add: bool = False) -> Float32:
@@ -119,10 +118,8 @@ class PackedFloat32:
         native = native_at(level)
         if native is None:
             return cls(outputs, inner, None, weight.T.copy(), 0, None)
-        cdll = _functions(native)
-        packed = huge_pages(cdll.simnmt_packed_size(outputs, inner), np.float32)
-        cdll.simnmt_pack_float32(weight.ctypes.data, outputs, inner, packed.ctypes.data)
-        return cls(outputs, inner, native.level, packed, packed.ctypes.data, cdll)
+        packed = packed_panels(native, weight)
+        return cls(outputs, inner, native.level, packed, packed.ctypes.data, _functions(native))
 
     def multiply(self, x: Float32, out: Float32 | None = None, *, add: bool = False) -> Float32:
         """`x` @ weight.T, [rows, out], added to `out` where `add`. Raises `KernelError` for a wrong array."""
@@ -142,6 +139,15 @@ class PackedFloat32:
             out.ctypes.data,
         )
         return out
+
+
+def packed_panels(native: NativeLibrary, rows: NDArray[Any]) -> NDArray[Any]:
+    """Contiguous rows [out, in] of int16 or float32 as the native products take them."""
+    cdll = _functions(native)
+    packed = huge_pages(cdll.simnmt_packed_size(*rows.shape), rows.dtype.type)
+    pack = cdll.simnmt_pack_int16 if rows.dtype == np.int16 else cdll.simnmt_pack_float32
+    pack(rows.ctypes.data, *rows.shape, packed.ctypes.data)
+    return packed
 
 
 @functools.cache

@@ -27,17 +27,15 @@ static int check_product(int64_t rows, int64_t outputs, int64_t inner) {
     int wrong = 0;
     float *weights = floats(outputs * inner, 1.5f), *x = floats(rows * inner, 3), *out = floats(rows * outputs, 1);
     int16_t *integers = shorts(outputs * inner), *packed = shorts(packed_size(outputs, inner)), *quantised = shorts(rows_size(rows, inner));
-    int64_t *chosen = malloc((size_t)outputs * sizeof *chosen);
-    for (int64_t j = 0; j < outputs; j++) chosen[j] = outputs - 1 - j;
     quantise(weights, outputs * inner, 1024, 1, integers);
-    pack_int16(integers, inner, chosen, outputs, inner, packed);
+    pack_int16(integers, outputs, inner, packed);
     wrong |= !quantise_rows(x, inner, rows, inner, 2048, 2, quantised);
     product_int16(quantised, rows, packed, outputs, inner, 1.0f / 1024 / 2048, 0, out, outputs);
     product_int16(quantised, rows, packed, outputs, inner, 1.0f / 1024 / 2048, 1, out, outputs);
 
     float *packed_floats = floats(packed_size(outputs, inner), 1), *interleaved = floats(rows_size(rows, inner), 1);
     float *out_floats = floats(rows * outputs, 1);
-    pack_float32(weights, inner, NULL, outputs, inner, packed_floats);
+    pack_float32(weights, outputs, inner, packed_floats);
     interleave_rows(x, inner, rows, inner, interleaved);
     product_float32(interleaved, rows, packed_floats, outputs, inner, 0, out_floats, outputs);
 
@@ -46,13 +44,13 @@ static int check_product(int64_t rows, int64_t outputs, int64_t inner) {
             int64_t sum = 0;
             double real = 0;
             for (int64_t i = 0; i < inner; i++) {
-                sum += (int64_t)nearest(weights[chosen[output] * inner + i], 1024, 1) * nearest(x[row * inner + i], 2048, 2);
+                sum += (int64_t)nearest(weights[output * inner + i], 1024, 1) * nearest(x[row * inner + i], 2048, 2);
                 real += (double)weights[output * inner + i] * x[row * inner + i];
             }
             wrong |= out[row * outputs + output] != 2 * ((float)sum / 1024 / 2048);
             wrong |= fabs(out_floats[row * outputs + output] - real) > 1e-4;
         }
-    free(weights), free(x), free(out), free(integers), free(packed), free(quantised), free(chosen);
+    free(weights), free(x), free(out), free(integers), free(packed), free(quantised);
     free(packed_floats), free(interleaved), free(out_floats);
     return wrong;
 }

@@ -38,16 +38,17 @@ static float *floats(int64_t count, float reach) {
 static sharp_matrix matrix(int64_t int16, int64_t outputs, int64_t inner, float limit, const void **rows) {
     int64_t padded = inner + (int16 && inner % 2), elements = packed_size(outputs, inner);
     float *weights = floats(outputs * padded, 1);
-    int16_t *integers = hold(outputs * padded * 2);
+    int16_t *integers = hold(outputs * padded * 2), *unpadded = hold(outputs * inner * 2);
     for (int64_t i = 0; i < outputs * padded; i++) {
         integers[i] = i % padded < inner ? (int16_t)lrintf(weights[i] * 64) : 0;
         weights[i] = (float)integers[i] / 64;
+        if (i % padded < inner) unpadded[i / padded * inner + i % padded] = integers[i];
     }
     void *packed = hold(elements * (int16 ? 2 : 4));
     if (int16)
-        pack_int16(integers, padded, NULL, outputs, inner, packed);
+        pack_int16(unpadded, outputs, inner, packed);
     else
-        pack_float32(weights, inner, NULL, outputs, inner, packed);
+        pack_float32(weights, outputs, inner, packed);
     *rows = int16 ? (const void *)integers : (const void *)weights;
     return (sharp_matrix){packed, outputs, inner, limit, 2048, 1.0f / 64 / 2048};
 }

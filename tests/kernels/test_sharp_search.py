@@ -15,7 +15,7 @@ from simnmt.costs.decoder_settings import DecoderSettings
 from simnmt.kernels import native_at
 from simnmt.kernels.errors import KernelError
 from simnmt.kernels.native_library import library
-from simnmt.kernels.sharp import SharpDecoder, SharpTranslation, SharpWeights, decode_ensemble
+from simnmt.kernels.sharp import SharpDecoder, SharpTranslation, SharpWeights, decode_ensemble, structs
 from simnmt.kernels.sharp.arithmetic import plain
 from simnmt.kernels.sharp.asked import Asked
 from simnmt.kernels.sharp.reference import averaged, reference_decode
@@ -272,6 +272,15 @@ def test_what_cannot_be_decoded_is_refused_by_name(states, candidates, forced_le
     for level in (None, "none"):
         with pytest.raises(KernelError, match=says):
             decoder(weights(), level).decode(states, candidates, forced_len)
+
+
+@pytest.mark.skipif(library() is None, reason="needs compiled kernels")
+@pytest.mark.parametrize("changed", [{"MOST_MEMBERS": 17}, {"Matrix": structs.Layer}, {"LAYER_KINDS": {"gru": 2, "lstm": 3}}])
+def test_numbers_that_differ_between_python_and_c_are_found_before_any_is_used(changed, monkeypatch) -> None:
+    for name, value in changed.items():
+        monkeypatch.setattr(structs, name, value)
+    with pytest.raises(RuntimeError, match=r"in Python and .* in C"):
+        decoder(weights(0))
 
 
 def test_what_is_no_ensemble_is_refused() -> None:

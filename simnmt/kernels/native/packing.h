@@ -77,12 +77,12 @@ static void interleave_rows(const float *x, int64_t stride, int64_t rows, int64_
     }
 }
 
-/* Weights [.][inner] of int16 at `stride` from one output to the next, into panels: output j is row chosen[j], or row j where chosen is NULL. */
-static void pack_int16(const int16_t *weights, int64_t stride, const int64_t *chosen, int64_t outputs, int64_t inner, int16_t *packed) {
+/* Weights [outputs][inner] of int16 into panels. */
+static void pack_int16(const int16_t *weights, int64_t outputs, int64_t inner, int16_t *packed) {
     int64_t pairs = (inner + 1) / 2;
     for (int64_t output = 0; output < (outputs + PANEL - 1) / PANEL * PANEL; output++) {
         int16_t *to = packed + (output / PANEL * pairs * PANEL + output % PANEL) * 2;
-        const int16_t *from = weights + (output >= outputs ? 0 : chosen ? chosen[output] : output) * stride;
+        const int16_t *from = weights + (output < outputs ? output : 0) * inner;
         for (int64_t pair = 0; pair < pairs; pair++, to += 2 * PANEL) {
             to[0] = output < outputs ? from[2 * pair] : 0;
             to[1] = output < outputs && 2 * pair + 1 < inner ? from[2 * pair + 1] : 0;
@@ -91,10 +91,10 @@ static void pack_int16(const int16_t *weights, int64_t stride, const int64_t *ch
 }
 
 /* As pack_int16, of floats as they are. */
-static void pack_float32(const float *weights, int64_t stride, const int64_t *chosen, int64_t outputs, int64_t inner, float *packed) {
+static void pack_float32(const float *weights, int64_t outputs, int64_t inner, float *packed) {
     for (int64_t output = 0; output < (outputs + PANEL - 1) / PANEL * PANEL; output++) {
         float *to = packed + output / PANEL * inner * PANEL + output % PANEL;
-        const float *from = weights + (output >= outputs ? 0 : chosen ? chosen[output] : output) * stride;
+        const float *from = weights + (output < outputs ? output : 0) * inner;
         for (int64_t i = 0; i < inner; i++, to += PANEL) *to = output < outputs ? from[i] : 0;
     }
 }

@@ -143,11 +143,11 @@ SIMNMT_EXPORT int simnmt_quantise(const float *x, int64_t count, float scale, fl
 }
 
 SIMNMT_EXPORT void simnmt_pack_int16(const int16_t *weights, int64_t outputs, int64_t inner, int16_t *packed) {
-    pack_int16(weights, inner, NULL, outputs, inner, packed);
+    pack_int16(weights, outputs, inner, packed);
 }
 
 SIMNMT_EXPORT void simnmt_pack_float32(const float *weights, int64_t outputs, int64_t inner, float *packed) {
-    pack_float32(weights, inner, NULL, outputs, inner, packed);
+    pack_float32(weights, outputs, inner, packed);
 }
 
 SIMNMT_EXPORT int simnmt_product_int16(const float *x, int64_t rows, const int16_t *packed, int64_t outputs, int64_t inner, float scale, float limit,

@@ -1,4 +1,4 @@
-/* The sharp decoder (SHARP-01): the whole beam search of one sentence, by one model or an ensemble, on one thread. native.py calls it. */
+/* The sharp decoder (SHARP-01): the whole beam search of one sentence, by one model or an ensemble, on one thread. compiled_search.py calls it. */
 #ifndef SIMNMT_SHARP_H
 #define SIMNMT_SHARP_H
 
@@ -7,8 +7,8 @@
 
 #include <time.h>
 
-/* Of an ensemble; known to native.py. */
-enum { SHARP_MOST_MEMBERS = 16 };
+/* Of an ensemble; known to sharp/structs.py. */
+enum { SHARP_MOST_MEMBERS = 16, SHARP_LAYOUT = 14 };
 
 typedef struct {
     int64_t members, src_len, columns, beam, max_len; /* max_len: most steps */
@@ -22,6 +22,16 @@ typedef struct {
     int64_t length, steps, distinct, hypotheses, stopped_early;
     double seconds[4]; /* prepare, body, product, search */
 } sharp_result;
+
+/* What sharp/structs.py must know alike: sizes, then numbers. */
+SIMNMT_EXPORT void simnmt_sharp_layout(int64_t told[SHARP_LAYOUT]) {
+    const int64_t own[SHARP_LAYOUT] = {
+        sizeof(sharp_matrix), sizeof(sharp_layer),   sizeof(sharp_model),   sizeof(sharp_request), sizeof(sharp_result),
+        SHARP_MOST_MEMBERS,   SHARP_FC_RELU,         SHARP_FC_TANH,         SHARP_GRU,             SHARP_LSTM,
+        ACTIVATION_LIBRARY,   ACTIVATION_TABLE,      ACTIVATION_POLYNOMIAL, ROW_BLOCK,
+    };
+    memcpy(told, own, sizeof own);
+}
 
 /* Seconds since the last call, added to *total where a clock was asked for. */
 static void sharp_lap(int64_t wanted, struct timespec *last, double *total) {
@@ -42,16 +52,17 @@ static void sharp_ban(sharp_member *member, const sharp_request *request) {
 /* Each open row's best columns, from the members' logits. */
 static void sharp_rank(sharp_beam *beam, sharp_member **members, const sharp_request *request) {
     int64_t columns = members[0]->columns;
+    if (request->members == 1 && request->fused) {
+        sharp_fused_best(members[0]->logits, members[0]->stride, members[0]->bias, beam->open, columns, beam->width + 1, beam->columns,
+                         beam->values, beam->log_sums);
+        return;
+    }
     for (int64_t row = 0; row < beam->open; row++) {
-        sharp_list list = sharp_list_of(beam, row);
+        List list = sharp_list_of(beam, row);
         float *mixture = request->members > 1 ? beam->mixture + row * columns : NULL;
         for (int64_t i = 0; i < request->members; i++) {
             sharp_member *member = members[i];
             float *logits = member->logits + row * member->stride;
-            if (request->members == 1 && request->fused) {
-                sharp_fused_best(logits, member->bias, columns, list);
-                continue;
-            }
             sharp_add_bias(logits, member->bias, columns);
             sharp_normalise(logits, columns, request->members == 1, 1 / (float)request->members);
             if (request->members == 1) {
@@ -63,7 +74,7 @@ static void sharp_rank(sharp_beam *beam, sharp_member **members, const sharp_req
         }
         if (request->members > 1) {
             sharp_search_best(mixture, columns, list);
-            for (int64_t i = 0; i < list.size; i++) list.values[i] = logf(list.values[i]);
+            for (int64_t i = 0; i < list.count; i++) list.values[i] = logf(list.values[i]);
         }
     }
 }
@@ -105,23 +116,13 @@ SIMNMT_EXPORT int64_t simnmt_sharp_beam_bytes(int64_t beam, int64_t max_len, int
     return arena.used;
 }
 
-/* Numbers that a matrix takes when packed, int16 or float32, and the packing itself. */
-SIMNMT_EXPORT int64_t simnmt_sharp_packed_size(int64_t outputs, int64_t inner) { return packed_size(outputs, inner); }
-
-SIMNMT_EXPORT void simnmt_sharp_pack(int64_t int16, const void *weights, int64_t outputs, int64_t inner, void *packed) {
-    if (int16)
-        pack_int16(weights, inner, NULL, outputs, inner, packed);
-    else
-        pack_float32(weights, inner, NULL, outputs, inner, packed);
-}
-
 /* Products of the first `words` embeddings into table [words][gates r + a] (SHARP-06); `rows`: memory of ROW_BLOCK (e + 1) floats. */
 SIMNMT_EXPORT void simnmt_sharp_fill_table(const sharp_model *model, int64_t words, void *rows, float *table) {
     int64_t width = model->gates * model->r + model->a;
     for (int64_t word = 0; word < words; word += ROW_BLOCK) {
         int64_t count = words - word < ROW_BLOCK ? words - word : ROW_BLOCK;
         const float *embeddings = model->embedding + word * model->e;
-        sharp_multiply(model, &model->word, model->word.packed, embeddings, model->e, count, rows, 0, table + word * width, width);
+        sharp_multiply(model, &model->word, model->word.packed, embeddings, count, rows, table + word * width, width);
     }
 }
 
@@ -178,12 +179,13 @@ SIMNMT_EXPORT void simnmt_sharp_forced(const sharp_model *model, void *member_me
     sharp_choose_columns(model, member, request->ids, request->columns);
     sharp_ban(member, request);
     for (int64_t step = 0; step < count; step++) {
-        int32_t word = (int32_t)(step ? words[step - 1] : request->start), parent = 0, column;
+        int32_t word = (int32_t)(step ? words[step - 1] : request->start), parent = 0;
+        int64_t column;
         float value;
         sharp_project(model, member, sharp_body(model, member, &word, &parent, 1), 1);
         sharp_add_bias(member->logits, member->bias, member->columns);
         sharp_normalise(member->logits, member->columns, 1, 1);
-        sharp_search_best(member->logits, member->columns, (sharp_list){&value, &column, 1});
+        sharp_search_best(member->logits, member->columns, (List){&value, &column, 1});
         best[step] = request->ids && column >= 0 ? request->ids[column] : column;
         log_probs[step] = member->logits[places[step]];
     }

@@ -11,7 +11,8 @@ typedef struct {
     int32_t *last, *from;                /* the open hypotheses' last words and their rows of the step before */
     double *scores, *new_scores;         /* of the open ones, descending */
     float *values;                       /* [width][width + 1], lists of each row's best */
-    int32_t *columns;
+    int64_t *columns;
+    float *log_sums;                     /* [width] */
     int64_t *heads;
     float *mixture;                      /* [width][columns], of ensembles */
     int64_t best_length, best_row;
@@ -28,7 +29,8 @@ static void sharp_lay_out_beam(sharp_arena *arena, sharp_beam *beam, int64_t wid
     beam->scores = sharp_take(arena, width, sizeof(double));
     beam->new_scores = sharp_take(arena, width, sizeof(double));
     beam->values = sharp_take(arena, width * (width + 1), sizeof(float));
-    beam->columns = sharp_take(arena, width * (width + 1), sizeof(int32_t));
+    beam->columns = sharp_take(arena, width * (width + 1), sizeof(int64_t));
+    beam->log_sums = sharp_floats(arena, width);
     beam->heads = sharp_take(arena, width, sizeof(int64_t));
     beam->mixture = sharp_floats(arena, mixture);
 }
@@ -44,9 +46,9 @@ static void sharp_start_beam(sharp_beam *beam, int32_t start) {
     beam->best_score = -INFINITY;
 }
 
-INLINE sharp_list sharp_list_of(const sharp_beam *beam, int64_t row) {
+INLINE List sharp_list_of(const sharp_beam *beam, int64_t row) {
     int64_t size = beam->width + 1;
-    return (sharp_list){beam->values + row * size, beam->columns + row * size, size};
+    return (List){beam->values + row * size, beam->columns + row * size, size};
 }
 
 static void sharp_complete(sharp_beam *beam, int64_t length, int64_t row, double score) {
@@ -69,7 +71,7 @@ static void sharp_advance(sharp_beam *beam, const int64_t *ids, int64_t eos) {
             if (sum > score) score = sum, from = row;
         }
         if (from < 0) break;
-        int32_t column = beam->columns[from * size + beam->heads[from]++];
+        int64_t column = beam->columns[from * size + beam->heads[from]++];
         int64_t word = ids ? ids[column] : column;
         if (word == eos) {
             sharp_complete(beam, beam->steps, from, score);

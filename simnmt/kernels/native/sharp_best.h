@@ -1,64 +1,22 @@
-/* Bias, softmax and the best columns of one row of products: stage by stage, or fused into one pass (FNI-05). */
+/* Bias, softmax and the best columns of rows of products: fused into one pass by the output layer's own kernel (FNI-05), or stage by stage. */
 #ifndef SIMNMT_SHARP_BEST_H
 #define SIMNMT_SHARP_BEST_H
 
-#include "vectors.h"
+#include "output_layer.h"
 
-/* The `size` largest so far, descending, ties to the column that came first; slots not filled hold minus infinity. */
-typedef struct {
-    float *values;
-    int32_t *columns;
-    int64_t size;
-} sharp_list;
-
-static void sharp_empty(sharp_list list) {
-    for (int64_t i = 0; i < list.size; i++) list.values[i] = -INFINITY, list.columns[i] = -1;
-}
-
-/* Offer x[0..count), which are the columns from `first` on. */
-static void sharp_offer(sharp_list list, const float *x, int64_t first, int64_t count) {
-    int64_t last = list.size - 1;
-    for (int64_t i = 0; i < count; i++) {
-        if (!(x[i] > list.values[last])) continue;
-        int64_t at = last;
-        for (; at > 0 && x[i] > list.values[at - 1]; at--) list.values[at] = list.values[at - 1], list.columns[at] = list.columns[at - 1];
-        list.values[at] = x[i];
-        list.columns[at] = (int32_t)(first + i);
+/* Of each row of x + bias the `size` best columns and their log-probabilities, [rows][size]; x stays as it is, log_sums is memory of `rows`. A row
+   without a result, all its words banned or one of them NaN, gets an empty list. */
+static void sharp_fused_best(const float *x, int64_t stride, const float *bias, int64_t rows, int64_t count, int64_t size, int64_t *columns,
+                             float *values, float *log_sums) {
+    for (int64_t first = 0; first < rows; first++) {
+        int64_t bad = simnmt_best(FLOAT32, x + first * stride, stride, bias, rows - first, count, 0, size, columns + first * size,
+                                  values + first * size, log_sums, NULL, NULL);
+        int64_t end = bad < 0 ? rows : first + bad;
+        for (int64_t row = first; row < end; row++)
+            for (int64_t i = 0; i < size; i++) values[row * size + i] -= log_sums[row - first];
+        if (end < rows) empty_list((List){values + end * size, columns + end * size, size});
+        first = end;
     }
-}
-
-enum { SHARP_BLOCK = 16 * LANES };
-
-/* The best of x + bias, or of x where bias is NULL, as log-probabilities in one pass; x stays as it is. */
-static void sharp_fused_best(const float *x, const float *bias, int64_t count, sharp_list list) {
-    float block[SHARP_BLOCK], top = -INFINITY, total = 0;
-    sharp_empty(list);
-    for (int64_t start = 0; start < count; start += SHARP_BLOCK) {
-        int64_t here = count - start < SHARP_BLOCK ? count - start : SHARP_BLOCK, whole = here / LANES * LANES;
-        vf most = vset(-INFINITY);
-        for (int64_t i = 0; i < whole; i += LANES) {
-            vf value = vload(x + start + i) + vload(bias + start + i);
-            vstore(block + i, value);
-            most = vmax(most, value);
-        }
-        if (whole < here) {
-            vf value = vload_some(x + start + whole, here - whole, -INFINITY) + vload_some(bias + start + whole, here - whole, 0);
-            vstore(block + whole, value);
-            most = vmax(most, value);
-        }
-        float highest = vreduce_max(most);
-        if (highest == -INFINITY) continue;
-        if (highest > list.values[list.size - 1]) sharp_offer(list, block, start, here);
-        if (highest > top) {
-            total *= expf(top - highest);
-            top = highest;
-        }
-        vf sum = vset(0);
-        for (int64_t i = 0; i < here; i += LANES) sum += vexp(vload(block + i) - top);
-        total += vreduce_add(sum);
-    }
-    float log_total = top + logf(total);
-    for (int64_t i = 0; i < list.size; i++) list.values[i] -= log_total;
 }
 
 /* x becomes x + bias. */
@@ -73,10 +31,10 @@ static void sharp_normalise(float *x, int64_t count, int logarithm, float share)
     float top = vreduce_max(most);
     if (top == -INFINITY) return;
     for (int64_t i = 0; i < count; i += LANES) {
-        int64_t left = count - i < LANES ? count - i : LANES;
-        vf grown = vexp(vload_some(x + i, left, -INFINITY) - top);
+        int64_t left = count - i;
+        vf grown = vexp((left >= LANES ? vload(x + i) : vload_some(x + i, left, -INFINITY)) - top);
         sum += grown;
-        if (!logarithm) vstore_some(x + i, grown, left);
+        if (!logarithm) left >= LANES ? vstore(x + i, grown) : vstore_some(x + i, grown, left);
     }
     float total = vreduce_add(sum), off = top + logf(total), factor = share / total;
     if (logarithm)
@@ -86,15 +44,9 @@ static void sharp_normalise(float *x, int64_t count, int logarithm, float share)
 }
 
 /* The best of x, searched alone. */
-static void sharp_search_best(const float *x, int64_t count, sharp_list list) {
-    sharp_empty(list);
-    for (int64_t start = 0; start < count; start += SHARP_BLOCK) {
-        int64_t here = count - start < SHARP_BLOCK ? count - start : SHARP_BLOCK;
-        vf most = vset(-INFINITY);
-        for (int64_t i = 0; i < here; i += LANES)
-            most = vmax(most, here - i >= LANES ? vload(x + start + i) : vload_some(x + start + i, here - i, -INFINITY));
-        if (vreduce_max(most) > list.values[list.size - 1]) sharp_offer(list, x + start, start, here);
-    }
+static void sharp_search_best(const float *x, int64_t count, List list) {
+    empty_list(list);
+    float32.search((Row){x, NULL}, 0, count, list);
 }
 
 #endif

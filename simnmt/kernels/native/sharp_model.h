@@ -16,7 +16,7 @@
 #include <sanitizer/asan_interface.h>
 #endif
 
-/* Known to native.py by the same numbers, as is the order of all members. */
+/* Known to sharp/structs.py by the same numbers, as is the order of all members; it compares what simnmt_sharp_layout tells. */
 enum { SHARP_FC_RELU, SHARP_FC_TANH, SHARP_GRU, SHARP_LSTM };
 #define SHARP_RELU_LIMIT 10.0f
 
@@ -56,7 +56,7 @@ typedef struct {
     float *keys, *values, *prepared;
     void *rows, *candidates;
     float *bias, *logits;
-    int64_t *distinct, *place, *missing;
+    int64_t *distinct, *place;
     int64_t turn, src_len, columns, stride; /* stride: floats from one row of logits to the next */
     const void *output;
 } sharp_member;
@@ -123,18 +123,17 @@ static void sharp_lay_out(sharp_arena *arena, sharp_member *member, const sharp_
     member->logits = sharp_floats(arena, beam * member->stride);
     member->distinct = sharp_take(arena, beam, sizeof(int64_t));
     member->place = sharp_take(arena, beam, sizeof(int64_t));
-    member->missing = sharp_take(arena, beam, sizeof(int64_t));
 }
 
-/* out[row] = weights . x[row], or += it; `rows` is memory for the rows as the product takes them. */
-static void sharp_multiply(const sharp_model *model, const sharp_matrix *matrix, const void *packed, const float *x, int64_t stride, int64_t count,
-                           void *rows, int add, float *out, int64_t out_stride) {
+/* out[row] = weights . x[row], rows of x one after the other; `rows` is memory for them as the product takes them. */
+static void sharp_multiply(const sharp_model *model, const sharp_matrix *matrix, const void *packed, const float *x, int64_t count, void *rows,
+                           float *out, int64_t out_stride) {
     if (model->int16) {
-        quantise_rows(x, stride, count, matrix->inner, matrix->scale, matrix->limit, rows);
-        product_int16(rows, count, packed, matrix->outputs, matrix->inner, matrix->rescale, add, out, out_stride);
+        quantise_rows(x, matrix->inner, count, matrix->inner, matrix->scale, matrix->limit, rows);
+        product_int16(rows, count, packed, matrix->outputs, matrix->inner, matrix->rescale, 0, out, out_stride);
     } else {
-        interleave_rows(x, stride, count, matrix->inner, rows);
-        product_float32(rows, count, packed, matrix->outputs, matrix->inner, add, out, out_stride);
+        interleave_rows(x, matrix->inner, count, matrix->inner, rows);
+        product_float32(rows, count, packed, matrix->outputs, matrix->inner, 0, out, out_stride);
     }
 }
 

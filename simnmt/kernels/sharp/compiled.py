@@ -11,12 +11,10 @@ from numpy.typing import NDArray
 from simnmt.costs.decoder_settings import DecoderSettings
 from simnmt.kernels.arrays import huge_pages
 from simnmt.kernels.native_library import NativeLibrary
+from simnmt.kernels.products import packed_panels
 from simnmt.kernels.scales import choose_scales
 from simnmt.kernels.sharp import structs
 from simnmt.kernels.sharp.weights import GATES, Float32, SharpWeights, input_limits, skips
-
-_ROWS_AT_ONCE = 16
-"""At least what a block of the product takes."""
 
 
 class CompiledMember:
@@ -24,10 +22,8 @@ class CompiledMember:
 
     def __init__(self, weights: SharpWeights, settings: DecoderSettings, native: NativeLibrary, most_src_len: int) -> None:
         self._weights, self._int16 = weights, settings.gemm == "int16"
-        self.cdll = native.cdll
-        for name, (result, arguments) in structs.SIGNATURES.items():
-            function = getattr(native.cdll, f"simnmt_sharp_{name}")
-            function.restype, function.argtypes = result, arguments
+        self._native, self.cdll = native, native.cdll
+        self._row_block = structs.declare(native.cdll)
         self._held: list[Any] = []
         self.model = self._described(settings)
         self._beam, self._most_src_len = settings.beam, most_src_len
@@ -100,7 +96,7 @@ class CompiledMember:
 
     def _fill_table(self, model: structs.Model, words: int) -> None:
         table = huge_pages(words * model.word.outputs, np.float32)
-        rows = np.empty(_ROWS_AT_ONCE * (model.e + 1), np.float32)
+        rows = np.empty(self._row_block * (model.e + 1), np.float32)
         self.cdll.simnmt_sharp_fill_table(model, words, rows.ctypes.data, table.ctypes.data)
         model.table, model.table_words = self._address(table), words
 
@@ -118,10 +114,7 @@ class CompiledMember:
         return structs.Matrix(None, outputs, inner, limit, scales.input, scales.rescale), scales.quantise_weight(weight)
 
     def _packed(self, rows: NDArray[Any]) -> int:
-        outputs, inner = rows.shape
-        packed = huge_pages(self.cdll.simnmt_sharp_packed_size(outputs, inner), rows.dtype.type)
-        self.cdll.simnmt_sharp_pack(self._int16, rows.ctypes.data, outputs, inner, packed.ctypes.data)
-        address = self._address(packed)
+        address = self._address(packed_panels(self._native, rows))
         assert address is not None
         return address
 

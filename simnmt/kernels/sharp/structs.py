@@ -66,8 +66,7 @@ class Result(ctypes.Structure):
 SIGNATURES: dict[str, tuple[type[ctypes.c_int64] | None, tuple[type, ...]]] = {
     "member_bytes": (_INT, (ctypes.POINTER(Model), _INT, _INT, _INT)),
     "beam_bytes": (_INT, (_INT, _INT, _INT)),
-    "packed_size": (_INT, (_INT, _INT)),
-    "pack": (None, (_INT, _POINTER, _INT, _INT, _POINTER)),
+    "layout": (None, (_POINTER,)),
     "fill_table": (None, (ctypes.POINTER(Model), _INT, _POINTER, _POINTER)),
     "decode": (
         _INT,
@@ -79,3 +78,21 @@ SIGNATURES: dict[str, tuple[type[ctypes.c_int64] | None, tuple[type, ...]]] = {
     ),
 }
 """Of the functions `simnmt_sharp_...`: what they return and take."""
+
+
+def declare(cdll: ctypes.CDLL) -> int:
+    """Declare the functions' types, and compare what is written down here with what was compiled; returns `ROW_BLOCK`.
+
+    Raises `RuntimeError` where they differ: then one of the two was changed alone.
+    """
+    for name, (result, arguments) in SIGNATURES.items():
+        function = getattr(cdll, f"simnmt_sharp_{name}")
+        function.restype, function.argtypes = result, arguments
+    own = [ctypes.sizeof(each) for each in (Matrix, Layer, Model, Request, Result)]
+    own += [MOST_MEMBERS, *LAYER_KINDS.values(), *ACTIVATIONS.values()]
+    told = (_INT * (len(own) + 1))()
+    cdll.simnmt_sharp_layout(told)
+    *compiled, row_block = told
+    if compiled != own:
+        raise RuntimeError(f"structures and numbers of the sharp decoder are {own} in Python and {compiled} in C")
+    return int(row_block)
