@@ -19,22 +19,15 @@ from typing import Any
 import torch
 
 from benchmarks.batched_decoding import MIXES, Sentences
-from benchmarks.decoder_watch import clock_of, watched
 from simnmt.batching import maxi
+from simnmt.calibrate.decoder_watch import LAYER, clock_of, parts_of, watched
 from simnmt.calibrate.fused_speeds import Known, in_turn, stages_over
 from simnmt.errors import SimnmtError
-from simnmt.nmt.batched import BatchedRun
 from simnmt.nmt.models import TranslationModel, load_model
 from simnmt.reproduce.amdahl import end_to_end
 
 NEAR = 0.10
 """FNI-17: the prediction lies so near to what is measured."""
-
-
-def parts_of(run: BatchedRun, seconds: dict[str, float]) -> dict[str, float]:
-    """Of a decoding that was watched; they sum to the whole."""
-    known_s = run.encode_s + run.refill_s + sum(seconds.values())
-    return {"encode": run.encode_s, "refill": run.refill_s, **seconds, "rest": run.total_s - known_s}
 
 
 def figures(model: TranslationModel, mix: str, beam: int, given: argparse.Namespace, known: Known) -> dict[str, Any]:
@@ -59,7 +52,7 @@ def figures(model: TranslationModel, mix: str, beam: int, given: argparse.Namesp
     three_s = stages["bias"] + stages["softmax"] + stages["search"]
     layer_s = stages["product"] + three_s
     ratio = statistics.median(ratios)
-    layer_share = shares["project"] + shares["softmax"] + shares["search"]
+    layer_share = sum(shares[name] for name in LAYER)
     # The bias is added within the product: its share is that of the stages timed by themselves.
     three_share = layer_share * three_s / layer_s
     layer_ratio, three_ratio = layer_s / (stages["fused_product"] + stages["fused"]), three_s / stages["fused"]

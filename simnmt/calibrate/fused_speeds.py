@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from simnmt.batching import Batching, maxi
+from simnmt.calibrate.decoder_watch import LAYER, parts_of, watched
 from simnmt.calibrate.errors import CalibrationError
 from simnmt.nmt.agreement import agreement
 from simnmt.nmt.architecture import Architecture
@@ -59,6 +60,8 @@ class RealSpeed:
     """Others without such an excuse."""
     weights: str
     """`random`, or of a `checkpoint`."""
+    shares: dict[str, float]
+    """Of each part in the plain decoder's time, watched while it decoded: see `parts_of`; they sum to 1."""
     stages_s: dict[str, float]
     """Each of `STAGES` over all steps: see `stages_over`."""
 
@@ -71,6 +74,16 @@ class RealSpeed:
     def ratio(self) -> float:
         """The median round's."""
         return statistics.median(self.ratios)
+
+    @property
+    def layer_share(self) -> float:
+        """Of the output layer in the plain decoder's time."""
+        return sum(self.shares[name] for name in LAYER)
+
+    @property
+    def three_share(self) -> float:
+        """Of bias, softmax and search. The bias is added within the product, and its part of it is as when timed by itself."""
+        return self.layer_share * self.three_s / self.layer_s
 
     @property
     def three_s(self) -> float:
@@ -185,7 +198,9 @@ def _of(
     src_len, tgt_len = MIXES[test_set].draw(stream(seed, 0, f"fused {test_set}"), count)
     sources, lens = _sources(architecture, src_len, seed), tgt_len.tolist()
     batching = maxi(batch, COLLECT * batch)
-    timed = in_turn(model, sources, batching, beam=beam, forced_lens=lens, rounds=rounds)
+    timed = in_turn(model, sources, batching, beam=beam, forced_lens=lens, rounds=rounds, watch=lambda: watched(model))
+    parts_s = parts_of(timed.runs[False], timed.seen[False])
+    whole_s = sum(parts_s.values())
     # Of forced sentences those that differ cannot be told from near ties: no search alone is forced.
     plain, fused = (decode_batched(model, sources, batching, beam=beam, max_len=lens, fused=own) for own in (False, True))
     compared = agreement(model, sources, plain.hypotheses, fused.hypotheses, beam=beam, max_len=lens)
@@ -202,6 +217,7 @@ def _of(
         near_ties=len(compared.near_ties),
         disagreements=len(compared.disagreements),
         weights=loaded.weights,
+        shares={name: seconds / whole_s for name, seconds in parts_s.items() if not name.startswith("fused")},
         stages_s=stages_over(model, timed.runs[False].active, beam, known),
     )
 

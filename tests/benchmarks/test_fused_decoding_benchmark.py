@@ -12,8 +12,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from benchmarks import fused_agreement, fused_decoding  # noqa: E402
-from benchmarks.decoder_watch import clock_of, watched  # noqa: E402
 from simnmt.batching import mini  # noqa: E402
+from simnmt.calibrate.decoder_watch import clock_of, watched  # noqa: E402
 from simnmt.nmt.batched import decode_batched  # noqa: E402
 from simnmt.nmt.models import build_model  # noqa: E402
 from tests.nmt.tiny import GRU  # noqa: E402

@@ -43,6 +43,7 @@ def test_both_mixes_and_beams_are_decoded_both_ways_to_the_same_words(model: str
         assert len(each.plain_s) == len(each.fused_s) == 2 and each.batch == 3 and each.vocab == 60
         assert (each.equal, each.near_ties, each.disagreements) == (6, 0, 0), "fusing is exact (FNI-11)"
         assert each.weights == "random"
+        assert sum(each.shares.values()) == pytest.approx(1.0) and 0.0 < each.three_share < each.layer_share < 1.0
         assert each.layer_s > 0.0 and each.fused_layer_s > 0.0 and math.isfinite(each.ratio)
         assert each.layer_s + each.stages_s["body"] < 3 * max(each.plain_s), (
             "stages over all steps are of the size of the whole"

@@ -69,6 +69,7 @@ def test_a_trained_model_is_not_said_to_have_random_weights(found: Reproduction)
     def told(weights: str) -> str:
         own = RealSpeed(
             "a-model", 85_000, "europarl", 1, 4, 9, (2.0,), (1.0,), 8, 1, 0, weights,
+            {"body": 0.5, "project": 0.3, "softmax": 0.1, "search": 0.1},
             {"body": 1.0, "product": 0.5, "bias": 0.1, "softmax": 0.2, "search": 0.2, "fused_product": 0.4, "fused": 0.1},
         )  # fmt: skip
         document = document_of(replace(found, real=[own]))

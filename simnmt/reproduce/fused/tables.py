@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from simnmt.reproduce.fused import published
-from simnmt.reproduce.fused.claims import output_share, predicted, predicted_product_left_alone
+from simnmt.reproduce.fused.claims import predicted, predicted_product_left_alone
 from simnmt.reproduce.fused.devices import FusedDecoder
 from simnmt.reproduce.fused.reproduction import SPEED_SEEDS, Reproduction
 from simnmt.reproduce.topup.published import SETTING
@@ -245,7 +245,7 @@ def amdahl(found: Reproduction) -> Rows:
                 "kind": "measured",
                 "set": own.test_set,
                 "beam": own.beam,
-                "output_share": output_share(own),
+                "output_share": own.layer_share,
                 "layer_ratio": own.layer_s / own.fused_layer_s,
                 "predicted": predicted(own),
                 "predicted_product_left_alone": predicted_product_left_alone(own),
@@ -272,6 +272,7 @@ def real(found: Reproduction) -> Rows:
             "equal": each.equal,
             "near_ties": each.near_ties,
             "disagreements": each.disagreements,
+            "shares": each.shares,
             **{f"{name}_s": seconds for name, seconds in each.stages_s.items()},
         }
         for each in found.real

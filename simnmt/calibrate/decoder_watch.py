@@ -11,11 +11,14 @@ from unittest.mock import patch
 import torch
 
 from simnmt.nmt import output_layer
+from simnmt.nmt.batched import BatchedRun
 from simnmt.nmt.fused_output import FusedOutput
 from simnmt.nmt.models import TranslationModel
 
 PARTS = ("body", "project", "softmax", "search", "fused_product", "fused")
 """`project`: the plain product with its bias; `fused`: bias, softmax and search in one pass."""
+LAYER = ("project", "softmax", "search")
+"""The plain output layer."""
 
 
 def clock_of(model: TranslationModel) -> Callable[[], float]:
@@ -38,6 +41,8 @@ def watched(model: TranslationModel, clock: Callable[[], float] = perf_counter) 
     `clock`: on a GPU one that waits for it, see `clock_of`; watching then slows what is watched.
     """
     seconds = dict.fromkeys(PARTS, 0.0)
+    plain: Any = output_layer
+    own_products: Any = model.products
 
     def timed(part: str, do: Any) -> Any:
         def run(*given: Any, **named: Any) -> Any:
@@ -50,7 +55,7 @@ def watched(model: TranslationModel, clock: Callable[[], float] = perf_counter) 
         return run
 
     def products(*given: Any) -> Iterator[tuple[int, Any]]:
-        blocks = type(model).products(model, *given)
+        blocks = own_products(*given)
         while True:
             before = clock()
             made = next(blocks, None)
@@ -63,10 +68,16 @@ def watched(model: TranslationModel, clock: Callable[[], float] = perf_counter) 
         patch.object(model, "body", timed("body", model.body)),
         patch.object(model, "project", timed("project", model.project)),
         patch.object(model, "products", products),
-        patch.object(output_layer, "log_softmax_", timed("softmax", output_layer.log_softmax_)),
-        patch.object(output_layer, "largest", timed("search", output_layer.largest)),
-        patch.object(output_layer, "largest_sums", timed("search", output_layer.largest_sums)),
+        patch.object(plain, "log_softmax_", timed("softmax", plain.log_softmax_)),
+        patch.object(plain, "largest", timed("search", plain.largest)),
+        patch.object(plain, "largest_sums", timed("search", plain.largest_sums)),
         patch.object(FusedOutput, "project", timed("fused", FusedOutput.project)),
         patch.object(FusedOutput, "largest_sums", timed("fused", FusedOutput.largest_sums)),
     ):
         yield seconds
+
+
+def parts_of(run: BatchedRun, seconds: dict[str, float]) -> dict[str, float]:
+    """Seconds of all parts of a decoding that was watched, encoder and bookkeeping included: they sum to the whole."""
+    known_s = run.encode_s + run.refill_s + sum(seconds.values())
+    return {"encode": run.encode_s, "refill": run.refill_s, **seconds, "rest": run.total_s - known_s}
