@@ -26,7 +26,7 @@ BATCHES = (1, 8, 32, 128)
 BEAM, BEAM_BATCHES = 5, (1, 8, 32)
 SIZES = (*((batch, 1) for batch in BATCHES), *((batch * BEAM, BEAM) for batch in BEAM_BATCHES))
 """Rows and how many of the best."""
-HALF_SIZES = ((32, 1), (32 * BEAM, BEAM))
+HALF_SIZES = ((32, 1), (8 * BEAM, BEAM))
 BEYOND_CACHE_ROWS = 512
 """174 MB of products, several times the last-level cache of most boxes."""
 ROWS_AT_ONCE = 8

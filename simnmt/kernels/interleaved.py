@@ -12,7 +12,7 @@ Run = Callable[[], object]
 
 LEAST_S = 0.1
 """Each callable is timed for as long at least, in more rounds than were asked for where it is short."""
-MOST_ROUNDS = 40
+MOST_ROUNDS = 20
 """Times the rounds that were asked for, at most."""
 
 
