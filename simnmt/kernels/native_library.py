@@ -43,9 +43,19 @@ def library_of(level: str) -> NativeLibrary | None:
     return _widest(level, "level", compiled)
 
 
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """The libraries of a folder that were made from the sources in it, unopened."""
+
+    paths: Mapping[str, Path]
+    """By level."""
+    sources: bytes
+    """Hash of the sources."""
+
+
 @functools.cache
-def compiled() -> Mapping[str, Path]:
-    """The libraries beside the package that were made from its sources, by level; looked at once a process."""
+def compiled() -> Compiled:
+    """Those beside the package; looked at once a process."""
     return compiled_in(NATIVE)
 
 
@@ -54,13 +64,13 @@ def load(asked: str | None = None, native: Path = NATIVE) -> NativeLibrary | Non
     return _widest(asked, "level", lambda: compiled_in(native))
 
 
-def compiled_in(native: Path) -> Mapping[str, Path]:
-    """The libraries of a folder that were made from the sources in it, by level; warns of the others. Opens none."""
+def compiled_in(native: Path) -> Compiled:
+    """Those of a folder as it is now; warns of libraries that were made from other sources. Opens none."""
     sources = sources_hash(native).encode()
     paths = {level: path for level in levels.LEVELS if (path := library_path(level, native)).is_file()}
     sound = {level: path for level, path in paths.items() if sources in path.read_bytes()}
     _refuse([path for level, path in paths.items() if level not in sound], "were compiled from other sources")
-    return sound
+    return Compiled(sound, sources)
 
 
 def processor_features(portable: ctypes.CDLL | None) -> int:
@@ -68,29 +78,35 @@ def processor_features(portable: ctypes.CDLL | None) -> int:
     return 0 if portable is None else int(portable.simnmt_features())
 
 
-def _widest(asked: str | None, named: str, compiled: Callable[[], Mapping[str, Path]]) -> NativeLibrary | None:
+def _widest(asked: str | None, named: str, compiled: Callable[[], Compiled]) -> NativeLibrary | None:
     if asked == levels.NONE:
         return None
-    paths = dict(compiled())
-    portable = _opened(paths.get("portable"))
+    found = compiled()
+    paths = dict(found.paths)
+    portable = _opened(paths.get("portable"), found.sources)
     features = processor_features(portable)
     while (level := levels.choose(features, paths, asked, named=named)) is not None:
-        cdll = portable if level == "portable" else _opened(paths[level])
+        cdll = portable if level == "portable" else _opened(paths[level], found.sources)
         if cdll is not None:
             return NativeLibrary(level, cdll)
         del paths[level]
     return None
 
 
-def _opened(path: Path | None) -> ctypes.CDLL | None:
-    """None for what cannot be opened, which is said."""
+def _opened(path: Path | None, sources: bytes) -> ctypes.CDLL | None:
+    """None, which is said, for what cannot be opened or was compiled anew from other sources since it was looked at."""
     if path is None:
         return None
     try:
-        return ctypes.CDLL(str(path))
-    except OSError:
+        cdll = ctypes.CDLL(str(path))
+        cdll.simnmt_sources.restype = ctypes.c_char_p
+    except (OSError, AttributeError):
         _refuse([path], "cannot be loaded")
         return None
+    if cdll.simnmt_sources() != sources:
+        _refuse([path], "were compiled from other sources")
+        return None
+    return cdll
 
 
 def _refuse(paths: list[Path], why: str) -> None:

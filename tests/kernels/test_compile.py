@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from simnmt.kernels import compile as compiling
+from simnmt.kernels import native_library
 from simnmt.kernels.native_library import load
 
 ROOT = Path(__file__).parents[2]
@@ -101,6 +102,18 @@ def test_a_library_of_other_sources_is_not_even_opened(native: Path, tmp_path: P
     (native / "new.h").unlink()
     assert load(native=native) is not None
     assert touched.exists()
+
+
+@needs_compiler
+def test_a_library_compiled_anew_meanwhile_is_not_used(native: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that was started before holds to what it was started with, or to none."""
+    compiling.compile_level("portable", native)
+    before = native_library.compiled_in(native)
+    (native / "new.h").touch()
+    compiling.compile_level("portable", native)
+    monkeypatch.setattr(native_library, "compiled_in", lambda folder: before)
+    with pytest.warns(UserWarning, match="other sources"):
+        assert load(native=native) is None
 
 
 def test_a_file_that_is_no_library_is_not_used_and_says_so(native: Path) -> None:
