@@ -8,7 +8,7 @@
 #include <time.h>
 
 /* Of an ensemble; known to sharp/structs.py. */
-enum { SHARP_MOST_MEMBERS = 16, SHARP_LAYOUT = 14 };
+enum { SHARP_MOST_MEMBERS = 16 };
 
 typedef struct {
     int64_t members, src_len, columns, beam, max_len; /* max_len: most steps */
@@ -23,14 +23,15 @@ typedef struct {
     double seconds[4]; /* prepare, body, product, search */
 } sharp_result;
 
-/* What sharp/structs.py must know alike: sizes, then numbers. */
-SIMNMT_EXPORT void simnmt_sharp_layout(int64_t told[SHARP_LAYOUT]) {
-    const int64_t own[SHARP_LAYOUT] = {
-        sizeof(sharp_matrix), sizeof(sharp_layer),   sizeof(sharp_model),   sizeof(sharp_request), sizeof(sharp_result),
-        SHARP_MOST_MEMBERS,   SHARP_FC_RELU,         SHARP_FC_TANH,         SHARP_GRU,             SHARP_LSTM,
-        ACTIVATION_LIBRARY,   ACTIVATION_TABLE,      ACTIVATION_POLYNOMIAL, ROW_BLOCK,
+/* What sharp/structs.py must know alike: sizes, then numbers, into `told` where it is not NULL. Returns how many. */
+SIMNMT_EXPORT int64_t simnmt_sharp_layout(int64_t *told) {
+    const int64_t own[] = {
+        sizeof(sharp_matrix), sizeof(sharp_layer), sizeof(sharp_model),   sizeof(sharp_request),   sizeof(sharp_result),
+        SHARP_MOST_MEMBERS,   SHARP_FC_RELU,       SHARP_FC_TANH,         SHARP_GRU,               SHARP_LSTM,
+        ACTIVATION_LIBRARY,   ACTIVATION_TABLE,    ACTIVATION_POLYNOMIAL, ACTIVATION_LINEAR_TABLE, ROW_BLOCK,
     };
-    memcpy(told, own, sizeof own);
+    if (told) memcpy(told, own, sizeof own);
+    return sizeof own / sizeof *own;
 }
 
 /* Seconds since the last call, added to *total where a clock was asked for. */

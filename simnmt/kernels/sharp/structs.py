@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+from typing import get_args
+
+from simnmt.kernels.activations import Activation
 
 _POINTER, _INT, _FLOAT, _DOUBLE = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float, ctypes.c_double
 
 LAYER_KINDS = {"fc_relu": 0, "fc_tanh": 1, "gru": 2, "lstm": 3}
-ACTIVATIONS = {"library": 0, "table": 1, "polynomial": 2}
+ACTIVATIONS = {way: number for number, way in enumerate(get_args(Activation))}
+"""As simnmt_tanh and simnmt_sigmoid are told them too."""
 MOST_MEMBERS = 16
 """Of an ensemble."""
 
@@ -66,7 +70,7 @@ class Result(ctypes.Structure):
 SIGNATURES: dict[str, tuple[type[ctypes.c_int64] | None, tuple[type, ...]]] = {
     "member_bytes": (_INT, (ctypes.POINTER(Model), _INT, _INT, _INT)),
     "beam_bytes": (_INT, (_INT, _INT, _INT)),
-    "layout": (None, (_POINTER,)),
+    "layout": (_INT, (_POINTER,)),
     "fill_table": (None, (ctypes.POINTER(Model), _INT, _POINTER, _POINTER)),
     "decode": (
         _INT,
@@ -90,7 +94,7 @@ def declare(cdll: ctypes.CDLL) -> int:
         function.restype, function.argtypes = result, arguments
     own = [ctypes.sizeof(each) for each in (Matrix, Layer, Model, Request, Result)]
     own += [MOST_MEMBERS, *LAYER_KINDS.values(), *ACTIVATIONS.values()]
-    told = (_INT * (len(own) + 1))()
+    told = (_INT * cdll.simnmt_sharp_layout(None))()
     cdll.simnmt_sharp_layout(told)
     *compiled, row_block = told
     if compiled != own:
