@@ -40,7 +40,13 @@ FLOORS = {
 }
 FRONT_DOOR = "__init__"
 """simnmt/__init__.py names what users import, and imports it on first use."""
-HEAVY_ROOMS = {"simpy": {"world"}, "plotly": {"report"}, "ciw": set(), "torch": {"kernels", "nmt", "calibrate"}, "sklearn": set()}
+HEAVY_ROOMS = {
+    "simpy": {"world"},
+    "plotly": {"report"},
+    "ciw": set(),
+    "torch": {"kernels", "nmt", "calibrate"},
+    "sklearn": set(),
+}
 """Libraries that no other room may import."""
 
 

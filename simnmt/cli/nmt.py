@@ -35,7 +35,7 @@ def train(
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option("--model", metavar="NAME|FILE", help="gru (default), bilstm, sharp, transformer, or an architecture file."),
+        typer.Option("--model", metavar="NAME|FILE", help="gru (default), bilstm, sharp, transformer, or an architecture."),
     ] = None,
     vocab: Annotated[
         int | None, typer.Option("--vocab", metavar="V", min=1, help="Subwords a side; of both for a transformer [8000].")
