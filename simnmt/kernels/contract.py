@@ -68,7 +68,7 @@ class Case:
     memory: Memory
     """Where weights or products come from."""
     level: str
-    """Compiled level that our run takes, or `fallback`."""
+    """Compiled level that our run takes, or `none` for the fallbacks."""
     build: Callable[[], Contest]
     """Makes the contest when its turn comes: the inputs of all cases together would not fit everywhere."""
 
