@@ -335,8 +335,8 @@ def test_a_result_says_target_and_whether_it_was_reached(
     }
 
 
-@pytest.mark.parametrize(("memory", "warm"), [("hot", True), ("cold", False), ("beyond", False)])
-def test_what_is_hot_is_warmed_before_it_is_timed(monkeypatch: pytest.MonkeyPatch, memory: Memory, warm: bool) -> None:
+@pytest.mark.parametrize(("memory", "warm"), [("hot", True), ("cold", True), ("beyond", False)])
+def test_what_fits_a_cache_or_takes_turns_runs_ahead_of_its_timing(monkeypatch: pytest.MonkeyPatch, memory: Memory, warm: bool) -> None:
     asked: list[bool] = []
 
     def spied(runs: Any, rounds: int, before: Any, *, warm: bool) -> Times:
