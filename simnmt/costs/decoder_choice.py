@@ -167,6 +167,22 @@ def choose(block: DecoderBlock, settings: DecoderSettings, *, name: str, compute
     )
 
 
+def as_meant(block: DecoderBlock, settings: DecoderSettings) -> DecoderSettings:
+    """What was left unnamed as the block has it: `candidates`, the search's extent and no technique, as in its base;
+    `frequent_words` as measured, where they were with one number, or with the base's.
+    """
+    unnamed: dict[str, int | None] = {}
+    if "candidates" not in settings.model_fields_set:
+        unnamed["candidates"] = block.base.candidates
+    if settings.embeddings == "frequent" and "frequent_words" not in settings.model_fields_set:
+        known = {each.frequent_words for each in (block.base, *block.measured) if each.embeddings == "frequent"}
+        if block.base.embeddings == "frequent":
+            unnamed["frequent_words"] = block.base.frequent_words
+        elif len(known) == 1:
+            unnamed["frequent_words"] = known.pop()
+    return settings.model_copy(update=unnamed)
+
+
 def _as_measured(block: DecoderBlock, settings: DecoderSettings, compute_type: str | None) -> DecoderSettings:
     """The same decoder in the words of the block: products in the engine's own type may be named or not."""
     known = {each.gemm for each in block.measured}
@@ -219,8 +235,9 @@ def _check_values(block: DecoderBlock, wanted: DecoderSettings, name: str) -> No
     for option in OPTIONS:
         value, known = value_of(wanted, option), list(dict.fromkeys(value_of(each, option) for each in block.measured))
         if value not in known:
+            named = wanted.embeddings if option == "embeddings" and "frequent_words" not in wanted.model_fields_set else value
             raise ProfileError(
-                f"profile {name} was not measured with {option} {_said(value)}, only with {_listed(known)}",
+                f"profile {name} was not measured with {option} {_said(named)}, only with {_listed(known)}",
                 remedy=f"give {option}: {_listed(known, ' or ')}, or {CALIBRATE}",
             )
 

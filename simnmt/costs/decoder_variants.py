@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.costs.batch_cost import StepCost
-from simnmt.costs.decoder_choice import CALIBRATE, DecoderChoice, choose, rounding_of
+from simnmt.costs.decoder_choice import CALIBRATE, DecoderChoice, as_meant, choose, rounding_of
 from simnmt.costs.decoder_settings import DecoderSettings
 from simnmt.costs.overhead_fit import fit_overhead
 from simnmt.costs.profile_blocks import EngineBlock, Kind, Overhead, Overheads, StepBlock
@@ -37,7 +37,7 @@ def with_decoder(profile: DeviceProfile, settings: DecoderSettings) -> tuple[Dev
             remedy=f"say beam: {block.base.beam}, or beam: {settings.beam} if that is meant",
         )
     compute_type = None if profile.engine is None else profile.engine.compute_type
-    choice = choose(block, settings, name=profile.name, compute_type=compute_type)
+    choice = choose(block, as_meant(block, settings), name=profile.name, compute_type=compute_type)
     if choice.how == "base":
         return profile, choice
     kind = _kind(profile.execution.kind, choice, block.kind)

@@ -257,7 +257,8 @@ class DeviceProfile(Configuration):
         batch size; a variant that was measured exactly, another one composed of the effects of its options. Encoder, refilling
         and what a longer source adds stay as they are. The new profile has no block `decoder`; for the settings of `base` it is
         this one. Raises `ProfileError` where there is no such block, where it does not tell the variant's times, and for
-        settings that name no beam where the profile's is not 1.
+        settings that name no beam where the profile's is not 1. Unnamed `candidates` are those of `base`, and an unnamed
+        `frequent_words` what was measured, where there is one.
         """
         return with_decoder(self, settings)
 

@@ -311,6 +311,38 @@ def test_settings_without_a_beam_mean_no_other_than_the_profiles() -> None:
     assert of_beam_5().with_decoder(DecoderSettings(beam=5, fused=True))[1].how == "measured"
 
 
+LISTED = DecoderSettings(candidates=500)
+
+
+def of_500_candidates(*others: DecoderSettings) -> DeviceProfile:
+    kept = [each.model_copy(update={"candidates": 500}) for each in (FUSED, *others)]
+    return profile(decoder_block([LISTED, *kept]))
+
+
+def test_candidates_that_are_not_named_are_those_of_the_profile() -> None:
+    """They are how far the search reaches, no technique that plain decoding would do without."""
+    moved, choice = of_500_candidates().with_decoder(FUSED)
+    assert (choice.how, choice.settings.candidates) == ("measured", 500)
+    assert choice.short == "decoder beam 1, fused, 500 candidates: measured, exact, among its candidates"
+    assert moved.plane.s_per_tgt_token < profile().plane.s_per_tgt_token
+    assert of_500_candidates().with_decoder(PLAIN)[1].how == "base"
+    with pytest.raises(ProfileError, match="not measured with candidates null, only with 500"):
+        of_500_candidates().with_decoder(DecoderSettings(fused=True, candidates=None))
+
+
+def test_frequent_words_that_are_not_named_are_those_measured_where_there_is_one_number() -> None:
+    few, more = (DecoderSettings(embeddings="frequent", frequent_words=words) for words in (2_000, 4_000))
+    frequent = DecoderSettings(embeddings="frequent")
+    _, choice = of_500_candidates(few).with_decoder(frequent)
+    assert (choice.how, choice.settings.frequent_words) == ("measured", 2_000)
+    assert profile(decoder_block([few, more])).with_decoder(frequent)[1].how == "base", "of two the base's"
+    with pytest.raises(ProfileError) as refused:
+        of_500_candidates().with_decoder(frequent)
+    assert "not measured with embeddings frequent, only with computed" in str(refused.value), "not 8000, which nobody wrote"
+    with pytest.raises(ProfileError, match="with embeddings frequent 3000, only"):
+        of_500_candidates(few).with_decoder(DecoderSettings(embeddings="frequent", frequent_words=3_000))
+
+
 def test_products_in_the_engines_own_type_may_be_named_or_not() -> None:
     assert profile().with_decoder(DecoderSettings(fused=True, gemm="float32"))[1].how == "measured"
     named = decoder_block([DecoderSettings(gemm="float32"), DecoderSettings(gemm="int16")])

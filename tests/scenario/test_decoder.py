@@ -140,6 +140,13 @@ def test_the_fused_decoder_of_a_beam_is_asked_for_by_its_beam(scenario: Callable
     assert "w, cloud: decoder beam 5, fused: measured, exact; " in said
 
 
+def test_fusing_a_decoder_with_a_candidate_list_needs_no_word_on_the_list(scenario: Callable[..., Path]) -> None:
+    """Of the scenario's keys, as of the settings: what is not named there is not taken for the whole vocabulary."""
+    listed = decoder_block([DecoderSettings(candidates=500, fused=fused) for fused in (False, True)])
+    said = notes(run(scenario(decoder=listed)))
+    assert "w, cloud: decoder beam 1, fused, 500 candidates: measured, exact, among its candidates" in said
+
+
 def test_a_device_as_it_was_calibrated_says_what_is_not_exact_about_it(scenario: Callable[..., Path]) -> None:
     """XP-03: no decoder is named, and rounding or a candidate list are there all the same."""
     int8 = EVERYTHING["engine"] | {"compute_type": "int8"}

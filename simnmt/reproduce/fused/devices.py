@@ -100,7 +100,7 @@ def _known(profile: DeviceProfile, beam: int, batch: int) -> FusedDecoder | str:
 
 
 def _variant(profile: DeviceProfile, beam: int, fused: bool, batch: int) -> tuple[Decoder, DecoderChoice]:
-    moved, choice = profile.with_decoder(DecoderSettings(beam=beam, fused=fused))
+    moved, choice = profile.with_decoder(DecoderSettings(beam=beam, fused=fused, candidates=None))
     moved.decoding_cost  # noqa: B018 - says what the profile lacks
     (decoder,) = decoders([moved], batch, (beam,))
     return decoder, choice
