@@ -161,3 +161,28 @@ def test_of_a_product_that_changed_it_is_told_what_fusing_alone_gains(decoders: 
     records = device_claims(decoders, dict.fromkeys(stages(), own), speeds())
     (record,) = (each for each in records if each["bare"] == "FNI-15 (c)")
     assert record["verdict"] == "does not hold" and "Europarl, beam 1: +66.7, +11.1 %" in record["why"]
+
+
+def claims_of(decoders: list[FusedDecoder], found: dict[tuple[str, int, str], SetStages]) -> dict[str, dict[str, Any]]:
+    return {each["bare"]: each for each in device_claims(decoders, found, speeds())}
+
+
+def test_a_claim_on_beam_5_is_judged_beside_figures_of_beam_5_alone(decoders: list[FusedDecoder]) -> None:
+    """Where fused takes longer at beam 1, that is no evidence against FNI-15 (a), nor for it."""
+    slow = stages({(key, 1): {"fused_s": 60.0} for key in ("europarl", "opensubtitles")})
+    at_5, larger = (claims_of(decoders, slow)[bare] for bare in ("FNI-15 (a)", "FNI-15 (b)"))
+    assert at_5["verdict"] == "holds"
+    assert at_5["ours"] == "Europarl, beam 5: 2.30; OpenSubtitles, beam 5: 2.81"
+    assert at_5["published"] == at_5["ours"]
+    assert "beam 1" in larger["ours"] and "beam 5" in larger["ours"]
+    assert "takes no softmax" in larger["why"] and "adds the bias within the product" in larger["why"]
+
+
+def test_a_gain_that_is_the_products_blocks_is_said_to_be_theirs(decoders: list[FusedDecoder]) -> None:
+    """FNI-16 (h) is of fusing, which leaves the product alone; ours multiplies in blocks."""
+    own = SetStages("made-up", 1, "europarl", 5.0, 0.0, 5.0, 30.0, 10.0, 15.0, 5.0)
+    found = claims_of(decoders, dict.fromkeys(stages(), own))
+    assert "multiplies block by block, which plain torch does not" in found["FNI-15 (c)"]["why"]
+    assert "with the product left alone: Europarl, beam 1: +66.7, +11.1 %" in found["FNI-16 (h)"]["why"]
+    same = claims_of(decoders, {key: replace(each, product_fused_s=each.product_s) for key, each in stages().items()})
+    assert "product" not in same["FNI-16 (h)"]["why"]
