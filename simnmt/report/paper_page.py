@@ -58,13 +58,13 @@ def render_paper(
     drawings: Iterable[Record],
     matrix_note: str = "",
 ) -> str:
-    """The page as text. `document`: what `--json` prints; of `tables` those without a line are left out."""
+    """The page as text. `document`: what `--json` prints, `summary` on top; of `tables` those without a line are left out."""
     setting = next(each["rows"] for each in document["tables"] if each["id"] == "setting")
     return filled(
         "paper_page.html.j2",
         _SCRIPTS,
         drawings,
-        document=document,
+        document={"summary": "", **document},
         eyebrow="simnmt reproduce",
         heading=heading,
         matrix=verdict_matrix(document["claims"]),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from simnmt import __version__
 from simnmt.report import plotly_js
@@ -28,7 +29,7 @@ def filled(template: str, scripts: Sequence[str], drawings: Iterable[Record], **
     environment = Environment(
         loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters["typeset"] = typeset
+    environment.filters["typeset"] = _prose
     return environment.get_template(template).render(
         version=__version__,
         drawings=[
@@ -40,6 +41,11 @@ def filled(template: str, scripts: Sequence[str], drawings: Iterable[Record], **
         plotly=Markup(plotly_js.packed()),
         **content,
     )
+
+
+def _prose(text: str) -> Markup:
+    """Numbers set as everywhere, and what stands in backticks as code."""
+    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(typeset(text)))))
 
 
 def claim_groups(records: Sequence[Record]) -> list[list[dict[str, Any]]]:

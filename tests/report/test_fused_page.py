@@ -46,6 +46,24 @@ def test_the_slip_of_table_3_stands_beside_what_its_seconds_give(page: str) -> N
     assert section.count("printed ") == 1, "the one slip"
 
 
+def test_the_page_opens_with_what_fusing_gains_and_how_many_claims_hold(document: dict[str, Any], page: str) -> None:
+    header = page.partition("<header>")[2].partition("</header>")[0].replace("\u2212", "-")
+    rows = next(table["rows"] for table in document["tables"] if table["id"] == "amdahl")
+    gains = [100 * (row["end_to_end"] - 1.0) for row in rows if row["source"] == "other"]
+    alone = [100 * (row["predicted_product_left_alone"] - 1.0) for row in rows if row["source"] == "other"]
+    assert "On other (b, " in header and f"changes the speed of translating by {min(gains):+.1f}" in header
+    assert f"the product left alone, as in the paper, {min(alone):+.1f} to {max(alone):+.1f} % would be left of it" in header
+    holding = sum(record["verdict"] == "holds" for record in document["claims"])
+    assert f"{holding} of {len(document['claims'])} claims hold" in header
+
+
+def test_text_has_no_backticks_and_what_needs_an_option_says_which(page: str) -> None:
+    shown = page.partition("<header>")[2].partition('<script type="text/plain" id="plotly-packed"')[0]
+    assert "`" not in shown and "<code>simnmt reproduce topup</code>" in shown
+    row = page.partition('data-claim="FNI-11"')[2].partition("</tr>")[0]
+    assert "needs --measure" in row and "none needed" not in row and "not at hand" not in row
+
+
 def test_without_devices_the_papers_own_figures_remain(document: dict[str, Any]) -> None:
     tables = [
         table | ({"rows": []} if table["id"] in {"shares", "speeds", "amdahl", "real"} else {}) for table in document["tables"]

@@ -45,7 +45,7 @@ def paper_claims() -> Records:
             f"{100 * BOTH_GAIN['opensubtitles']:.0f} %",
             f"{both:.1f} % from 1.41 times 1.12",
             abs(both / 100.0 - BOTH_GAIN["opensubtitles"]) <= NEAR_PRODUCT,
-            f"of {100 * FUSED_GAIN['opensubtitles']:.0f} % and {100 * TOPUP_GAIN:.0f} %, each `up to`",
+            f"of {100 * FUSED_GAIN['opensubtitles']:.0f} % and {100 * TOPUP_GAIN:.0f} %, each 'up to'",
             basis="published",
         ),
         record_of(
@@ -76,7 +76,7 @@ def predicted_product_left_alone(each: RealSpeed) -> float:
 def real_claims(found: Sequence[RealSpeed]) -> Records:
     """What a real decoder on this box says; without one, that it was not asked."""
     device = "this box, real decoder" if found else ""
-    basis = "measured" if found else "not at hand"
+    basis = "measured" if found else "needs --measure"
     asked = "" if found else "give --measure to ask a real decoder"
     same = UNKNOWN if not found else FAILS if any(each.disagreements for each in found) else HOLDS
     near = [[_is_near(predicted(each), ratio) for ratio in each.ratios] for each in found]

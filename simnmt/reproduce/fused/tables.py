@@ -8,6 +8,7 @@ from simnmt.reproduce.fused import published
 from simnmt.reproduce.fused.claims import predicted, predicted_product_left_alone
 from simnmt.reproduce.fused.devices import FusedDecoder
 from simnmt.reproduce.fused.reproduction import SPEED_SEEDS, Reproduction
+from simnmt.reproduce.fused.summary import summary
 from simnmt.reproduce.topup.published import SETTING
 from simnmt.reproduce.topup.speeds import gain
 from simnmt.reproduce.topup.strategies import BY_KEY
@@ -20,6 +21,7 @@ def document(found: Reproduction) -> dict[str, Any]:
     """What `--json` prints."""
     return {
         "paper": published.REFERENCE,
+        "summary": summary(found.decoders, amdahl(found), found.claims),
         "claims": found.claims,
         "tables": tables(found),
         "devices": devices(found),

@@ -32,9 +32,9 @@ def agreement_claims(agreements: Sequence[RungAgreement], random_share: float) -
         asked = "needs a trained model: give --model and --text"
         told = f"{asked}; with random weights {100 * random_share:.0f} %, which the gain of merging here goes with"
         return [
-            record_of("SHARP-10 (a)", text, theirs, "", UNKNOWN, asked, basis="not at hand"),
+            record_of("SHARP-10 (a)", text, theirs, "", UNKNOWN, asked, basis="needs --model"),
             _bleu(()),
-            record_of("SHARP-09", unique, printed, "", UNKNOWN, told, basis="not at hand"),
+            record_of("SHARP-09", unique, printed, "", UNKNOWN, told, basis="needs --model"),
         ]
     ours = "; ".join(
         f"{each.settings.words()} {100 * each.share:.2f} % of {each.tokens:,} words, {each.sentences_same} of {each.sentences} "
@@ -78,7 +78,7 @@ def _bleu(agreements: Sequence[RungAgreement]) -> dict[str, Any]:
     ]
     if not changes:
         asked = "needs a trained model and references: give --model, --text and --references"
-        return record_of("SHARP-10 (b)", text, theirs, "", UNKNOWN, asked, basis="not at hand")
+        return record_of("SHARP-10 (b)", text, theirs, "", UNKNOWN, asked, basis="needs --references")
     return record_of(
         "SHARP-10 (b)",
         text,
