@@ -24,6 +24,10 @@ class UnknownKernel(InputError):
     """No kernel of that name."""
 
 
+class UnmeasurableKernel(InputError):
+    """A kernel asked for alone that this command cannot measure here."""
+
+
 @dataclass(frozen=True, slots=True)
 class Result:
     """One kernel in one case against one baseline."""
@@ -72,13 +76,16 @@ def bench(
 ) -> Benched:
     """Measure all kernels that can run here, or one.
 
-    `threads`: of the output layer and of all baselines; the other kernels use one. Raises `UnknownKernel`.
+    `threads`: of the output layer and of all baselines; the other kernels use one. Raises `UnknownKernel`, and
+    `UnmeasurableKernel` for a single one that has nothing to be measured here.
     """
     kernels = [kernel(only)] if only is not None else list(KERNELS)
     if rounds < 1 or threads < 1:
         raise InputError(f"{rounds} rounds, {threads} threads: give one or more of each")
     if threads > (os.cpu_count() or 1):
         raise InputError(f"{threads} threads: this box has {os.cpu_count() or 1} CPUs", remedy="give no more threads than CPUs")
+    if only is not None and next(kernels[0].cases(threads), None) is None:
+        raise _unmeasurable(kernels[0])
     say("the box: copies and products")
     roofline = measure_roofline(threads, product_rates)
     results: list[Result] = []
@@ -100,10 +107,21 @@ def kernel(name: str) -> Kernel:
     return known[name]
 
 
+def _unmeasurable(kernel: Kernel) -> UnmeasurableKernel:
+    if kernel.device == "cuda":
+        what, remedy = (
+            "a CUDA device and Triton: this measures on the CPU",
+            "run `python -m benchmarks.kernels_cuda` where both are",
+        )
+    else:
+        what, remedy = "compiled kernels: none are in use", "`simnmt kernels` says why"
+    return UnmeasurableKernel(f"{kernel.name} needs {what}", remedy=remedy)
+
+
 def measured(kernel: Kernel, case: Case, roofline: Roofline, rounds: int) -> Iterator[Result]:
     """Results of one case."""
     contest = case.build()
-    # What is cold runs ahead too, on other weights: else the interpreter's own cold start, some 40 us, would count as the kernel's.
+    # What is cold runs ahead too, on other weights: else the interpreter's cold start, some 40 us, would count as the kernel's.
     times = interleaved(contest.runs, rounds, contest.before, warm=case.memory != "beyond")
     for comparison in contest.comparisons:
         yield _result(kernel, case, comparison, times, roofline)

@@ -16,12 +16,13 @@ import torch
 from numpy.typing import NDArray
 from typer.testing import CliRunner
 
+from simnmt.cli.app import main
 from simnmt.cli.kernels import app
 from simnmt.errors import InputError
 from simnmt.kernels import bench as benching
 from simnmt.kernels import cases_output, product_ways
 from simnmt.kernels.arrays import HUGE_PAGE
-from simnmt.kernels.bench import UnknownKernel, bench, kernel
+from simnmt.kernels.bench import UnknownKernel, UnmeasurableKernel, bench, kernel
 from simnmt.kernels.cases import KERNELS
 from simnmt.kernels.cases_activation import activation_cases
 from simnmt.kernels.cases_output import argmax_cases, best_cases, best_error, in_place
@@ -336,7 +337,9 @@ def test_a_result_says_target_and_whether_it_was_reached(
 
 
 @pytest.mark.parametrize(("memory", "warm"), [("hot", True), ("cold", True), ("beyond", False)])
-def test_what_fits_a_cache_or_takes_turns_runs_ahead_of_its_timing(monkeypatch: pytest.MonkeyPatch, memory: Memory, warm: bool) -> None:
+def test_what_fits_a_cache_or_takes_turns_runs_ahead_of_its_timing(
+    monkeypatch: pytest.MonkeyPatch, memory: Memory, warm: bool
+) -> None:
     asked: list[bool] = []
 
     def spied(runs: Any, rounds: int, before: Any, *, warm: bool) -> Times:
@@ -366,6 +369,29 @@ def test_a_misspelt_kernel_is_told_the_nearest() -> None:
         bench("tanh", rounds=0)
     with pytest.raises(InputError, match="no more threads than CPUs"):
         bench("tanh", threads=100_000)
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_what_this_command_cannot_measure_ends_it_at_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], options: list[str]
+) -> None:
+    monkeypatch.setattr(benching, "measure_roofline", lambda *arguments: pytest.fail("the box was measured first"))
+    monkeypatch.setattr(sys, "argv", ["simnmt", "kernels", "bench", "--only", "triton_best", *options])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    told = capsys.readouterr()
+    assert (ended.value.code, told.out, told.err.count("\n")) == (2, "", 1)
+    assert "triton_best needs a CUDA device and Triton: " in told.err
+    assert "benchmarks.kernels_cuda" in told.err
+
+
+def test_a_kernel_without_a_case_here_is_the_users_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the sharp decoder where nothing was compiled."""
+    monkeypatch.setattr(benching, "KERNELS", (replace(fake(1.0), cases=lambda threads: iter(())),))
+    with pytest.raises(
+        UnmeasurableKernel, match=r"^fake needs compiled kernels: none are in use \(`simnmt kernels` says why\)$"
+    ):
+        bench("fake")
 
 
 def test_what_is_not_installed_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
