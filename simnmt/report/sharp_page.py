@@ -38,8 +38,8 @@ def _ladder(rows: Sequence[Record]) -> dict[str, Any]:
         "table-1",
         "Table 1: the ladder",
         "Words a second, target side, one thread; each rung on top of those before it. From the fifth on with the paper’s "
-        "lookup table and with a polynomial. A rung is exact, or it adds noise. Small print: quartiles over rounds, and what "
-        "the paper prints.",
+        "lookup table and with a polynomial. A rung is exact over the one before, or it adds noise, which those after it keep. "
+        "Small print: quartiles over rounds, and what the paper prints.",
         (
             "rung",
             "activations",
@@ -57,7 +57,7 @@ def _ladder(rows: Sequence[Record]) -> dict[str, Any]:
                 (
                     row["activations"],
                     Figure(
-                        "adds noise" if row["adds_noise"] else "exact",
+                        row["translations"],
                         "" if row["agreement"] is None else f"so far {number(100 * row['agreement'], 2)} % the same",
                     ),
                     str(row["published_words_per_s"]),

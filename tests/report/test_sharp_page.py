@@ -42,6 +42,14 @@ def test_a_table_that_loses_to_a_polynomial_is_shown_losing(page: str) -> None:
     assert "1.053" in section and "1.129" in section and "printed 4.06" in section
 
 
+def test_a_rung_is_said_to_be_exact_over_the_one_before_it_alone(page: str) -> None:
+    """Words a second are of all rungs so far, noise as well: + merge has that of 16 bits."""
+    section = page.partition('<section id="table-1">')[2].partition("</section>")[0]
+    told = dict(re.findall(r'<th scope="row">([^<]+)</th><td>\w+</td><td>([^<]+)', section))
+    assert told["baseline"] == "exact" and told["+ 16-bit product"] == told["+ SSE, lookup"] == "adds noise"
+    assert told["+ embeddings"] == told["+ attention"] == told["+ merge"] == "exact over the rung before"
+
+
 def test_no_two_columns_of_a_table_are_called_the_same(page: str) -> None:
     for section in re.findall(r'<section id="[^"]*">.*?</section>', page, re.DOTALL):
         heads = re.findall(r'<th scope="col"[^>]*>(.*?)</th>', section, re.DOTALL)

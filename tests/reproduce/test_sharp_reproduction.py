@@ -75,6 +75,8 @@ def test_json_is_finite_and_the_text_tells_both_and_each_verdict(found: Reproduc
     text = as_text(found)
     (line,) = [line for line in text.splitlines() if line.startswith("+ 16-bit product")]
     assert line.split()[3:8] == ["248", "2.611", "248.0", "2.611", "2.611"] and line.endswith("adds noise")
+    merged = [line for line in text.splitlines() if line.startswith("+ merge")]
+    assert len(merged) == 2 and all(line.endswith("  exact over the rung before") for line in merged)
     (own,) = next(table["rows"] for table in document["tables"] if table["id"] == "amdahl")
     assert f"Amdahl's prediction is {own['predicted']:.2f}, measured 2.61" in text, "XP-07, in the document too"
     for record in found.claims:

@@ -111,12 +111,18 @@ def ladder(speeds: SharpSpeeds, agreements: Sequence[RungAgreement] = ()) -> Row
                     "multiply_adds": each.multiply_adds,
                     "exact": each.settings.model_copy(update={"candidates": None}).exact,
                     "adds_noise": not rung.exact,
+                    "translations": _translations(rung.exact, first=before is None),
                     "agreement": known.get(each.settings.model_copy(update={"candidates": None})),
                     "distinct_share": each.distinct_share,
                 }
             )
     rows.sort(key=lambda row: [rung.key for rung in published.LADDER].index(row["rung"]))
     return rows
+
+
+def _translations(exact: bool, *, first: bool) -> str:
+    """Speeds are of all rungs so far; being exact is a rung's own, and takes away no noise of those before it."""
+    return "adds noise" if not exact else "exact" if first else "exact over the rung before"
 
 
 def _quartiles(ours: DecoderTime, theirs: DecoderTime) -> tuple[float, float]:

@@ -38,7 +38,7 @@ def _ladder(rows: list[dict[str, Any]]) -> str:
             "" if row["step"] is None else f"{row['step']:.3f}",
             f"{row['predicted_factor']:.2f}",
             "" if row["agreement"] is None else f"{100 * row['agreement']:.2f} %",
-            "exact" if not row["adds_noise"] else "adds noise",
+            row["translations"],
         )
         for row in rows
     ]
