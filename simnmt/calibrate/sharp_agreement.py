@@ -26,8 +26,8 @@ IDENTITIES = "identities"
 MOST_TOKENS = 60
 """Of a source; longer ones are left out."""
 
-Progress = Callable[[int, int], None]
-"""Called with what is done and what there is in all."""
+Progress = Callable[[int, int, str], None]
+"""Called with what is done, what there is in all, and what comes next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def sharp_agreement(
     found = []
     for done, (settings, key) in enumerate(rungs.items()):
         if progress is not None:
-            progress(done, len(rungs))
+            progress(done, len(rungs), f"what rungs change: {key}")
         own = baseline if settings == baseline.settings else _Rung(trained, settings, sources)
         found.append(own.beside(baseline, key, bleu))
     return found

@@ -30,8 +30,8 @@ from simnmt.kernels.sharp import SharpDecoder, SharpTranslation, SharpWeights, S
 from simnmt.kernels.sharp.operations import DecoderShape, operations
 from simnmt.kernels.sharp.random_models import random_sentence
 
-Progress = Callable[[int, int], None]
-"""Called with what is done and what there is in all."""
+Progress = Callable[[int, int, str], None]
+"""Called with what is done, what there is in all, and what comes next."""
 
 LADDER = RUNGS
 LADDER_MODEL = "sharp-s1"
@@ -46,6 +46,9 @@ ACTIVATIONS = {"gru": 3, "lstm": 5, "fc_tanh": 1, "fc_relu": 0}
 """Of a layer, for each element of its width."""
 COVERED = 0.95
 """Share of the candidates whose embeddings' products are kept, as the paper says of tokens (SHARP-06)."""
+
+STEPS = ("products and activations", "drawing weights", "the ladder", "stacks and ensembles")
+"""Of the measurement, one after the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,7 @@ class Setting:
     """Of the weights of single products, which are square."""
 
 
-QUICK = Setting(vocab=16_000, rounds=3)
+QUICK = Setting(vocab=16_000, rounds=2, systems=("S1", "S4", "S7", "E1"), product_batches=(1, 6, 32))
 """A look: the products of a smaller vocabulary's embeddings are found in the cache more often."""
 
 
@@ -143,25 +146,23 @@ def rung_settings(beam: int, candidates: int | None, activations: Activations) -
 def sharp_speeds(setting: Setting | None = None, progress: Progress | None = None) -> SharpSpeeds:
     """Time everything; some minutes with the paper's sizes."""
     asked = setting or Setting()
-    steps = 4
 
-    def done(count: int) -> None:
+    def begin(place: int) -> None:
         if progress is not None:
-            progress(count, steps)
+            progress(place, len(STEPS), STEPS[place])
 
     compiled = library()
     with library_threads(1):
-        done(0)
+        begin(0)
         products = product_times(asked.rounds, asked.product_batches, asked.product_size)
         activations = activation_times(asked.rounds)
-        done(1)
+        begin(1)
         names = dict.fromkeys([LADDER_MODEL, *(SYSTEMS[key][0] for key in asked.systems)])
         weights = random_weights(names, asked.vocab)
-        done(2)
+        begin(2)
         rungs = _ladder(weights[LADDER_MODEL], asked)
-        done(3)
+        begin(3)
         systems = _systems(weights, asked)
-        done(4)
     vocab = weights[LADDER_MODEL].vocab
     return SharpSpeeds(
         None if compiled is None else compiled.level, asked, vocab, last_cache_bytes(), rungs, systems, products, activations

@@ -123,7 +123,9 @@ def sharp(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Folder for page and JSON; default: a new one under reports/.")
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer rounds and smaller models: a look, no verdicts.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Half a minute: fewer rounds and systems, fewer words; no verdicts.")
+    ] = False,
     rounds: Annotated[
         int | None, typer.Option("--rounds", metavar="N", help="Interleaved rounds, of which medians are taken.")
     ] = None,

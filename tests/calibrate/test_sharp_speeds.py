@@ -66,7 +66,9 @@ def test_everything_is_timed_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(product_ways, "last_cache_bytes", lambda: 4_096)
     small = {"src_len": 4, "tgt_len": 3, "candidates": 12, "vocab": 40, "product_batches": (2,), "product_size": 16}
     setting = Setting(beam=3, rounds=2, systems=("S1", "E1"), **small)  # type: ignore[arg-type]
-    found = sharp_speeds.sharp_speeds(setting)
+    told: list[tuple[int, int, str]] = []
+    found = sharp_speeds.sharp_speeds(setting, lambda *said: told.append(said))
+    assert told == [(place, 4, what) for place, what in enumerate(sharp_speeds.STEPS)] and "the ladder" in sharp_speeds.STEPS
     assert [each.key for each in found.ladder["table"]] == list(LADDER)
     assert found.ladder["table"][0] is found.ladder["polynomial"][0], "timed once for both"
     counted = [each.multiply_adds for each in found.ladder["polynomial"]]
@@ -78,6 +80,14 @@ def test_everything_is_timed_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [(each.batch, each.cold) for each in found.products] == [(2, False), (2, True)]
     assert set(found.products[0].seconds) == {"int16", "float32", "torch", "numpy"}
     assert set(found.activation_s) == {"library", "table", "polynomial"}
+
+
+def test_a_quick_look_asks_for_little() -> None:
+    """Half a minute; the paper's own order of figure 1 and its systems take several."""
+    quick, usual = sharp_speeds.QUICK, Setting()
+    assert set(quick.systems) < set(usual.systems) and set(quick.product_batches) < set(usual.product_batches)
+    assert usual.beam in quick.product_batches, "which predictions go by"
+    assert quick.rounds * len(quick.systems) * 4 < usual.rounds * len(usual.systems)
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from simnmt.calibrate.sharp_agreement import RungAgreement
     from simnmt.calibrate.sharp_speeds import SharpSpeeds
 
-Progress = Callable[[int, int], None]
-"""Called with what is done and what there is in all."""
+Progress = Callable[[int, int, str], None]
+"""Called with what is done, what there is in all, and what comes next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,9 @@ def reproduce(
 ) -> Reproduction:
     """Time the ladder, the stacks and the ensembles of the paper on one thread of this box.
 
-    `quick`: a smaller vocabulary and fewer rounds; `rounds`: others than usual; `model` and `text`: a folder with a trained
-    attentional model and sentences to translate, to see what each rung changes; `references`: a translation of each, for BLEU.
+    `quick`: a smaller vocabulary, fewer rounds, systems and batches; `rounds`: others than usual; `model` and `text`: a folder
+    with a trained attentional model and sentences to translate, to see what each rung changes; `references`: a translation of
+    each, for BLEU.
     Raises `InputError` for one of the first two without the other, and for the last without them.
     """
     if (model is None) != (text is None):
