@@ -56,9 +56,10 @@ def fused_best(
     float32 or better. `out` takes the result where it is given. On CUDA the Triton kernel does it, on the CPU the compiled one;
     torch where none was compiled or more than 64 are asked for. On the CPU `threads` divides the rows, or the columns of few
     rows, and `level` is the widest of the compiled kernels to be used, as the variable SIMNMT_KERNELS says it. Raises
-    `KernelError` for other tensors, for a row without a finite value, and for one with NaN or +inf (FNI-07).
+    `KernelError` for other tensors, for a row without a finite value, and for one with NaN or +inf (FNI-07). A `level` that
+    there is not raises `KernelLevelError`, which is no `KernelError` but an `InputError`.
     """
-    check_arguments(products, bias, count, threads=threads)
+    addresses = check_arguments(products, bias, count, threads=threads)
     rows = products.shape[0]
     if out is not None:
         check_out(out, products, count)
@@ -77,16 +78,16 @@ def fused_best(
     parts = parts_of(products, threads, count)
     if parts > 1 and rows < ROWS_OF_A_THREAD * parts:
         return _copied(_best_by_columns(native, products, bias, count, parts), out)
-    _by_rows(native, products, bias, count, out.columns, out.values, out.log_sum, parts)
+    _by_rows(native, products, bias, addresses, count, out.columns, out.values, out.log_sum, parts)
     return out
 
 
 def fused_argmax(products: Tensor, bias: Tensor | None, *, threads: int = 1, level: str | None = None) -> Tensor:
     """int64 [rows]: the best column of each row, without its probability: no exponential is taken (FNI-06).
 
-    Arguments, ties and errors as of `fused_best`.
+    Arguments, ties and errors as of `fused_best`, `KernelLevelError` among them.
     """
-    check_arguments(products, bias, 1, threads=threads)
+    addresses = check_arguments(products, bias, 1, threads=threads)
     if products.is_cuda:
         from simnmt.kernels.triton_output import triton_argmax
 
@@ -100,14 +101,15 @@ def fused_argmax(products: Tensor, bias: Tensor | None, *, threads: int = 1, lev
         parted = _by_columns(native, products, bias, 1, parts, with_sum=False)
         return _argmax_of(functools.reduce(combine, (part for part, _, _ in parted)), products, bias)
     columns = torch.empty(rows, dtype=torch.int64)
-    _by_rows(native, products, bias, 1, columns, None, None, parts)
+    _by_rows(native, products, bias, addresses, 1, columns, None, None, parts)
     return columns
 
 
 def partial(products: Tensor, bias: Tensor | None, *, level: str | None = None) -> Partial:
     """What these columns of the rows add to their softmax and 1-best, when they are but a part of the vocabulary (FNI-04).
 
-    A row may be without a finite value here. CPU alone; other arguments and errors as of `fused_best`.
+    A row may be without a finite value here. CPU alone; other arguments and errors as of `fused_best`,
+    `KernelLevelError` among them.
     """
     check_arguments(products, bias, 1)
     if products.is_cuda:
@@ -127,6 +129,7 @@ def _by_rows(
     native: NativeLibrary,
     products: Tensor,
     bias: Tensor | None,
+    addresses: tuple[int, int | None],
     count: int,
     columns: Tensor,
     values: Tensor | None,
@@ -136,10 +139,11 @@ def _by_rows(
     """Whole rows, divided into groups of rows; what is found is written into the tensors handed in."""
     kernel, kind = _kernel(native), KINDS[products.dtype]
     rows, vocab = products.shape
-    at, columns_at = products.data_ptr(), columns.data_ptr()
-    bias_at = None if bias is None else bias.data_ptr()
+    (at, bias_at), columns_at = addresses, columns.data_ptr()
     values_at = None if values is None else values.data_ptr()
     log_sum_at = None if log_sum is None else log_sum.data_ptr()
+    if rows and 0 in (columns_at, values_at, log_sum_at):
+        raise KernelError("out: a tensor without memory of its own cannot be written to")
     if parts == 1:  # of one row the call costs as much as a third of the work: nothing more than it must
         broken = kernel(kind, at, vocab, bias_at, rows, vocab, 0, count, columns_at, values_at, log_sum_at, None, None)
         if broken >= 0:

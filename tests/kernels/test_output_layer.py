@@ -6,6 +6,7 @@ import itertools
 import math
 import time
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -288,6 +289,7 @@ def test_no_rows_have_no_best(level: str) -> None:
 
 
 ROWS, BIAS = torch.zeros(2, 10), torch.zeros(10)
+PLACES = Best(torch.empty(2, 1, dtype=torch.int64), torch.empty(2, 1), torch.empty(2))
 
 
 @pytest.mark.parametrize(
@@ -307,12 +309,53 @@ ROWS, BIAS = torch.zeros(2, 10), torch.zeros(10)
         (ROWS.to("meta"), None, 1, "products on meta"),
         (ROWS, BIAS, 0, "the best 0 of 10 columns"),
         (ROWS, BIAS, 11, "the best 11 of 10 columns"),
-        (torch.zeros(2, 0), torch.zeros(0), 1, "the best 1 of 0 columns"),
+        (torch.zeros(2, 0), torch.zeros(0), 1, r"products of shape \(2, 0\): there is no column to choose"),
+        ([[1.0, 2.0]], None, 1, "products of type list: a torch tensor is needed"),
+        (ROWS.numpy(), None, 1, "products of type ndarray: a torch tensor is needed"),
+        (ROWS, BIAS.tolist(), 1, "a bias of type list: a torch tensor is needed"),
+        (ROWS, BIAS, 1.5, "count=1.5: a whole number is needed"),
+        (ROWS, BIAS, True, "count=True: a whole number is needed"),
+        (ROWS, BIAS, None, "count=None: a whole number is needed"),
+        (torch._neg_view(ROWS), BIAS, 1, r"products: .* other sign; hand in products.resolve_neg\(\)"),
+        (ROWS, torch._neg_view(BIAS), 1, r"bias: .* other sign; hand in bias.resolve_neg\(\)"),
+        (torch._efficientzerotensor((2, 10)), BIAS, 1, "products: a tensor without plain memory"),
+        (ROWS, torch._efficientzerotensor((10,)), 1, "bias: a tensor without plain memory"),
+        (ROWS.to_mkldnn(), BIAS, 1, "products: a tensor without plain memory"),
     ],
 )
 def test_what_no_kernel_could_read_is_refused(products: Tensor, bias: Tensor, count: int, why: str) -> None:
     with pytest.raises(output_layer.KernelError, match=why):
         fused_best(products, bias, count)
+
+
+def test_the_imaginary_part_of_a_conjugate_is_refused_until_its_sign_is_in_memory() -> None:
+    """torch makes such views unasked: the kernel would read the memory, and find the best of the negated row."""
+    products = torch.tensor([[1.0 + 2.0j]]).conj().imag
+    for search in (fused_argmax, partial):
+        with pytest.raises(output_layer.KernelError, match="resolve_neg"):
+            search(products, None)
+    assert fused_best(products.resolve_neg(), None, 1).values.tolist() == [[-2.0]]
+
+
+def test_a_whole_number_of_numpy_counts_too() -> None:
+    assert fused_best(ROWS, BIAS, np.int64(2), threads=np.int64(1)).columns.tolist() == [[0, 1], [0, 1]]  # type: ignore[arg-type]
+    with pytest.raises(output_layer.KernelError, match=r"threads=1\.5: a whole number is needed"):
+        fused_best(ROWS, BIAS, 1, threads=1.5)  # type: ignore[arg-type]
+
+
+def test_a_sum_that_overflows_is_told_from_an_input_that_is_infinite(level: str) -> None:
+    products, bias = torch.zeros(1, 3), torch.tensor([0.0, 3e38, 0.0])
+    products[0, 1] = 3e38
+    assert_refused(products, bias, r"row 0 has \+inf at column 1: product plus bias, 3e\+38 \+ 3e\+38$")
+    products[0, 1] = INF
+    assert_refused(products, bias, r"row 0 has \+inf at column 1$")
+    products[0, 1], bias[1] = -INF, INF
+    assert_refused(products, bias, r"row 0 has NaN at column 1: product plus bias, -inf \+ inf$")
+
+
+def test_a_bias_that_masks_every_column_is_named() -> None:
+    with pytest.raises(output_layer.KernelError, match=r"every column is -inf once the bias is added$"):
+        fused_best(ROWS, torch.full((10,), -INF), 1)
 
 
 @pytest.mark.parametrize(
@@ -325,6 +368,10 @@ def test_what_no_kernel_could_read_is_refused(products: Tensor, bias: Tensor, co
             Best(*(torch.empty(2, 1, dtype=kind, device="meta") for kind in (torch.int64, torch.float32)), torch.empty(2)),
             "on meta",
         ),
+        (PLACES._replace(values=torch._neg_view(torch.empty(2, 1))), "out.values: .* hand in out.values.resolve_neg"),
+        (PLACES._replace(log_sum=torch._efficientzerotensor((2,))), "out: a tensor without memory of its own"),
+        (PLACES._replace(log_sum=[0.0, 0.0]), "out.log_sum of type list: a torch tensor is needed"),
+        (tuple(PLACES), "out of type tuple: a Best of three tensors is needed"),
     ],
 )
 def test_a_place_that_does_not_fit_is_refused(out: Best, why: str) -> None:
