@@ -40,14 +40,21 @@ def test_avx512_without_what_avx2_needs_is_not_used() -> None:
 
 
 def test_a_misspelt_level_is_the_users_error_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    wrong = r"=avx1024: no such level of kernels \(one of avx512, avx2, portable or none\)"
-    monkeypatch.setenv("SIMNMT_KERNELS", "avx1024")
+    wrong = r"='sse': no such level of kernels \(one of avx512, avx2, portable or none\)"
+    monkeypatch.setenv("SIMNMT_KERNELS", "sse")
     with pytest.raises(InputError, match="SIMNMT_KERNELS" + wrong):
         native_library.library.__wrapped__()
 
 
+@pytest.mark.parametrize(("asked", "meant"), [("AVX2", "avx2"), ("avx2 ", "avx2"), ("NONE", "none"), ("portabel", "portable")])
+def test_a_level_in_capitals_or_with_a_blank_is_told_the_nearest(asked: str, meant: str) -> None:
+    """The value stands in quotes, so that a blank shows."""
+    with pytest.raises(InputError, match=rf"^SIMNMT_KERNELS='{asked}': no such level of kernels \(did you mean {meant}\?\)$"):
+        choose(0, LEVELS, asked, named="SIMNMT_KERNELS")
+
+
 def test_a_misspelt_argument_is_not_blamed_on_the_environment() -> None:
-    with pytest.raises(InputError, match=r"^level=avx1024: no such level"):
+    with pytest.raises(InputError, match=r"^level='avx1024': no such level"):
         fused_argmax(torch.zeros(1, 2), None, level="avx1024")
 
 
