@@ -75,9 +75,7 @@ def _told(done: Benched) -> str:
         f"{roofline.float32_per_s / 1e9:.0f} G multiply-adds/s in float32{int16}",
     ]
     header = ["kernel", "case", "baseline", "level", "memory", "us", "times as fast", "asked", "of the roofline", ""]
-    lines += (
-        ["", aligned(header, [_row(result) for result in done.results], 5)] if done.results else ["nothing to measure here"]
-    )
+    lines += ["", aligned(header, [_row(result) for result in done.results], 5)]
     judged = [result for result in done.results if result.reached is not None]
     if judged:
         missed = sum(not result.reached for result in judged)
