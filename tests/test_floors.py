@@ -45,7 +45,8 @@ HEAVY_ROOMS = {
     "plotly": {"report"},
     "ciw": set(),
     "torch": {"kernels", "nmt", "calibrate"},
-    "sklearn": set(),
+    "sklearn": {"nmt"},
+    "faiss": {"nmt"},
 }
 """Libraries that no other room may import."""
 
