@@ -1,0 +1,285 @@
+"""What one trained model does with a part of its vocabulary: clusters and candidate lists, measured, in one file (FVP-08 to 12).
+
+Needs no torch: `simnmt reproduce vocab` reads it. `simnmt.calibrate.vocabulary_study_run` makes it, part by part.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationError
+
+from simnmt.calibrate.errors import CalibrationError
+from simnmt.configuration import Configuration
+from simnmt.files import written_whole
+
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+Count = Annotated[int, Field(ge=0)]
+Positive = Annotated[int, Field(ge=1)]
+Seconds = Annotated[float, Field(ge=0.0)]
+
+PARTS = ("sweep", "volume", "by_language", "per_cluster", "memory", "chosen", "speeds", "candidates")
+"""Each is measured by itself; the last three time real decoding and want a quiet box."""
+TIMED_PARTS = PARTS[-3:]
+
+
+class Spread(Configuration):
+    """A share of the vocabulary, over clusters or over steps."""
+
+    mean: Share
+    least: Share
+    p10: Share
+    median: Share
+    p90: Share
+    most: Share
+
+
+class StudiedModel(Configuration):
+    """The model whose output layer is cut."""
+
+    name: str
+    """The folder's own name."""
+    kind: str
+    """Of its architecture."""
+    sha256: str
+    """Of the file of its weights."""
+    vocab: Positive
+    """Columns of the output layer."""
+    width: Positive
+    """What it projects from."""
+    parameters: Positive
+    bytes: Positive
+    """Of all its parameters, as they are held."""
+
+
+class StudiedText(Configuration):
+    """A text, one sentence a line."""
+
+    label: str
+    """Of the direction."""
+    role: Literal["train", "heldout", "references"]
+    """`train`: sources that clusters are made of, without references; `references`: of `heldout`, line by line."""
+    name: str
+    """The file's own name."""
+    sha256: str
+    lines: Positive
+
+
+class PartRun(Configuration):
+    """How and when one part was measured."""
+
+    part: Literal["sweep", "volume", "by_language", "per_cluster", "memory", "chosen", "speeds", "candidates"]
+    labels: tuple[str, ...]
+    date: str
+    """ISO 8601, of its end."""
+    seconds: Seconds
+    threads: Positive
+    machine: str
+    """Processor and what else says how fast it is."""
+    load: float | None
+    """The box's load when the part began; None where it tells none."""
+    versions: dict[str, str]
+    """Of the libraries."""
+    method: str | None
+    """Of k-means; None where nothing is clustered."""
+    seed: int
+    notes: tuple[str, ...] = ()
+    """What was left out, or sampled: one sentence each."""
+
+
+class Cell(Configuration):
+    """Cluster sets of one direction, at one r and K, held against held-out text (FVP-08, FVP-11).
+
+    Steps are the contexts of dense greedy decoding of the held-out text. Up to its first miss a sentence is decoded alike both
+    ways, so that without decoding again `identical` is what clustered greedy decoding of single sentences comes to, ties and
+    rounding aside.
+    """
+
+    label: str
+    """Of the held-out direction."""
+    knowledge: Literal["both", "target"]
+    """Clustered from this direction's text alone, or from a mix of all directions into this target (FVP-10)."""
+    clusters: Positive
+    top: Positive
+    """K."""
+    training_sentences: Positive
+    training_contexts: Positive
+    """That active sets are made of."""
+    clustered_contexts: Positive
+    """Of these, what k-means saw; the rest joined their nearest centroid afterwards."""
+    heldout_sentences: Positive
+    heldout_tokens: Positive
+    """Steps: tokens that dense decoding wrote, end tokens included."""
+    sets: Spread
+    """Of V, over clusters (figures 2 and 4)."""
+    share: Spread
+    """Of V, over held-out steps: active columns at batch 1."""
+    union: Spread
+    """Of V: active columns of steps of `union_rows` rows, as the held-out sentences would share them."""
+    union_rows: Positive
+    emitted: Positive
+    """Distinct tokens that dense decoding of all this direction's text, train and held-out, writes."""
+    share_of_emitted: Annotated[float, Field(ge=0.0)]
+    """Mean active columns at batch 1 over `emitted`; above 1 where sets hold more."""
+    union_of_emitted: Annotated[float, Field(ge=0.0)]
+    miss_rate: Share
+    """Of the held-out steps, those whose dense token is not active."""
+    identical: Share
+    """Of the held-out sentences, those without a miss."""
+    set_bytes: Positive
+    """What the active sets alone hold."""
+    bundle_bytes: Positive
+    """Centroids, norms, sets and flags (FVP-12)."""
+
+
+class ClusterShares(Configuration):
+    """How large each cluster's active set is, in descending order (figure 4)."""
+
+    label: str
+    clusters: Positive
+    top: Positive
+    shares: tuple[Share, ...]
+    """Of V, one a cluster, the largest first."""
+    unsorted_first: Share
+    """Of cluster 0 in k-means' own order, which means nothing: the figure quotes it."""
+
+
+class Told(Configuration):
+    """What real decoding of a text came to, one way."""
+
+    bleu: float | None
+    tokens_per_s: Annotated[float, Field(gt=0.0)]
+    """Written tokens, end tokens included; the median round's."""
+    rounds_s: tuple[Seconds, ...]
+    """The whole text's, one a round."""
+    steps: Positive
+    layer_s: Seconds
+    """Projection, softmax and search over all steps, watched while decoding: assignment, union and gathering included."""
+    body_s: Seconds
+
+
+class Decoded(Configuration):
+    """Real decoding of held-out text with all of the vocabulary and with a part of it, in turn (FVP-08, FVP-16, FVP-20)."""
+
+    label: str
+    way: Literal["clustered", "ibm1", "attention", "probabilities"]
+    """What says which columns are active: clusters, or candidate lists from what is named."""
+    clusters: Positive | None = None
+    top: Positive | None = None
+    candidates: Positive | None = None
+    """Per source word (SHARP-02)."""
+    always: Count | None = None
+    """Most frequent target words on top of the lists."""
+    beam: Positive
+    batch: Positive
+    sentences: Positive
+    dense: Told
+    part: Told
+    identical: Share
+    """Sentences, token by token."""
+    near_ties: Count
+    """Of those that differ, those where the call between the two was closer than rounding."""
+    token_agreement: Share
+    """Of the longer of both, tokens that are the same at the same place."""
+    miss_rate: Share
+    """Along this way's own path: rows and steps whose dense token is not active."""
+    share: Spread
+    """Of V, over steps: columns multiplied, of all rows together."""
+    share_of_emitted: Annotated[float, Field(ge=0.0)]
+    emitted: Positive
+    """See `Cell`."""
+    layer_share: Share
+    """Of dense decoding's time: projection, softmax and search."""
+    layer_ratio: Annotated[float, Field(gt=0.0)]
+    """Times as fast is the output layer of a step, the choice of columns included."""
+    step_ratio: Annotated[float, Field(gt=0.0)]
+    """Of a whole step: body and output layer."""
+    predicted: Annotated[float, Field(gt=0.0)]
+    """Whole, times as fast, by Amdahl from `layer_share` and `layer_ratio` (FVP-20)."""
+    measured: Annotated[float, Field(gt=0.0)]
+    """Whole, times as fast: the median round's."""
+
+
+class Speed(Configuration):
+    """How much faster real decoding gets, by r and K (figure 3)."""
+
+    label: str
+    clusters: Positive
+    top: Positive
+    beam: Positive
+    batch: Positive
+    sentences: Positive
+    ratios: tuple[Annotated[float, Field(gt=0.0)], ...]
+    """Dense over clustered seconds, one a round."""
+    gain: float
+    """Tokens/s, the median round's: 0.25 is 25 % more."""
+
+
+class Memory(Configuration):
+    """What clusters hold beside the model (FVP-12)."""
+
+    label: str
+    clusters: Positive
+    top: Positive
+    centroid_bytes: Positive
+    norm_bytes: Count
+    set_bytes: Positive
+    flag_bytes: Count
+    total_bytes: Positive
+    """As allocated."""
+    share_of_model: Annotated[float, Field(gt=0.0)]
+    """Of the bytes of the model's parameters."""
+
+
+class Study(Configuration):
+    """One model, its texts, and the parts that have been measured; a part that was not is empty."""
+
+    schema_version: Literal[1] = 1
+    kind: Literal["measured"] = "measured"
+    tool: str
+    """What wrote the file, with its version."""
+    model: StudiedModel
+    texts: tuple[StudiedText, ...]
+    runs: tuple[PartRun, ...] = ()
+    """In the order in which they were measured."""
+    sweep: tuple[Cell, ...] = ()
+    volume: tuple[Cell, ...] = ()
+    """Of growing training text, each a beginning of the next."""
+    by_language: tuple[Cell, ...] = ()
+    per_cluster: tuple[ClusterShares, ...] = ()
+    memory: tuple[Memory, ...] = ()
+    chosen: tuple[Decoded, ...] = ()
+    speeds: tuple[Speed, ...] = ()
+    candidates: tuple[Decoded, ...] = ()
+
+    def run_of(self, part: str) -> PartRun | None:
+        """The last measurement of a part."""
+        return next((run for run in reversed(self.runs) if run.part == part), None)
+
+
+def read_study(path: str | os.PathLike[str]) -> Study:
+    """Read and check a study's file; raises `CalibrationError` naming the place and the key."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise CalibrationError(f"cannot read the study: {error.strerror}", path=path, remedy="name a readable file") from None
+    except UnicodeDecodeError as error:
+        raise CalibrationError(f"no UTF-8 text at byte {error.start}", path=path, remedy="a study is a JSON file") from None
+    try:
+        return Study.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        key = ".".join(str(part) for part in first["loc"])
+        said = f"{key}: {first['msg']}" if key else first["msg"]
+        raise CalibrationError(f"no study: {said}", path=path, remedy="make the study again with this version") from None
+
+
+def write_study(path: str | os.PathLike[str], study: Study) -> None:
+    """Write a study whole or not at all; raises `CalibrationError` where the file cannot be written."""
+    try:
+        with written_whole(path) as partial:
+            partial.write_text(study.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise CalibrationError(f"cannot be written: {error.strerror}", path=path, remedy="choose another folder") from None
