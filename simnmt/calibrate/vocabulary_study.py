@@ -1,4 +1,4 @@
-"""What one trained model does with a part of its vocabulary: clusters and candidate lists, measured, in one file (FVP-08 to 12).
+"""What a trained model does with a part of its vocabulary, clusters or candidate lists: measured, in one file (FVP-08 to 12).
 
 Needs no torch: `simnmt reproduce vocab` reads it. `simnmt.calibrate.vocabulary_study_run` makes it, part by part.
 """
@@ -50,8 +50,8 @@ class StudiedModel(Configuration):
     width: Positive
     """What it projects from."""
     parameters: Positive
-    bytes: Positive
-    """Of all its parameters, as they are held."""
+    parameter_bytes: Positive
+    """As they are held."""
 
 
 class StudiedText(Configuration):
@@ -134,16 +134,16 @@ class Cell(Configuration):
     """Centroids, norms, sets and flags (FVP-12)."""
 
 
-class ClusterShares(Configuration):
-    """How large each cluster's active set is, in descending order (figure 4)."""
+class ClusterSizes(Configuration):
+    """How large each cluster's active set is (figure 4)."""
 
     label: str
     clusters: Positive
     top: Positive
-    shares: tuple[Share, ...]
-    """Of V, one a cluster, the largest first."""
-    unsorted_first: Share
-    """Of cluster 0 in k-means' own order, which means nothing: the figure quotes it."""
+    columns: tuple[Positive, ...]
+    """One number a cluster, the largest first; of V columns."""
+    first: Positive
+    """Of cluster 0 in k-means' own order, which means nothing; the figure is read there."""
 
 
 class Told(Configuration):
@@ -248,7 +248,7 @@ class Study(Configuration):
     volume: tuple[Cell, ...] = ()
     """Of growing training text, each a beginning of the next."""
     by_language: tuple[Cell, ...] = ()
-    per_cluster: tuple[ClusterShares, ...] = ()
+    per_cluster: tuple[ClusterSizes, ...] = ()
     memory: tuple[Memory, ...] = ()
     chosen: tuple[Decoded, ...] = ()
     speeds: tuple[Speed, ...] = ()
