@@ -1,0 +1,111 @@
+"""Sets of vocabulary columns, one after another, and the union of those that a step has chosen (FVP-04, FVP-06)."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from simnmt.kernels.errors import KernelError
+from simnmt.kernels.gathered_arguments import ANY, check_tensor, outside
+
+__all__ = ["ColumnSets"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ColumnSets:
+    """r sets of columns of one vocabulary; set i is `columns[starts[i]:starts[i + 1]]`.
+
+    Raises `KernelError` for tensors of other types, for a set that is empty or not ascending, and for a column that the
+    vocabulary has not.
+    """
+
+    starts: Tensor
+    """int64 [r + 1]: 0, then where each set ends. Always on the CPU."""
+    columns: Tensor
+    """int32 [n], ascending within each set. On any device: unions are made there."""
+    vocab: int
+    level: str | None = None
+    """Widest of the native kernels to be used, as the variable SIMNMT_KERNELS says it; None for the process's own."""
+    _bounds: list[int] = field(init=False, repr=False)
+    _flags: Tensor = field(init=False, repr=False)
+    _lock: threading.Lock = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        check_tensor("starts", self.starts, (torch.int64,), (ANY,))
+        check_tensor("columns", self.columns, (torch.int32,), (ANY,))
+        for name in ("starts", "columns"):
+            object.__setattr__(self, name, _owned(getattr(self, name)))
+        object.__setattr__(self, "starts", self.starts.cpu())
+        object.__setattr__(self, "_bounds", self.starts.tolist())
+        self._check()
+        object.__setattr__(self, "_flags", torch.zeros(self.vocab, dtype=torch.uint8, device=self.columns.device))
+        object.__setattr__(self, "_lock", threading.Lock())
+
+    def _check(self) -> None:
+        bounds, columns = self._bounds, self.columns
+        if len(bounds) < 2 or bounds[0] != 0 or bounds[-1] != columns.numel():
+            raise KernelError(f"starts of {len(bounds) - 1} sets do not run from 0 to the {columns.numel()} columns")
+        sizes = self.starts.diff()
+        if not bool((sizes > 0).all()):
+            raise KernelError(f"set {int((sizes <= 0).nonzero()[0])} of {len(self)} is empty")
+        least, most = int(columns.min()), int(columns.max())
+        if least < 0 or most >= self.vocab:
+            raise outside(least if least < 0 else most, self.vocab)
+        ends = torch.zeros(columns.numel(), dtype=torch.bool, device=columns.device)
+        ends[self.starts[1:].to(columns.device) - 1] = True
+        fallen = (columns[1:] <= columns[:-1]) & ~ends[:-1]
+        if bool(fallen.any()):
+            at = int(fallen.nonzero()[0])
+            culprit = int(torch.searchsorted(self.starts, at, right=True)) - 1
+            raise KernelError(f"set {culprit}: its columns are not ascending, each once")
+
+    def __len__(self) -> int:
+        return len(self._bounds) - 1
+
+    def of(self, index: int) -> Tensor:
+        """int32: one set's own columns, no copy. Raises `KernelError` for a set that there is not."""
+        if not 0 <= index < len(self):
+            raise KernelError(f"set {index} is not among the {len(self)}")
+        return self.columns[self._bounds[index] : self._bounds[index + 1]]
+
+    def sizes(self) -> Tensor:
+        """int64 [r]: columns of each set."""
+        return self.starts.diff()
+
+    def union(self, chosen: Tensor) -> Tensor:
+        """int32, ascending: the columns of all sets in `chosen`, int64 [k], each set as often as it likes (FVP-06).
+
+        Empty for k = 0; of one set alone its own slice, without a copy. Raises `KernelError` for a set that there is not.
+        """
+        check_tensor("chosen", chosen, (torch.int64,), (ANY,))
+        distinct = sorted(set(chosen.tolist()))
+        if not distinct:
+            return self.columns[:0]
+        first, last = distinct[0], distinct[-1]
+        if first < 0 or last >= len(self):
+            raise KernelError(f"set {first if first < 0 else last} is not among the {len(self)}")
+        if first == last:
+            return self.columns[self._bounds[first] : self._bounds[first + 1]]
+        with self._lock:  # the flags are this object's: two threads would mark each other's
+            return self._union_by_torch(distinct)
+
+    def _union_by_torch(self, distinct: list[int]) -> Tensor:
+        for index in distinct:
+            self._flags[self.of(index)] = 1
+        found = self._flags.nonzero()[:, 0].to(torch.int32)
+        self._flags.zero_()
+        return found
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes allocated: starts, columns and the flags (FVP-12)."""
+        return sum(each.untyped_storage().nbytes() for each in (self.starts, self.columns, self._flags))
+
+
+def _owned(tensor: Tensor) -> Tensor:
+    """The tensor, or a copy where it is a view of something larger, which would stay in memory with it."""
+    own = tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
+    return tensor if own else tensor.clone()

@@ -1,0 +1,36 @@
+"""Products of some columns at their places in the whole vocabulary, all others ruled out (FVP-07)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from simnmt.kernels.gathered_arguments import ANY, check_beside, check_columns, check_tensor, place_for
+
+__all__ = ["scatter"]
+
+
+def scatter(
+    products: Tensor,
+    columns: Tensor,
+    vocab: int,
+    bias: Tensor | None = None,
+    out: Tensor | None = None,
+    *,
+    level: str | None = None,
+) -> Tensor:
+    """float32 [rows, V]: `products` [rows, n] plus the `bias` [V] of their `columns` there, -inf everywhere else (FVP-07).
+
+    `columns`: int32 [n], ascending, within V. `out` takes the result where it is given; `level` as of `gathered_products`.
+    Raises `KernelError` for other tensors and for a column that there is not.
+    """
+    check_tensor("columns", columns, (torch.int32,), (ANY,))
+    check_tensor("products", products, (torch.float32,), (ANY, len(columns)))
+    check_columns(columns, vocab)
+    check_beside("columns", columns, "products", products)
+    if bias is not None:
+        check_tensor("bias", bias, (torch.float32,), (vocab,))
+        check_beside("bias", bias, "products", products)
+        products = products + bias.detach()[columns]
+    out = place_for(out, len(products), vocab, products)
+    return out.fill_(-torch.inf).index_copy_(1, columns.long(), products)
