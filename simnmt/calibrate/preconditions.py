@@ -109,8 +109,8 @@ def _facts(
 
 
 def _whole(decoder: dict[str, Any] | None) -> dict[str, Any]:
-    """All options of a decoder."""
-    return DecoderSettings.model_validate(decoder or {}).model_dump(mode="json")
+    """All options of a decoder, those that follow from others too."""
+    return dict(DecoderSettings.model_validate(decoder or {}))
 
 
 def threads_of(settings: Settings, box: BoxDescription) -> int | None:

@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from simnmt.configuration import Configuration
+from simnmt.costs.active_share import ActiveShare
 from simnmt.costs.decoder_settings import FREQUENT_WORDS, DecoderSettings
 from simnmt.costs.profile_blocks import Count, Duration, Kind, Length
 
@@ -31,13 +32,19 @@ class DecoderVariant(Configuration):
     """Bias, softmax and search (FNI-01's other three, which fusing makes one)."""
     agreement: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
     """Share of target tokens, teacher-forced on a trained model, that are those of the exact decoder with the same candidates
-    (SHARP-10); null: exact, or not measured."""
+    (SHARP-10, FVP-08); null: exact, or not measured."""
+    identical: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
+    """Share of sentences whose whole translation is the exact decoder's (FVP-08); null: exact, or not measured."""
+    active: ActiveShare | None = None
+    """Of a restricted vocabulary: what is multiplied of it."""
 
     @model_validator(mode="after")
     def _adds_up(self) -> DecoderVariant:
         parts_s = sum(getattr(self, stage) for stage in STAGES)
         if abs(parts_s - self.step_s) > PARTS_DIFFER * self.step_s:
             raise ValueError(f"stages of {parts_s:g} s together where the step takes {self.step_s:g} s")
+        if self.active is not None and self.settings.vocabulary == "full":
+            raise ValueError("active: a decoder of the full vocabulary has all of it active")
         return self
 
     @property

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from simnmt.costs.decoder_block import STAGES, DecoderBlock, DecoderVariant
 from simnmt.costs.decoder_settings import DecoderSettings
 
-OPTIONS = ("beam", "fused", "gemm", "embeddings", "attention", "activations", "merge", "candidates")
+OPTIONS = ("beam", "fused", "gemm", "embeddings", "attention", "activations", "merge", "candidates", "vocabulary")
 """What may vary, each with a factor of its own on each stage."""
 Measured = Mapping[DecoderSettings, DecoderVariant]
 """Variants at one batch size, by settings in canonical form."""
@@ -50,8 +50,10 @@ class CompositionError:
 
 
 def value_of(settings: DecoderSettings, option: str) -> object:
-    """Of an option; how many embeddings are kept belongs to keeping them."""
+    """Of an option; how many embeddings are kept belongs to keeping them, and a list of so many candidates is told by these."""
     own: object = getattr(settings, option)
+    if option == "vocabulary" and settings.candidates is not None:
+        return "full"
     return f"{own} {settings.frequent_words}" if own == "frequent" else own
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from simnmt.configuration import Configuration
 
@@ -32,20 +33,56 @@ class DecoderSettings(Configuration):
     merge: bool = False
     """Hypotheses that share a recurrent state share its products (SHARP-09)."""
     candidates: Annotated[int, Field(ge=1, le=10**9)] | None = None
-    """Target words of the candidate list (SHARP-02); None: the whole vocabulary."""
+    """Target words of the candidate list (SHARP-02), whatever the sentence; None: as `vocabulary` says."""
+    vocabulary: Literal["full", "clustered", "candidates"] = "full"
+    """Which tokens of the output layer are multiplied: all, those of clusters of contexts (FVP-04), or those that a sentence's
+    words are listed with (SHARP-02). `candidates` with a number means the last."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _list_is_a_vocabulary(cls, said: Any) -> Any:
+        if isinstance(said, Mapping) and said.get("candidates") is not None:
+            if "vocabulary" not in said:
+                return {**said, "vocabulary": "candidates"}
+            if said["vocabulary"] in ("full", "clustered"):
+                told = f"candidates: {said['candidates']} beside vocabulary: {said['vocabulary']}"
+                raise ValueError(f"{told} contradict each other; leave one of them out")
+        return said
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, plainly: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without a vocabulary that follows from the rest: files of before it had a name stay as they were."""
+        told: dict[str, Any] = plainly(self)
+        if self.vocabulary == "full" or self.candidates is not None:
+            told.pop("vocabulary", None)
+        return told
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> DecoderSettings:
+        """As pydantic's; a number of candidates that comes or goes takes the vocabulary with it."""
+        changed = dict(update or {})
+        if "candidates" in changed and "vocabulary" not in changed:
+            if changed["candidates"] is not None:
+                changed["vocabulary"] = "candidates"
+            elif self.candidates is not None:
+                changed["vocabulary"] = "full"
+        return super().model_copy(update=changed, deep=deep)
 
     @property
     def exact(self) -> bool:
         """Whether every technique used is an identity: translations are those of the plain decoder of this beam (XP-03)."""
-        return not self.noise and self.candidates is None
+        return not self.noise and self.vocabulary == "full"
 
     @property
     def noise(self) -> tuple[str, ...]:
-        """The options that round otherwise than the plain decoder, whose agreement can be measured (SHARP-10).
+        """The options that tell other tokens than the plain decoder, whose agreement can be measured (SHARP-10, FVP-08).
 
-        A candidate list is none of them: it says which words there are to choose from.
+        A list of so many candidates is none of them: it says which words there are to choose from.
         """
-        noisy = {"gemm": self.gemm == "int16", "activations": self.activations != "library"}
+        noisy = {
+            "gemm": self.gemm == "int16",
+            "activations": self.activations != "library",
+            "vocabulary": self.vocabulary != "full" and self.candidates is None,
+        }
         return tuple(option for option, is_noisy in noisy.items() if is_noisy)
 
     def words(self) -> str:
@@ -59,6 +96,8 @@ class DecoderSettings(Configuration):
             "attention kept" if self.attention == "precomputed" else "",
             "" if self.activations == "library" else f"{self.activations} activations",
             "states merged" if self.merge else "",
-            "" if self.candidates is None else f"{self.candidates:,} candidates",
+            {"full": "", "clustered": "clustered vocabulary", "candidates": "candidate lists"}[self.vocabulary]
+            if self.candidates is None
+            else f"{self.candidates:,} candidates",
         ]
         return ", ".join([f"beam {self.beam}", *(list(filter(None, told)) or ["plain"])])

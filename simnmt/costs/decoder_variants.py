@@ -73,7 +73,7 @@ def _engine(own: EngineBlock, settings: DecoderSettings) -> EngineBlock:
 
 def _execution(profile: DeviceProfile, choice: DecoderChoice, kind: Kind) -> Any:
     """The plane of single sentences: each target token takes one step at batch 1."""
-    alone = next((each for each in choice.steps if each.batch == 1), None)
+    alone = choice.alone
     if alone is None:
         raise ProfileError(
             f"{choice.settings.words()} was not measured at batch 1 in profile {profile.name}, so what it takes for a single "
