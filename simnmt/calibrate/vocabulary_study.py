@@ -78,8 +78,8 @@ class PartRun(Configuration):
     threads: Positive
     machine: str
     """Processor and what else says how fast it is."""
-    load: float | None
-    """The box's load when the part began; None where it tells none."""
+    others_cpus: float | None
+    """CPUs' worth of time that others used when the part began; None where the box does not tell."""
     versions: dict[str, str]
     """Of the libraries."""
     method: str | None
