@@ -59,8 +59,9 @@ class StudiedText(Configuration):
 
     label: str
     """Of the direction."""
-    role: Literal["train", "heldout", "references"]
-    """`train`: sources that clusters are made of, without references; `references`: of `heldout`, line by line."""
+    role: Literal["train", "targets", "heldout", "references"]
+    """`train`: sources that clusters are made of; `targets`: its translations, for word alignments alone; `references`: of
+    `heldout`."""
     name: str
     """The file's own name."""
     sha256: str

@@ -1,0 +1,109 @@
+"""The texts of a study of a vocabulary, by direction: what is read of each, and what it is known by."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice, zip_longest
+from pathlib import Path
+
+from simnmt.calibrate.errors import CalibrationError
+from simnmt.calibrate.vocabulary_study import StudiedText
+from simnmt.workload.text_lines import TextLines
+
+_BLOCK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Direction:
+    """The texts of one language direction, one sentence a line.
+
+    Of the held-out text the second half chooses r and K, and the first half is decoded with them: what is reported of the
+    chosen was not chosen on it.
+    """
+
+    label: str
+    train: Path
+    """Sources that clusters and lists are made of."""
+    heldout: Path
+    """Other sources."""
+    references: Path | None = None
+    """Of `heldout`, for BLEU."""
+    train_targets: Path | None = None
+    """Of `train`, for word alignments alone (SHARP-02)."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOut:
+    """The two halves of a held-out text, without its empty lines."""
+
+    development: tuple[str, ...]
+    """Sources of the second half."""
+    test: tuple[str, ...]
+    """Sources of the first half."""
+    test_references: tuple[str, ...] | None
+
+
+def training_lines(direction: Direction, most: int) -> list[str]:
+    """The first so many lines that are not empty. Raises `CalibrationError` where there is none, and what reading raises."""
+    lines = list(islice((line for line in TextLines(direction.train) if line.strip()), most))
+    if not lines:
+        raise CalibrationError("no sentence in it", path=direction.train, remedy="give a text, one sentence a line")
+    return lines
+
+
+def training_pairs(direction: Direction, most: int) -> Iterator[tuple[str, str]]:
+    """The first so many lines with their translations, where neither is empty. Raises as `training_lines` does."""
+    if direction.train_targets is None:
+        raise CalibrationError(
+            f"no translations of {direction.label}'s training text, which word alignments need", remedy="give its targets too"
+        )
+    pairs = _paired(direction.train, direction.train_targets)
+    return islice(((source, told) for source, told in pairs if source.strip() and told.strip()), most)
+
+
+def held_out(direction: Direction, most: int) -> HeldOut:
+    """Both halves, of each the first so many lines at most. Raises `CalibrationError` for fewer than two lines."""
+    if direction.references is None:
+        pairs = [(line, "") for line in TextLines(direction.heldout) if line.strip()]
+    else:
+        pairs = [pair for pair in _paired(direction.heldout, direction.references) if pair[0].strip()]
+    if len(pairs) < 2:
+        raise CalibrationError("fewer than two sentences", path=direction.heldout, remedy="give a text, one sentence a line")
+    half = (len(pairs) + 1) // 2
+    test, development = pairs[:half][:most], pairs[half:][:most]
+    references = None if direction.references is None else tuple(told for _, told in test)
+    return HeldOut(tuple(line for line, _ in development), tuple(line for line, _ in test), references)
+
+
+def studied_texts(directions: Sequence[Direction]) -> Iterator[StudiedText]:
+    """Every file that is read, by what is in it."""
+    for each in directions:
+        files = {"train": each.train, "heldout": each.heldout, "references": each.references, "targets": each.train_targets}
+        for role, path in files.items():
+            if path is not None:
+                lines = TextLines(path).drain()
+                yield StudiedText(label=each.label, role=role, name=path.name, sha256=sha256_of(path), lines=lines)
+
+
+def sha256_of(path: str | os.PathLike[str]) -> str:
+    """SHA-256 of a file, in hexadecimal. Raises `CalibrationError` where it cannot be read."""
+    digest = hashlib.sha256()
+    try:
+        with Path(path).open("rb") as file:
+            while block := file.read(_BLOCK_BYTES):
+                digest.update(block)
+    except OSError as error:
+        raise CalibrationError(f"cannot be read: {error.strerror}", path=path, remedy="name a readable file") from None
+    return digest.hexdigest()
+
+
+def _paired(sources: Path, targets: Path) -> Iterator[tuple[str, str]]:
+    for source, told in zip_longest(TextLines(sources), TextLines(targets)):
+        if source is None or told is None:
+            raise CalibrationError(
+                f"not as many lines as {sources}", path=targets, remedy="give one translation a line, in the order of the text"
+            )
+        yield source, told
