@@ -177,9 +177,12 @@ class Decoded(Configuration):
     batch: Positive
     sentences: Positive
     dense: Told
+    """Plain: projection, softmax and search one after the other."""
+    fused: Told
+    """All of the vocabulary with the fused output layer, which the active columns go through too."""
     part: Told
     identical: Share
-    """Sentences, token by token."""
+    """Sentences that are those of `dense`, token by token."""
     near_ties: Count
     """Of those that differ, those where the call between the two was closer than rounding."""
     token_agreement: Share
@@ -192,7 +195,7 @@ class Decoded(Configuration):
     emitted: Positive
     """See `Cell`."""
     layer_share: Share
-    """Of dense decoding's time: projection, softmax and search."""
+    """Of plain decoding's time: projection, softmax and search."""
     layer_ratio: Annotated[float, Field(gt=0.0)]
     """Times as fast is the output layer of a step, the choice of columns included."""
     step_ratio: Annotated[float, Field(gt=0.0)]
@@ -200,7 +203,10 @@ class Decoded(Configuration):
     predicted: Annotated[float, Field(gt=0.0)]
     """Whole, times as fast, by Amdahl from `layer_share` and `layer_ratio` (FVP-20)."""
     measured: Annotated[float, Field(gt=0.0)]
-    """Whole, times as fast: the median round's."""
+    """Whole, times as many tokens a second: the median round's."""
+    measured_over_fused: Annotated[float, Field(gt=0.0)]
+    """The same over `fused`: what leaving columns out gains by itself."""
+    layer_ratio_over_fused: Annotated[float, Field(gt=0.0)]
 
 
 class Speed(Configuration):
