@@ -1,0 +1,56 @@
+"""From parallel text and a trained model's vocabularies to candidate lists (SHARP-02)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from simnmt.nmt.errors import NmtError
+from simnmt.nmt.models import TranslationModel
+from simnmt.nmt.translation import Translator
+from simnmt.nmt.vocabulary.attention_alignment import attention_alignment
+from simnmt.nmt.vocabulary.candidate_lists import CANDIDATES, CandidateLists, candidate_lists, most_frequent
+from simnmt.nmt.vocabulary.ibm_model1 import ITERATIONS, ibm_model1
+
+Align = Literal["ibm1", "attention"]
+
+
+def build_candidates(
+    translator: Translator,
+    sources: Sequence[str],
+    targets: Sequence[str],
+    *,
+    count: int = CANDIDATES,
+    align: Align = "ibm1",
+    always: int = 0,
+    iterations: int = ITERATIONS,
+    progress: Callable[[int], None] = lambda _: None,
+) -> CandidateLists:
+    """The `count` most probable target tokens of each source token, by the alignment of the lines.
+
+    `targets[i]` translates `sources[i]`. `align`: ibm1, learnt in so many `iterations`, or the model's own attention, which
+    tells `progress` how many pairs are done. `always`: so many of the most frequent target tokens are candidates of every
+    sentence, beside end mark and unknown; none by default. The source's end mark brings along what no other token gives.
+
+    Raises `NmtError` for sides of different lengths, without a pair, and for more candidates than the vocabulary holds.
+    """
+    model = translator.model
+    if not 1 <= count <= model.vocab or not 0 <= always <= model.vocab:
+        what = f"{count:,} candidates, and {always:,} always, with a vocabulary of {model.vocab:,}"
+        raise NmtError(what, remedy="give fewer, and 1 or more a token")
+    if len(sources) != len(targets):
+        raise NmtError(f"{len(sources):,} sources but {len(targets):,} targets", remedy="line i must translate line i")
+    src = translator.source.encode(sources)
+    # Without their end, which every list has.
+    tgt = [ids[:-1] for ids in translator.target.encode(targets)]
+    pairs = [pair for pair in zip(src, tgt, strict=True) if len(pair[0]) > 1 and pair[1]]
+    src, tgt = [one for one, _ in pairs], [other for _, other in pairs]
+    if align == "attention":
+        if not isinstance(model, TranslationModel):
+            raise NmtError("a model whose attention is not known", remedy="align by ibm1")
+        table = attention_alignment(model, src, tgt, progress=progress)
+    else:
+        sizes = translator.source.size, translator.target.size
+        table = ibm_model1(src, tgt, src_vocab=sizes[0], tgt_vocab=sizes[1], iterations=iterations).table
+    control = [model.eos_token, translator.target.unk]
+    return candidate_lists(table, [*control, *most_frequent(tgt, always, model.vocab).tolist()], count=count)

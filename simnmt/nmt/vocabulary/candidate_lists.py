@@ -1,0 +1,98 @@
+"""Candidate lists: the target tokens that a sentence's source tokens may become, and no others (SHARP-02)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simnmt.nmt.errors import NmtError
+from simnmt.nmt.vocabulary.alignment import LexicalTable
+
+CANDIDATES = 20
+"""Most probable translations that each source token brings along (SHARP-02)."""
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateLists:
+    """Of each source token, its most probable target tokens; and those that every sentence may use."""
+
+    starts: NDArray[np.int64]
+    """[source tokens + 1]: the list of token i lies from `starts[i]` to `starts[i + 1]`."""
+    columns: NDArray[np.int32]
+    """Target tokens of all lists, the most probable of each first."""
+    probabilities: NDArray[np.float32]
+    """Theirs, among all translations of the source token."""
+    always: NDArray[np.int32]
+    """Target tokens that are candidates of every sentence, ascending: end mark and unknown, and what was asked for beside."""
+    vocab: int
+    """Target tokens known."""
+
+    def __post_init__(self) -> None:
+        sizes = np.diff(self.starts)
+        tokens = np.concatenate((self.columns, self.always))
+        if (
+            len(self.starts) < 2
+            or self.starts[0] != 0
+            or self.starts[-1] != len(self.columns)
+            or (sizes < 0).any()
+            or len(self.probabilities) != len(self.columns)
+            or (len(tokens) and not 0 <= int(tokens.min()) <= int(tokens.max()) < self.vocab)
+        ):
+            raise NmtError("candidate lists that do not fit together", remedy="build them again")
+
+    @property
+    def src_vocab(self) -> int:
+        """Source tokens known."""
+        return len(self.starts) - 1
+
+    @property
+    def count(self) -> int:
+        """The longest list of a source token."""
+        return int(np.diff(self.starts).max())
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held."""
+        return sum(each.nbytes for each in (self.starts, self.columns, self.probabilities, self.always))
+
+    def list_of(self, token: int) -> NDArray[np.int32]:
+        """The candidates that one source token brings along, the most probable first."""
+        return self.columns[int(self.starts[token]) : int(self.starts[token + 1])]
+
+    def of(self, source: Iterable[int]) -> NDArray[np.int32]:
+        """The candidates of a sentence, ascending: at most `count` a source token, and those of all sentences.
+
+        Raises `NmtError` for a token that is none of the source's.
+        """
+        tokens = set(source)
+        if tokens and not 0 <= min(tokens) <= max(tokens) < self.src_vocab:
+            what = f"a source token that is none of {self.src_vocab:,}"
+            raise NmtError(what, remedy="build the lists for this model's vocabulary")
+        return np.unique(np.concatenate([self.always, *map(self.list_of, tokens)]))
+
+    def shortened(self, count: int) -> CandidateLists:
+        """The same with no more than the `count` most probable of each source token."""
+        sizes = np.diff(self.starts)
+        rank = np.arange(len(self.columns)) - np.repeat(self.starts[:-1], sizes)
+        starts = np.concatenate(([0], np.cumsum(np.minimum(sizes, count)))).astype(np.int64)
+        kept = rank < count
+        return CandidateLists(starts, self.columns[kept], self.probabilities[kept], self.always, self.vocab)
+
+
+def candidate_lists(table: LexicalTable, always: Iterable[int], *, count: int = CANDIDATES) -> CandidateLists:
+    """The `count` most probable target tokens of each source token. Raises `NmtError` for more than the vocabulary holds."""
+    if not 1 <= count <= table.tgt_vocab:
+        raise NmtError(f"{count:,} candidates with a vocabulary of {table.tgt_vocab:,}", remedy="give fewer, and 1 or more")
+    return CandidateLists(*table.best(count), np.unique(np.fromiter(always, np.int32)), table.tgt_vocab)
+
+
+def most_frequent(targets: Iterable[Sequence[int]], count: int, vocab: int) -> NDArray[np.int32]:
+    """The `count` tokens that stand in the text most often, ascending; ties lowest first."""
+    seen = np.zeros(vocab, np.int64)
+    for target in targets:
+        np.add.at(seen, np.asarray(target, np.int64), 1)
+    some = np.argsort(-seen, kind="stable")[:count]
+    return np.sort(some[seen[some] > 0]).astype(np.int32)
