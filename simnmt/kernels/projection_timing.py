@@ -1,0 +1,219 @@
+"""Times of the output layer's stages with all and with some columns, and the cost fitted to them (FVP-09)."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import cycle
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import linear
+
+from simnmt.costs.projection_cost import WAYS, ProjectionCost, Way
+from simnmt.costs.projection_fit import StageCost, StagePoint, fit_stage
+from simnmt.kernels.gathered import SubMatrix, gathered_products
+from simnmt.kernels.interleaved import Run, Times, interleaved
+from simnmt.kernels.native_at import level_name
+from simnmt.kernels.output_forms import Best
+from simnmt.kernels.output_layer import fused_best
+from simnmt.kernels.projection_setting import Layer, Step, drawn_layer, drawn_steps, layer_of
+from simnmt.kernels.scatter import scatter
+
+ROWS = (1, 8, 40)
+"""At which a quick look is taken: one sentence, a few, and 20 of beam 2 as published."""
+SHARES = (0.01, 0.05, 0.2)
+MOST_NUMBERS = 1 << 22
+"""Of the active columns' weights in a quick look: a larger layer is measured with smaller shares of it."""
+MOST_DENSE = 1 << 24
+"""Of all columns' weights in a quick look: of a larger layer its first columns are."""
+PIECE = 1_024
+"""Columns at a time of the dense product in pieces, which is often the faster one."""
+
+
+class Timed(NamedTuple):
+    """One callable to be timed, and what it walks over."""
+
+    stage: str
+    rows: int
+    numbers: float
+    columns: float
+    run: Run
+
+
+def best_of(rows: int) -> int:
+    """Tokens that are searched for in each row: one alone, two as of beam 2."""
+    return 1 if rows == 1 else 2
+
+
+def measure_projection(
+    width: int,
+    *,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    vocab: int = 16_384,
+    clusters: int = 1_000,
+    rows: Sequence[int] = ROWS,
+    shares: Sequence[float] = SHARES,
+    rounds: int = 3,
+    clock: Callable[[], float] = time.perf_counter,
+) -> ProjectionCost:
+    """A quick look at what the stages take here, well below a second for a usual layer.
+
+    `weight` [V, d]: the model's own, with its `bias`; else random ones of `vocab` columns. `shares`: of V that are active;
+    smaller ones are taken of a layer beyond `MOST_NUMBERS`. What fits into a cache stays there, as it does while decoding. With
+    as many threads as torch has. `clock`: seconds. Raises `ValueError` for weights of another width.
+    """
+    if weight is not None and weight.shape[1] != width:
+        raise ValueError(f"weights of width {weight.shape[1]}, not {width}")
+    layer = drawn_layer(vocab, width, clusters) if weight is None else layer_of(weight, bias, clusters)
+    scale = min(1.0, MOST_NUMBERS / (max(shares) * layer.vocab * width))
+    timed = list(dense_stages(layer, rows, most_columns=max(1, MOST_DENSE // width)))
+    for count in rows:
+        timed += assign_stages(layer, count)
+        for share in shares:
+            timed += step_stages(layer, drawn_steps(layer, count, scale * share))
+    times = timed_in_turn(timed, rounds, least_s=0.0, clock=clock)
+    return projection_cost(points_of(timed, times), provenance={"how": f"quick, {rounds} rounds"}, layers=[layer])
+
+
+def projection_cost(
+    points: Mapping[str, Sequence[StagePoint]],
+    heldout: Mapping[str, Sequence[StagePoint]] | None = None,
+    *,
+    layers: Sequence[Layer],
+    provenance: Mapping[str, str] | None = None,
+) -> ProjectionCost:
+    """Fit every stage to its points, and judge it by those held out."""
+    of_stages: dict[str, StageCost] = {stage: fit_stage(own, (heldout or {}).get(stage, ())) for stage, own in points.items()}
+    known = {"processor": platform.machine(), "torch": str(torch.__version__), "kernels": level_name()}
+    return ProjectionCost(
+        kind="measured",
+        device="cuda" if layers[0].weight.is_cuda else "cpu",
+        threads=torch.get_num_threads(),
+        vocab=tuple(sorted({layer.vocab for layer in layers})),
+        width=tuple(sorted({layer.width for layer in layers})),
+        provenance=known | dict(provenance or {}),
+        **of_stages,
+    )
+
+
+def dense_stages(layer: Layer, rows: Sequence[int], *, most_columns: int | None = None) -> Iterator[Timed]:
+    """The product with all columns by torch, whole and in pieces, and the search over all."""
+    vocab = min(layer.vocab, most_columns or layer.vocab)
+    for columns in sorted({max(1, vocab // 2), vocab}) if most_columns else (vocab,):
+        weight, bias = layer.weight[:columns], layer.bias[:columns]
+        for count in rows:
+            hidden = layer.centroids.points[torch.arange(count) % len(layer.centroids)].to(weight.dtype)
+            out = torch.empty(count, columns, dtype=weight.dtype, device=weight.device)
+            numbers = columns * layer.width
+            for run in dense_products(weight, hidden, out).values():
+                yield Timed("dense", count, numbers, columns, run)
+            yield Timed("search", count, columns, columns, searching(out.zero_(), bias, best_of(count)))
+
+
+def dense_products(weight: Tensor, hidden: Tensor, out: Tensor) -> dict[str, Run]:
+    """What torch offers for the product with all columns, its output standing ready."""
+
+    def whole() -> object:
+        if len(hidden) == 1:
+            return torch.mv(weight, hidden[0], out=out[0])
+        return torch.mm(hidden, weight.T, out=out)
+
+    def in_pieces() -> None:
+        for begin in range(0, len(weight), PIECE):
+            torch.mm(hidden, weight[begin : begin + PIECE].T, out=out[:, begin : begin + PIECE])
+
+    return {"whole": whole, "linear": partial(linear, hidden, weight)} | (
+        {"pieces": in_pieces} if weight.is_cpu and len(hidden) > 1 else {}
+    )
+
+
+def assign_stages(layer: Layer, rows: int) -> Iterator[Timed]:
+    """The nearest centroids, of all and of a quarter."""
+    for clusters in sorted({max(1, len(layer.centroids) // 4), len(layer.centroids)}):
+        centroids = type(layer.centroids).of(layer.centroids.points[:clusters])
+        hidden = layer.centroids.points[torch.arange(rows) % clusters]
+        yield Timed("assign", rows, clusters * layer.width, clusters, partial(centroids.nearest, hidden))
+
+
+def step_stages(layer: Layer, steps: Sequence[Step]) -> list[Timed]:
+    """Every stage of these steps beside the assignment, the steps in turn."""
+    first = steps[0]
+    rows, vocab = first.rows, layer.vocab
+    columns = sum(len(step.columns) for step in steps) / len(steps)
+    indices = sum(step.indices for step in steps) / len(steps)
+    outs = [torch.empty(rows, len(step.columns), device=layer.weight.device) for step in steps]
+    logits = torch.empty(rows, vocab, device=layer.weight.device)
+    kept = SubMatrix.of(layer.weight, first.columns)
+
+    def product(way: Way) -> Run:
+        return in_turn(
+            [
+                partial(gathered_products, layer.weight, step.hidden, step.columns, way=way, out=out)
+                for step, out in zip(steps, outs, strict=True)
+            ]
+        )
+
+    union = in_turn([partial(step.sets.union, step.chosen) for step in steps])
+    scattered = in_turn(
+        [partial(scatter, out, step.columns, vocab, layer.bias, logits) for step, out in zip(steps, outs, strict=True)]
+    )
+    for out, step in zip(outs, steps, strict=True):
+        gathered_products(layer.weight, step.hidden, step.columns, out=out)
+    numbers = columns * layer.width
+    timed = [Timed(way, rows, numbers, columns, product(way)) for way in WAYS]
+    own, out = len(first.columns), outs[0]
+    timed += [
+        Timed("kept", rows, own * layer.width, own, partial(kept.products, first.hidden, out)),
+        Timed("copy_out", 1, own * layer.width, own, partial(SubMatrix.of, layer.weight, first.columns)),
+        Timed("union", rows, vocab, indices, union),
+        Timed("scatter", rows, vocab, columns, scattered),
+        Timed("search", rows, own, own, searching(out, layer.bias, best_of(rows), first.columns)),
+    ]
+    return timed
+
+
+def searching(products: Tensor, bias: Tensor, count: int, columns: Tensor | None = None) -> Run:
+    """The best of each row, with the bias of these columns where they are some alone."""
+    rows, count = len(products), min(count, products.shape[1])
+    on = products.device
+    best = Best(
+        torch.empty((rows, count), dtype=torch.int64, device=on),
+        torch.empty((rows, count), device=on),
+        torch.empty(rows, device=on),
+    )
+
+    def run() -> object:
+        return fused_best(
+            products, bias if columns is None else bias[columns], count, out=best, threads=torch.get_num_threads()
+        )
+
+    return run
+
+
+def timed_in_turn(
+    timed: Sequence[Timed], rounds: int, *, least_s: float, clock: Callable[[], float] = time.perf_counter
+) -> Times:
+    """All of them in turn, by their place in the list."""
+    runs = {str(place): each.run for place, each in enumerate(timed)}
+    return interleaved(runs, rounds, least_s=least_s, clock=clock)
+
+
+def points_of(timed: Sequence[Timed], times: Times) -> dict[str, list[StagePoint]]:
+    """By stage, what each took in the median round; of several ways to do one thing the fastest."""
+    found: dict[str, dict[tuple[int, float, float], float]] = {}
+    for place, each in enumerate(timed):
+        key, own_s = (each.rows, each.numbers, each.columns), times.median_s(str(place))
+        of_stage = found.setdefault(each.stage, {})
+        of_stage[key] = min(own_s, of_stage.get(key, own_s))
+    return {stage: [StagePoint(*key, seconds) for key, seconds in points.items()] for stage, points in found.items()}
+
+
+def in_turn(runs: Sequence[Run]) -> Run:
+    """The next of them with each call."""
+    following = cycle(runs)
+    return lambda: next(following)()
