@@ -1,0 +1,212 @@
+"""What real decoding with a part of the vocabulary says of quality and speed, on a trained model (FVP-08, 11, 20, SHARP-02)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from simnmt.reproduce.verdicts import UNKNOWN, Records, together
+from simnmt.reproduce.vocab import published
+from simnmt.reproduce.vocab.studies import in_groups, told, unasked
+
+if TYPE_CHECKING:
+    from simnmt.calibrate.vocabulary_study import Decoded, Speed, Study
+
+Way = tuple[str, str, str]
+"""Identifier, claim, and what is published."""
+IDENTICAL: Way = (
+    "FVP-08 (a)",
+    f"At least {100 * published.LEAST_IDENTICAL:.0f} % of the sentences stay the same, token by token",
+    f"about {100 * published.IDENTICAL:.0f} % of 200,000 a direction",
+)
+BLEU: Way = (
+    "FVP-08 (b)",
+    f"BLEU stays within {published.MOST_BLEU_CHANGE} of dense decoding",
+    "-0.27 to +0.12 in Tables 3 and 4",
+)
+ACTIVE: Way = (
+    "FVP-20 (d)",
+    f"At most {100 * published.MOST_ACTIVE:.0f} % of the columns are active, at batch 1",
+    "at most about 15 %, at beam 2 and batch 20",
+)
+STEP: Way = (
+    "FVP-20 (e)",
+    f"The output layer gets up to {published.STEP_RATIO} times as fast",
+    f"up to {published.STEP_RATIO} times: of the projection, on a V100",
+)
+WHOLE: Way = (
+    "FVP-20 (f)",
+    f"Decoding gains up to {100 * published.END_TO_END_GAIN:.0f} % end to end",
+    f"up to {100 * published.END_TO_END_GAIN:.0f} %",
+)
+AMDAHL: Way = (
+    "FVP-20 (g)",
+    f"Amdahl's prediction of the output layer is within {100 * published.NEAR_PREDICTED:.0f} % of the speed-up end to end",
+    "",
+)
+SINGLE: Way = (
+    "FVP-20 (h)",
+    "Beam 1, batch 1 gains more than beam 2, batch 20",
+    "so for the vocabulary of 250,000, not for that of 128,000",
+)
+FASTEST: Way = (
+    "FVP-11 (d)",
+    "K = 1 is fastest, at a high number of clusters",
+    f"K = 1 and {published.FIGURE_3_BEST:,} clusters, of 100 to 2,000",
+)
+LISTS: Way = (
+    "SHARP-02",
+    f"Lists of candidate words make the output layer at least {published.LIST_RATIO:.0f} times as fast",
+    "around 2 times elsewhere, quoted",
+)
+KEPT_BY_LISTS: Way = (
+    "SHARP-02 (b)",
+    f"With lists of candidate words BLEU stays within {published.MOST_BLEU_CHANGE} of dense decoding",
+    "",
+)
+
+
+def decoding_claims(study: Study | None) -> Records:
+    """All of one study; of none, that they need one."""
+    parts = {
+        "chosen": (
+            (IDENTICAL, _identical),
+            (BLEU, _bleu),
+            (ACTIVE, _active),
+            (STEP, _step),
+            (WHOLE, _whole),
+            (AMDAHL, _amdahl),
+        ),
+        "candidates": ((LISTS, _step), (KEPT_BY_LISTS, _bleu)),
+    }
+    found: Records = []
+    for part, ways in parts.items():
+        rows = () if study is None else getattr(study, part)
+        for way, judge in ways:
+            found.append(judge(study, way, rows) if study is not None and rows else unasked(*way, study, part))
+    found.append(unasked(*SINGLE, study, "chosen") if study is None or not study.chosen else _single(study))
+    found.append(unasked(*FASTEST, study, "speeds") if study is None or not study.speeds else _fastest(study))
+    return found
+
+
+def ratios(each: Decoded) -> list[float]:
+    """Dense over this way's seconds, round by round."""
+    return [dense / part for dense, part in zip(each.dense.rounds_s, each.part.rounds_s, strict=False) if part > 0.0]
+
+
+def bleu_change(each: Decoded) -> float | None:
+    """In points; None without references."""
+    if each.dense.bleu is None or each.part.bleu is None:
+        return None
+    return each.part.bleu - each.dense.bleu
+
+
+def way_of(each: Decoded) -> str:
+    """Clusters, or what lists are made from."""
+    if each.way == "clustered":
+        return f"{each.clusters:,} clusters, K = {each.top}"
+    always = f", {each.always:,} always" if each.always else ""
+    made = {"ibm1": "IBM model 1", "attention": "attention"}.get(each.way, each.way)
+    return f"lists of {each.candidates} by {made}{always}"
+
+
+def cell_of(each: Decoded) -> str:
+    """Direction, way and search."""
+    return f"{each.label}, {way_of(each)}, beam {each.beam}, batch {each.batch}"
+
+
+def _identical(study: Study, way: Way, rows: Sequence[Decoded]) -> dict[str, Any]:
+    ours = "; ".join(
+        f"{cell_of(each)}: {100 * each.identical:.1f} % of {each.sentences:,}"
+        + (f", {each.near_ties} near ties" if each.near_ties else "")
+        for each in rows
+    )
+    kept = all(each.identical >= published.LEAST_IDENTICAL for each in rows)
+    return told(study, *way, ours, kept, "near ties, closer than rounding, count as different")
+
+
+def _bleu(study: Study, way: Way, rows: Sequence[Decoded]) -> dict[str, Any]:
+    known = [(each, change) for each in rows if (change := bleu_change(each)) is not None]
+    ours = "; ".join(f"{cell_of(each)}: {change:+.2f} of {each.dense.bleu:.2f}" for each, change in known)
+    kept = all(abs(change) <= published.MOST_BLEU_CHANGE for _, change in known)
+    return told(study, *way, ours, kept if known else UNKNOWN, "" if known else "needs references")
+
+
+def _active(study: Study, way: Way, rows: Sequence[Decoded]) -> dict[str, Any]:
+    single = [each for each in rows if each.beam * each.batch == 1]
+    ours = "; ".join(
+        f"{cell_of(each)}: {100 * each.share.mean:.2f} % of V, at most {100 * each.share.most:.2f} %, "
+        f"{100 * each.share_of_emitted:.1f} % of the {each.emitted:,} tokens that are ever written"
+        for each in rows
+    )
+    kept = all(each.share.most <= published.MOST_ACTIVE for each in single)
+    return told(study, *way, ours, kept if single else UNKNOWN, "judged by the most of any step at batch 1")
+
+
+def _step(study: Study, way: Way, rows: Sequence[Decoded]) -> dict[str, Any]:
+    asked = published.LIST_RATIO if way is LISTS else published.STEP_RATIO
+    ours = "; ".join(f"{cell_of(each)}: {each.layer_ratio:.2f}" for each in rows)
+    reached = max(each.layer_ratio for each in rows) >= asked
+    return told(
+        study, *way, ours, reached, "projection, softmax and search, the choice of columns included; the best is judged"
+    )
+
+
+def _whole(study: Study, way: Way, rows: Sequence[Decoded]) -> dict[str, Any]:
+    best = max(rows, key=lambda each: each.measured)
+    ours = "; ".join(f"{cell_of(each)}: {_percent(each.measured)}" for each in rows)
+    reached = [ratio >= 1.0 + published.END_TO_END_GAIN for ratio in ratios(best)] or [
+        best.measured >= 1.0 + published.END_TO_END_GAIN
+    ]
+    why = f"the best is judged, round by round; the output layer has {100 * best.layer_share:.0f} % of its dense time"
+    return told(study, *way, ours, together([reached]), why)
+
+
+def _amdahl(study: Study, way: Way, rows: Sequence[Decoded]) -> dict[str, Any]:
+    near = [[_is_near(each.predicted, ratio) for ratio in ratios(each) or [each.measured]] for each in rows]
+    trivial = [cell_of(each) for each in rows if all(_is_near(1.0, ratio) for ratio in ratios(each) or [each.measured])]
+    ours = "; ".join(f"{cell_of(each)}: {_percent(each.measured)}, foretold {_percent(each.predicted)}" for each in rows)
+    why = "each round's ratio against the prediction"
+    why += f"; no test of it where a prediction of no gain passes too: {'; '.join(trivial)}" if trivial else ""
+    return told(study, *way, ours, together(near), why)
+
+
+def _single(study: Study) -> dict[str, Any]:
+    groups = in_groups(study.chosen, lambda each: (each.label, each.clusters, each.top), lambda each: each.beam * each.batch)
+    pairs = [own for own in groups.values() if len(own) == 2 and own[0].beam * own[0].batch == 1]
+    if not pairs:
+        return unasked(*SINGLE, study, "chosen at both searches")
+    verdicts = [[one > most for one, most in zip(ratios(first), ratios(last), strict=False)] for first, last in pairs]
+    ours = "; ".join(f"{first.label}: {_percent(first.measured)} against {_percent(last.measured)}" for first, last in pairs)
+    return told(study, *SINGLE, ours, together(verdicts), "round by round")
+
+
+def _fastest(study: Study) -> dict[str, Any]:
+    verdicts, ours = [], []
+    for label, rows in in_groups(study.speeds, lambda each: each.label, lambda each: -each.gain).items():
+        best, most = rows[0], max(each.clusters for each in rows)
+        other = next((each for each in rows if (each.top == 1) != (best.top == 1)), None)
+        high = best.clusters >= most / 2
+        verdicts.append([best.top == 1 and high] if other is None else _over(best, other, best.top == 1 and high))
+        ours.append(f"{label}: {_percent(1.0 + best.gain)} at {best.clusters:,} clusters, K = {best.top}")
+    why = f"of {_ways(study.speeds)}; round by round, a high number: half of the most and above"
+    return told(study, *FASTEST, "; ".join(ours), together(verdicts), why)
+
+
+def _over(best: Speed, other: Speed, kept: bool) -> list[bool]:
+    """Whether the fastest by median is so in every round; where it speaks against the claim, the rounds that do not."""
+    ahead = [own > theirs for own, theirs in zip(best.ratios, other.ratios, strict=False)]
+    return [each if kept else not each for each in ahead] if ahead else [kept]
+
+
+def _ways(rows: Sequence[Speed]) -> str:
+    clusters, tops = sorted({each.clusters for each in rows}), sorted({each.top for each in rows})
+    return f"{clusters[0]:,} to {clusters[-1]:,} clusters and K = {', '.join(map(str, tops))}"
+
+
+def _is_near(foretold: float, ratio: float) -> bool:
+    return abs(foretold / ratio - 1.0) <= published.NEAR_PREDICTED
+
+
+def _percent(ratio: float) -> str:
+    return f"{100 * (ratio - 1.0):+.1f} %"

@@ -1,0 +1,63 @@
+"""Which studies of trained models stand beside the paper: those that come with simnmt, or others by file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from simnmt import shipped
+from simnmt.reproduce.verdicts import UNKNOWN, record_of
+
+if TYPE_CHECKING:
+    from simnmt.calibrate.vocabulary_study import Study
+
+Key = TypeVar("Key", bound=Hashable)
+Row = TypeVar("Row")
+
+NEEDS = "needs a study of a trained model: give --study, or --model and its texts"
+
+
+def shipped_studies() -> list[Path]:
+    """Their files, by name; none where none comes with simnmt."""
+    return sorted((shipped.folder("calibration") / "vocabulary").glob("*.json"))
+
+
+def read_studies(paths: Iterable[Path]) -> list[Study]:
+    """Raises `CalibrationError` for a file that is no study."""
+    from simnmt.calibrate.vocabulary_study import read_study
+
+    return [read_study(path) for path in paths]
+
+
+def told(
+    study: Study, identifier: str, claim: str, theirs: str, ours: str, verdict: bool | str, why: str = ""
+) -> dict[str, Any]:
+    """One claim, by one model's measurement."""
+    vocabulary = f"V {study.model.vocab:,}, width {study.model.width:,}"
+    return record_of(
+        identifier,
+        claim,
+        theirs,
+        ours,
+        verdict,
+        f"{vocabulary}; {why}" if why else vocabulary,
+        device=study.model.name,
+        basis="measured",
+    )
+
+
+def unasked(identifier: str, claim: str, theirs: str, study: Study | None, part: str) -> dict[str, Any]:
+    """The same where the part that decides it was not measured."""
+    if study is None:
+        return record_of(identifier, claim, theirs, "", UNKNOWN, NEEDS, basis="needs --model")
+    why = f"the study has no part `{part}`"
+    return record_of(identifier, claim, theirs, "", UNKNOWN, why, device=study.model.name, basis="needs --model")
+
+
+def in_groups(rows: Iterable[Row], key: Callable[[Row], Key], order: Callable[[Row], Any]) -> dict[Key, list[Row]]:
+    """Rows of the same key together, each group in `order`."""
+    found: dict[Key, list[Row]] = {}
+    for row in rows:
+        found.setdefault(key(row), []).append(row)
+    return {each: sorted(own, key=order) for each, own in found.items()}
