@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import repeat
 
 import numpy as np
@@ -15,6 +15,8 @@ from simnmt.batching import Batcher, Batching, Encode, Join
 from simnmt.nmt.hypothesis import Hypothesis
 from simnmt.nmt.slot_decoder import Encoded, SlotDecoder
 from simnmt.nmt.step_model import StepModel
+from simnmt.nmt.vocabulary.subset import RestrictedVocabulary
+from simnmt.nmt.vocabulary.subset_account import SubsetAccount
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,8 @@ class BatchedRun:
     """Calls of the encoder."""
     refills: int
     """Times that sentences joined."""
+    subset: SubsetAccount | None = None
+    """What was multiplied of the vocabulary, sentences by their place among the sources; None where all of it was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,16 +105,21 @@ def decode_batched(
     max_len: int | Sequence[int] = 200,
     forced_lens: Sequence[int] | None = None,
     fused: bool = False,
+    vocabulary: RestrictedVocabulary | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> BatchedRun:
     """Translate sources that are all at hand from the beginning, in the order given.
 
-    `max_len`: most tokens, of all or of each; `forced_lens`: each gets just so many, none of them the end; `fused`: see
-    `SlotDecoder`. Raises `NmtError` for lengths beyond the model's positions and `OutOfMemory`.
+    `max_len`: most tokens, of all or of each; `forced_lens`: each gets just so many, none of them the end; `fused`,
+    `vocabulary`: see `SlotDecoder`; the vocabulary's account is told, or where it has none one of the run's own. Raises
+    `NmtError` for lengths beyond the model's positions and `OutOfMemory`.
     """
     count = len(sources)
     most = [max_len] * count if isinstance(max_len, int) else max_len
-    batched = BatchedDecoder(SlotDecoder(model, beam=beam, capacity=batching.size, fused=fused), batching)
+    if vocabulary is not None and vocabulary.account is None:
+        vocabulary = replace(vocabulary, account=SubsetAccount())
+    decoder = SlotDecoder(model, beam=beam, capacity=batching.size, fused=fused, vocabulary=vocabulary)
+    batched = BatchedDecoder(decoder, batching)
     asked = zip(sources, repeat(None, count) if forced_lens is None else forced_lens, most, strict=True)
     for request, (source, forced, own_most) in enumerate(asked):
         batched.arrive(request, Asked(source, forced, own_most))
@@ -139,6 +148,7 @@ def decode_batched(
         before - begin,
         len(seconds.encodings),
         len(seconds.refills),
+        None if vocabulary is None else vocabulary.account,
     )
 
 

@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 
 from simnmt.nmt.banned import Banned
-from simnmt.nmt.fused_output import FusedOutput
 from simnmt.nmt.hypothesis import Hypothesis
-from simnmt.nmt.output_layer import OutputLayer, PlainOutput, Projected
+from simnmt.nmt.output_layer import Projected
 from simnmt.nmt.slot_search import Limit
 from simnmt.nmt.step_model import StepModel
+from simnmt.nmt.vocabulary.output_choice import output_layer
+from simnmt.nmt.vocabulary.subset import RestrictedVocabulary
 
 _NEVER = float("-inf")
 
@@ -33,12 +34,20 @@ class BeamSearch:
     competes as it stands.
     """
 
-    def __init__(self, model: StepModel, beam: int, *, length_penalty: float = 1.0, fused: bool = False) -> None:
+    def __init__(
+        self,
+        model: StepModel,
+        beam: int,
+        *,
+        length_penalty: float = 1.0,
+        fused: bool = False,
+        vocabulary: RestrictedVocabulary | None = None,
+    ) -> None:
         self.beam, self._length_penalty = beam, length_penalty
         self._start, self._eos, self._device = model.start_token, model.eos_token, model.device
         self._candidates = min(2 * beam, beam * model.vocab)
         self._banned = Banned.of(model)
-        self._output: OutputLayer = (FusedOutput if fused else PlainOutput)(model, self._banned)
+        self._output, self._subset = output_layer(model, self._banned, fused, vocabulary)
         self._sentences: list[_Sentence] = []
         self._words, self._parents = self._whole(0, 0), self._whole(0, 0)
         self._scores, self._kept_scores = self._never(0), self._never(0)
@@ -62,6 +71,8 @@ class BeamSearch:
 
     def join(self, limits: Sequence[Limit]) -> None:
         """See `SlotSearch`."""
+        if self._subset is not None:
+            self._subset.join([limit.source for limit in limits], self.beam)
         count = len(limits)
         self._sentences += [_Sentence(limit) for limit in limits]
         scores = self._never(count)
@@ -113,6 +124,8 @@ class BeamSearch:
 
     def leave(self, order: Sequence[int]) -> None:
         """See `SlotSearch`."""
+        if self._subset is not None:
+            self._subset.leave(order)
         self._sentences = [self._sentences[slot] for slot in order]
         slots = torch.tensor(order, dtype=torch.int64, device=self._device)
         self._words, self._parents = self._words[slots], self._parents[slots]

@@ -13,6 +13,7 @@ from simnmt.kernels.errors import KernelError
 from simnmt.kernels.output_layer import Best, fused_argmax, fused_best
 from simnmt.nmt.banned import Banned
 from simnmt.nmt.errors import NmtError
+from simnmt.nmt.masked_bias import MaskedBias
 from simnmt.nmt.step_model import StepModel
 
 _LEAST_COLUMNS, _BLOCK_VALUES = 8_192, 2**20
@@ -30,15 +31,11 @@ class FusedOutput:
 
     def __init__(self, model: StepModel, banned: Banned) -> None:
         self._model, self._banned = model, banned
-        bias = model.bias
-        self._bias = None if bias is None else bias.detach().float().contiguous()
-        self._columns: Tensor | None = None
-        """Those banned in every row, as of when `_masked` was made."""
-        self._masked = self._bias
+        self._bias = MaskedBias(model, banned)
 
     def project(self, hidden: Tensor, best: int) -> Best | Tensor:
         """See `OutputLayer`; the tokens themselves where nothing else is asked for."""
-        bias, found, ends = self._masked_bias(), [], self._banned.ends
+        bias, found, ends = self._bias.now(), [], self._banned.ends
         threads = torch.get_num_threads() if hidden.device.type == "cpu" else 1
         try:
             for first, products in self._model.products(hidden, _block(hidden)):
@@ -71,18 +68,6 @@ class FusedOutput:
         sums, places = sums.topk(min(count, sums.shape[1]), dim=1)
         tokens = projected.columns.view(sentences, -1).gather(1, places)
         return sums, places.div(own, rounding_mode="floor"), tokens
-
-    def _masked_bias(self) -> Tensor | None:
-        """The bias with the tokens banned in every row made impossible."""
-        columns = self._banned.columns
-        if columns is not self._columns:
-            self._columns = columns
-            if columns is not None and len(columns):
-                bias = torch.zeros(self._model.vocab, device=columns.device) if self._bias is None else self._bias.clone()
-                self._masked = bias.index_fill_(0, columns, _NEVER)
-            else:
-                self._masked = self._bias
-        return self._masked
 
 
 def _block(hidden: Tensor) -> int | None:

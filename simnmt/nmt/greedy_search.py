@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 
 from simnmt.nmt.banned import Banned
-from simnmt.nmt.fused_output import FusedOutput
 from simnmt.nmt.hypothesis import Hypothesis
-from simnmt.nmt.output_layer import OutputLayer, PlainOutput, Projected
+from simnmt.nmt.output_layer import Projected
 from simnmt.nmt.slot_search import Limit
 from simnmt.nmt.step_model import StepModel
+from simnmt.nmt.vocabulary.output_choice import output_layer
+from simnmt.nmt.vocabulary.subset import RestrictedVocabulary
 
 
 @dataclass(slots=True)
@@ -29,16 +30,25 @@ class GreedySearch:
     beam = 1
     parents = None
 
-    def __init__(self, model: StepModel, *, scored: bool = False, fused: bool = False) -> None:
+    def __init__(
+        self,
+        model: StepModel,
+        *,
+        scored: bool = False,
+        fused: bool = False,
+        vocabulary: RestrictedVocabulary | None = None,
+    ) -> None:
         self._start, self._eos, self._device = model.start_token, model.eos_token, model.device
         self._scored = scored
         self._banned = Banned.of(model)
-        self._output: OutputLayer = (FusedOutput if fused else PlainOutput)(model, self._banned)
+        self._output, self._subset = output_layer(model, self._banned, fused, vocabulary)
         self._sentences: list[_Sentence] = []
         self.tokens = torch.empty(0, dtype=torch.int64, device=self._device)
 
     def join(self, limits: Sequence[Limit]) -> None:
         """See `SlotSearch`."""
+        if self._subset is not None:
+            self._subset.join([limit.source for limit in limits], 1)
         self._sentences += [_Sentence(limit) for limit in limits]
         self.tokens = torch.cat((self.tokens, self.tokens.new_full((len(limits),), self._start)))
         self._banned.see([sentence.limit for sentence in self._sentences], 1)
@@ -71,6 +81,8 @@ class GreedySearch:
 
     def leave(self, order: Sequence[int]) -> None:
         """See `SlotSearch`."""
+        if self._subset is not None:
+            self._subset.leave(order)
         self._sentences = [self._sentences[slot] for slot in order]
         self.tokens = self.tokens.index_select(0, torch.tensor(order, dtype=torch.int64, device=self._device))
         self._banned.see([sentence.limit for sentence in self._sentences], 1)

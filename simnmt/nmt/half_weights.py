@@ -27,6 +27,16 @@ class HalfLinear(nn.Module):
         self._packed = torch.ops.quantized.linear_prepack_fp16(weight.detach().float().contiguous(), self.bias)
         self._bare: torch.ScriptObject | None = None
         """Without the bias: made when first needed, a second copy of the weights."""
+        self._unpacked: Tensor | None = None
+        """In float16, row by row: made when first needed, another copy."""
+
+    @property
+    def weight(self) -> Tensor:
+        """float16 [out, in]: the very numbers that are multiplied with."""
+        if self._unpacked is None:
+            weight, _ = torch.ops.quantized.linear_unpack_fp16(self._packed)
+            self._unpacked = weight.half()
+        return self._unpacked
 
     def forward(self, inputs: Tensor) -> Tensor:
         """float32 [..., in] -> float32 [..., out]."""

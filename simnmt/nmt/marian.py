@@ -49,6 +49,12 @@ class MarianModel(nn.Module):
         bias: Tensor = self.hf.final_logits_bias[0]
         return bias
 
+    @property
+    def weight(self) -> Tensor:
+        """See `StepModel`."""
+        weight: Tensor = self.hf.lm_head.weight
+        return weight
+
     def forward(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> Tensor:
         """Logits [batch, tgt_len, vocab] after each of the fed tokens `tgt_in`, int64 [batch, tgt_len], start token first."""
         logits: Tensor = self.hf(

@@ -58,6 +58,12 @@ class RecurrentModel(nn.Module):
         """See `StepModel`."""
         return self.projection.bias
 
+    @property
+    def weight(self) -> Tensor:
+        """See `StepModel`."""
+        weight: Tensor = self.projection.weight
+        return weight
+
     def forward(self, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> Tensor:
         """Logits [batch, tgt_len, vocab] after each of the fed tokens `tgt_in`, int64 [batch, tgt_len], start token first."""
         state = self.encode(src, src_lengths)

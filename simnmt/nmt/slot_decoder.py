@@ -19,6 +19,8 @@ from simnmt.nmt.slot_search import Limit, SlotSearch
 from simnmt.nmt.slots import Slots
 from simnmt.nmt.source_batch import check_lengths, pad
 from simnmt.nmt.step_model import Memory, StepModel
+from simnmt.nmt.vocabulary.subset import RestrictedVocabulary
+from simnmt.nmt.vocabulary.subset_account import SubsetAccount
 
 Mark = Callable[[], object]
 """Called right before and right after each step of the model: a stopwatch's button.
@@ -37,6 +39,8 @@ class Encoded:
     row: int
     src_len: int
     """Tokens, the end included."""
+    source: Sequence[int] = ()
+    """The tokens themselves, where the vocabulary in use hangs on them."""
 
 
 class SlotDecoder:
@@ -53,17 +57,25 @@ class SlotDecoder:
         max_len: int = 200,
         capacity: int,
         fused: bool = False,
+        vocabulary: RestrictedVocabulary | None = None,
         search: Callable[[], SlotSearch] | None = None,
         mark: Mark | None = None,
     ) -> None:
         """`capacity`: most sentences active at a time.
 
-        `fused`: the output layer is (FNI-03 to 06); `search`: makes another than the usual one, and says the beam itself.
+        `fused`: the output layer is (FNI-03 to 06); `vocabulary`: it takes these columns alone, by its own way of searching
+        them, whether `fused` or not; `search`: makes another than the usual one, of the same vocabulary, and says beam and
+        output layer itself. Raises `NmtError` for the vocabulary of another model.
         """
+        self._vocabulary = vocabulary
         self.capacity = capacity
         self._model, self._max_len, self._mark = model, max_len, mark
         self._new_search = search or (
-            lambda: GreedySearch(model, fused=fused) if beam == 1 else BeamSearch(model, beam, fused=fused)
+            lambda: (
+                GreedySearch(model, fused=fused, vocabulary=vocabulary)
+                if beam == 1
+                else BeamSearch(model, beam, fused=fused, vocabulary=vocabulary)
+            )
         )
         self.drop_all()
 
@@ -76,6 +88,10 @@ class SlotDecoder:
     def longest(self) -> int:
         """Tokens of the longest source under way; 0 without any."""
         return max(self._src_lens, default=0)
+
+    @property
+    def _account(self) -> SubsetAccount | None:
+        return None if self._vocabulary is None else self._vocabulary.account
 
     def encode(self, sources: Sequence[Sequence[int]]) -> list[Encoded]:
         """Read these sources together; changes nothing of what is active.
@@ -94,7 +110,10 @@ class SlotDecoder:
         """As `encode`, of int64 [batch, src_len] and [batch] on the model's device."""
         check_lengths(self._model.max_positions, src.shape[1], 0)
         memory = within_memory(str(self._model.device), lambda: self._model.encode(src, src_lengths))
-        return [Encoded(memory, row, length) for row, length in enumerate(src_lengths.tolist())]
+        lengths = src_lengths.tolist()
+        read = self._vocabulary is not None and self._vocabulary.reads_sources
+        sources = [row[:length] for row, length in zip(src.tolist(), lengths, strict=True)] if read else [()] * len(lengths)
+        return [Encoded(memory, row, *each) for row, each in enumerate(zip(lengths, sources, strict=True))]
 
     @torch.inference_mode()
     def join(
@@ -114,11 +133,13 @@ class SlotDecoder:
             raise ValueError(f"{len(sentences)} sentences join {self.active} where {self.capacity} fit")
         forced = [None] * len(sentences) if forced_lens is None else forced_lens
         most = [None] * len(sentences) if max_lens is None else max_lens
-        limits = [self._limit(*lens) for lens in zip(forced, most, strict=True)]
+        limits = [self._limit(*each) for each in zip(forced, most, sentences, strict=True)]
         joining = [at for at, limit in enumerate(limits) if limit.steps]
         if joining:
             self._or_drop_all(lambda: self._take([sentences[at] for at in joining], [limits[at] for at in joining]))
             self._keys += [keys[at] for at in joining]
+            if self._account is not None:
+                self._account.join([keys[at] for at in joining])
         return [(key, Hypothesis((), None)) for key, limit in zip(keys, limits, strict=True) if not limit.steps]
 
     @torch.inference_mode()
@@ -136,8 +157,10 @@ class SlotDecoder:
         self._slots: Slots | None = None
         """Made when the first joins, since there may be no room for them."""
         self._search = self._new_search()
+        if self._account is not None:
+            self._account.drop_all()
 
-    def _limit(self, forced_len: int | None, max_len: int | None) -> Limit:
+    def _limit(self, forced_len: int | None, max_len: int | None, sentence: Encoded) -> Limit:
         positions = self._model.max_positions
         if forced_len is None:
             steps, least = self._max_len if max_len is None else max_len, 1
@@ -147,7 +170,7 @@ class SlotDecoder:
             check_lengths(positions, 0, steps)
         if steps < least:
             raise NmtError(f"a target of {steps} tokens where {least} is the least")
-        return Limit(int(steps), forced_len is not None)
+        return Limit(int(steps), forced_len is not None, sentence.source)
 
     def _take(self, sentences: Sequence[Encoded], limits: Sequence[Limit]) -> None:
         if self._slots is None:
@@ -168,6 +191,8 @@ class SlotDecoder:
         if found:
             order = slots.leave([slot for slot, _ in found], search.beam)
             search.leave(order)
+            if self._account is not None:
+                self._account.leave(order)
             self._keys = [keys[slot] for slot in order]
             self._src_lens = [self._src_lens[slot] for slot in order]
         if self._keys and (parents := search.parents) is not None:

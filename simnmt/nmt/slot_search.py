@@ -13,12 +13,14 @@ from simnmt.nmt.hypothesis import Hypothesis
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """How long a sentence's output may be."""
+    """How long a sentence's output may be, and for candidate lists of what sentence."""
 
     steps: int
     """Most steps, 1 or more."""
     forced: bool = False
     """Whether it takes them all: its end token is banned."""
+    source: Sequence[int] = ()
+    """Tokens of the sentence, where the vocabulary in use hangs on them."""
 
 
 class SlotSearch(Protocol):

@@ -51,6 +51,11 @@ class StepModel(Protocol):
     def bias(self) -> Tensor | None:
         """What the output layer adds to its products, [vocab]; None where it adds nothing."""
 
+    @property
+    def weight(self) -> Tensor:
+        """What the output layer multiplies with, [vocab, width], in the model's own type; the very tensor, or of packed weights
+        a copy that the model keeps."""
+
     def encode(self, src: Tensor, src_lengths: Tensor) -> Memory:
         """Read the sources: int64 [batch, src_len] and [batch]; what lies behind a length changes nothing."""
 
