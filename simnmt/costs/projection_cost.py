@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from pydantic import Field
+
 from simnmt.configuration import Configuration
 from simnmt.costs.profile_blocks import Kind
 from simnmt.costs.projection_fit import StageCost
@@ -53,7 +55,7 @@ class ProjectionCost(Configuration):
     """Sizes V of what was measured, ascending."""
     width: tuple[int, ...]
     """Widths d of what was measured, ascending."""
-    provenance: dict[str, str] = {}
+    provenance: dict[str, str] = Field(default_factory=dict)
     """Of the box, the versions and the date, and what was measured how."""
     assign: StageCost
     """Numbers: clusters x width; columns: clusters."""

@@ -127,9 +127,10 @@ def dense_products(weight: Tensor, hidden: Tensor, out: Tensor) -> dict[str, Run
         for begin in range(0, len(weight), PIECE):
             torch.mm(hidden, weight[begin : begin + PIECE].T, out=out[:, begin : begin + PIECE])
 
-    return {"whole": whole, "linear": partial(linear, hidden, weight)} | (
-        {"pieces": in_pieces} if weight.is_cpu and len(hidden) > 1 else {}
-    )
+    runs: dict[str, Run] = {"whole": whole, "linear": partial(linear, hidden, weight)}
+    if weight.is_cpu and len(hidden) > 1:
+        runs["pieces"] = in_pieces
+    return runs
 
 
 def assign_stages(layer: Layer, rows: int) -> Iterator[Timed]:
