@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from simnmt.batching import Batching, half_empty, maxi, mini, top_up
-from simnmt.nmt import beam_search, fused_output, output_products, output_stages
+from simnmt.nmt import fused_output, output_products, output_stages
 from simnmt.nmt.agreement import agreement, decode_alone
 from simnmt.nmt.banned import Banned
 from simnmt.nmt.batched import decode_batched
@@ -30,6 +30,7 @@ from simnmt.nmt.output_stages import output_stages_s
 from simnmt.nmt.search import beam, greedy
 from simnmt.nmt.slot_decoder import SlotDecoder
 from simnmt.nmt.slot_search import Limit, SlotSearch
+from simnmt.nmt.vocabulary import output_choice
 from tests.nmt.tiny import ARCHITECTURES, GRU, Table, lively, sources
 
 LENGTHS = [3, 9, 5, 7, 4, 12, 2, 6]
@@ -116,7 +117,7 @@ def test_the_best_beam_and_one_of_each_row_are_all_that_a_beam_can_choose(
     Watched.gap = 1.0
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fused_output, "_block", lambda _: block)
-        patch.setattr(beam_search, "PlainOutput", Watched)
+        patch.setattr(output_choice, "PlainOutput", Watched)
         plain, fused = (steps_of(BeamSearch(model, width, fused=on), tables, limits) for on in (False, True))
     for (words, scores, gap), (own_words, own_scores, _) in zip(plain, fused, strict=False):
         if gap < 1e-5:
