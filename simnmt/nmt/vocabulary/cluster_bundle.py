@@ -1,0 +1,195 @@
+"""Clusters of one model, saved and loaded: one set for each direction, or one for all that share a target (FVP-10)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from simnmt.kernels.centroids import Centroids
+from simnmt.kernels.column_sets import ColumnSets
+from simnmt.kernels.errors import KernelError
+from simnmt.names import nearest
+from simnmt.nmt.errors import NmtError
+from simnmt.nmt.step_model import StepModel
+from simnmt.nmt.vocabulary.active_sets import active_sets
+from simnmt.nmt.vocabulary.bundle_file import read_bundle, write_bundle
+from simnmt.nmt.vocabulary.fingerprint import Fingerprint, control_tokens, model_bytes
+from simnmt.nmt.vocabulary.memory_account import MemoryAccount, allocated
+
+if TYPE_CHECKING:
+    from simnmt.nmt.vocabulary.contexts import Contexts
+    from simnmt.nmt.vocabulary.kmeans import Clustering
+
+KIND = "clusters"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClusterSet:
+    """Clusters made from one text: of a direction, or pooled for a target."""
+
+    label: str
+    centroids: Centroids
+    sets: ColumnSets
+    """The active columns of each cluster, ascending (FVP-04)."""
+    top: int
+    """Likeliest tokens taken of each context: K."""
+    members: Tensor
+    """int64 [r]: training contexts of each cluster."""
+    emitted: Tensor
+    """int32, ascending: the tokens that dense decoding wrote of the text."""
+    sentences: int
+    beam: int
+    inertia: float
+    iterations: int
+    method: str
+    """sklearn or faiss."""
+    seed: int
+
+    @classmethod
+    def of(
+        cls, label: str, contexts: Contexts, clustering: Clustering, model: StepModel, *, top: int | None = None
+    ) -> ClusterSet:
+        """From contexts and their clusters; `top`: fewer of their likeliest tokens than were recorded. Raises `NmtError`."""
+        taken = contexts.top.shape[1] if top is None else top
+        if not 1 <= taken <= contexts.top.shape[1]:
+            what = f"the {taken:,} likeliest tokens of contexts with {contexts.top.shape[1]:,} recorded"
+            raise NmtError(what, remedy="record more of them")
+        centroids, labels = clustering.centroids, clustering.labels
+        sets = active_sets(labels, contexts.top[:, :taken], len(centroids), control_tokens(model), vocab=model.vocab)
+        return cls(
+            label,
+            Centroids.of(centroids),
+            sets,
+            taken,
+            clustering.members,
+            contexts.emitted,
+            contexts.sentences,
+            contexts.beam,
+            clustering.inertia,
+            clustering.iterations,
+            clustering.method,
+            clustering.seed,
+        )
+
+    @property
+    def contexts(self) -> int:
+        """Those that it was made from."""
+        return int(self.members.sum())
+
+    @property
+    def shares(self) -> Tensor:
+        """float64 [r]: active share of the vocabulary of each cluster."""
+        return self.sets.sizes().double() / self.sets.vocab
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClusterBundle:
+    """All clusters of one model."""
+
+    fingerprint: Fingerprint
+    model_name: str
+    model_bytes: int
+    sets: tuple[ClusterSet, ...]
+
+    @classmethod
+    def of(cls, model: StepModel, sets: Sequence[ClusterSet], *, name: str = "") -> ClusterBundle:
+        """Of a model's own sets, one or more, each with a label of its own."""
+        labels = [each.label for each in sets]
+        if not labels or len(set(labels)) < len(labels):
+            raise NmtError(f"clusters labelled {', '.join(labels) or 'not at all'}", remedy="give each a label of its own")
+        return cls(Fingerprint.of(model), name, model_bytes(model), tuple(sets))
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Of its sets."""
+        return tuple(each.label for each in self.sets)
+
+    def direction(self, label: str | None = None) -> ClusterSet:
+        """The set of that label; the only one for None. Raises `NmtError` where there is none, or are several."""
+        if label is None:
+            if len(self.sets) == 1:
+                return self.sets[0]
+            raise NmtError(f"a bundle of several directions: {', '.join(self.labels)}", remedy="name one with --direction")
+        for each in self.sets:
+            if each.label == label:
+                return each
+        near = nearest(label, self.labels)
+        remedy = f"did you mean {near}?" if near else f"it has {', '.join(self.labels)}"
+        raise NmtError(f"no direction {label} in this bundle", remedy=remedy)
+
+    def check(self, model: StepModel) -> None:
+        """Raise `NmtError` where it is of another model or vocabulary."""
+        self.fingerprint.check(model)
+
+    def account(self) -> MemoryAccount:
+        """Bytes allocated for all its sets (FVP-12)."""
+        return allocated([(each.centroids, each.sets) for each in self.sets], self.model_bytes)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write it, whole or not at all; raises `NmtError`."""
+        tensors: dict[str, Tensor] = {}
+        notes: list[dict[str, Any]] = []
+        for number, each in enumerate(self.sets):
+            tensors |= {
+                f"{number}.centroids": each.centroids.points,
+                f"{number}.starts": each.sets.starts,
+                f"{number}.columns": each.sets.columns,
+                f"{number}.members": each.members,
+                f"{number}.emitted": each.emitted,
+            }
+            told = ("label", "top", "sentences", "beam", "inertia", "iterations", "method", "seed")
+            notes.append({name: getattr(each, name) for name in told})
+        fingerprint = self.fingerprint
+        note = {
+            "vocab": fingerprint.vocab,
+            "width": fingerprint.width,
+            "sha256": fingerprint.sha256,
+            "model": self.model_name,
+            "model_bytes": self.model_bytes,
+            "sets": notes,
+        }
+        write_bundle(path, KIND, note, tensors)
+
+
+def load_clusters(path: str | os.PathLike[str], model: StepModel | None = None) -> ClusterBundle:
+    """Read what `ClusterBundle.save` wrote, for a model where it is given.
+
+    Raises `NmtError` for another model's, another vocabulary's, a damaged one, and for a cluster without a column.
+    """
+    file = read_bundle(path, KIND)
+    try:
+        note = file.note
+        fingerprint = Fingerprint(note["vocab"], note["width"], note["sha256"])
+        sets = [_set_of(told, number, file.tensors, fingerprint) for number, told in enumerate(note["sets"])]
+        bundle = ClusterBundle(fingerprint, note["model"], note["model_bytes"], tuple(sets))
+    except (KeyError, TypeError, ValueError, KernelError) as error:
+        said = f": {error}" if isinstance(error, KernelError) else ""
+        raise NmtError(f"damaged{said}", path=path, remedy="build it again with simnmt vocab build") from None
+    if model is not None:
+        try:
+            bundle.check(model)
+        except NmtError as error:
+            raise NmtError(error.what, path=path, remedy=error.remedy) from None
+    return bundle
+
+
+def _set_of(told: dict[str, Any], number: int, tensors: dict[str, Tensor], fingerprint: Fingerprint) -> ClusterSet:
+    centroids, starts, columns, members, emitted = (
+        tensors[f"{number}.{name}"] for name in ("centroids", "starts", "columns", "members", "emitted")
+    )
+    if centroids.shape != (len(starts) - 1, fingerprint.width) or len(members) != len(centroids):
+        raise ValueError("shapes")
+    if members.dtype != torch.int64 or not bool((members > 0).all()):
+        raise KernelError("a cluster without a member")
+    return ClusterSet(
+        **told,
+        centroids=Centroids.of(centroids),
+        sets=ColumnSets(starts, columns, fingerprint.vocab),
+        members=members,
+        emitted=emitted,
+    )

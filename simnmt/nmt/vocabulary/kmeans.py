@@ -1,0 +1,159 @@
+"""Contexts into clusters by k-means (FVP-03)."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import torch
+from torch import Tensor
+
+from simnmt.kernels.centroids import Centroids
+from simnmt.nmt.errors import NmtError, need
+
+if TYPE_CHECKING:
+    from simnmt.nmt.vocabulary.contexts import Contexts
+
+ITERATIONS = 20
+"""As in the paper (FVP-03)."""
+Method = Literal["sklearn", "faiss"]
+_PIECE = 1 << 24
+"""Scores of rows with centroids that are held at a time."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Clustering:
+    """Centroids, and the cluster that each context belongs to."""
+
+    centroids: Tensor
+    """float32 [r, d]."""
+    labels: Tensor
+    """int64 [n]: the nearest centroid, as `Centroids.nearest` finds it; no cluster is empty."""
+    inertia: float
+    """Sum of the contexts' squared distances from their centroids."""
+    iterations: int
+    method: str
+    seed: int
+
+    @property
+    def members(self) -> Tensor:
+        """int64 [r]: contexts of each cluster."""
+        return torch.bincount(self.labels, minlength=len(self.centroids))
+
+
+def cluster(
+    contexts: Contexts | Tensor, clusters: int, *, seed: int, iterations: int = ITERATIONS, method: str | None = None
+) -> Clustering:
+    """k-means in Euclidean distance, from `clusters` contexts drawn at random with `seed` (FVP-03).
+
+    `method`: sklearn, on one thread, since with more its sums depend on which ends first; or faiss, which is given all
+    contexts, not the sample that it takes by itself. None: faiss where it is installed. An empty cluster is begun anew at the
+    context farthest from its centroid in the largest one. Same seed and method, same clusters. Raises `NmtError` for fewer
+    different contexts than clusters, for contexts that are no numbers, and for a method that is not installed.
+    """
+    points = contexts if isinstance(contexts, Tensor) else contexts.hidden
+    if clusters < 1 or iterations < 1:
+        raise NmtError(f"{clusters:,} clusters by {iterations:,} iterations", remedy="give 1 or more of each")
+    if not bool(points.isfinite().all()):
+        raise NmtError("contexts that are no numbers", remedy="collect them again, with a model that has been trained")
+    if (different := _different(points, clusters)) < clusters:
+        what = f"{different:,} different contexts for {clusters:,} clusters"
+        raise NmtError(what, remedy="give more text, or ask for fewer clusters")
+    chosen = method_named(method)
+    found = (_by_sklearn if chosen == "sklearn" else _by_faiss)(points, clusters, seed, iterations)
+    centroids, labels = _without_empty(points, found)
+    return Clustering(centroids, labels, _inertia(points, centroids, labels), iterations, chosen, seed)
+
+
+def method_named(name: str | None) -> Method:
+    """The method, or the usual one here for None. Raises `NmtError` for one that there is not."""
+    if name is None:
+        return "faiss" if importlib.util.find_spec("faiss") else "sklearn"
+    if name not in ("sklearn", "faiss"):
+        raise NmtError(f"no clustering by {name}", remedy="take sklearn or faiss")
+    if name == "faiss" and not importlib.util.find_spec("faiss"):
+        raise NmtError("this needs the package faiss", remedy="pip install 'simnmt[faiss]', or take sklearn")
+    return cast("Method", name)
+
+
+def assign(points: Tensor, centroids: Centroids) -> Tensor:
+    """The nearest centroid of each point, int64 [n], a piece of the points at a time (FVP-05)."""
+    rows = max(1, _PIECE // len(centroids))
+    return torch.cat([centroids.nearest(piece) for piece in points.split(rows)])
+
+
+def _by_sklearn(points: Tensor, clusters: int, seed: int, iterations: int) -> Tensor:
+    need("sklearn")
+    from sklearn.cluster import KMeans
+    from threadpoolctl import threadpool_limits
+
+    kmeans = KMeans(clusters, init="random", n_init=1, max_iter=iterations, tol=0.0, random_state=seed, copy_x=True)
+    with threadpool_limits(1):
+        found: Any = kmeans.fit(points.numpy()).cluster_centers_
+    return torch.from_numpy(found)
+
+
+def _by_faiss(points: Tensor, clusters: int, seed: int, iterations: int) -> Tensor:
+    faiss = need("faiss")
+    kmeans = faiss.Kmeans(
+        points.shape[1],
+        clusters,
+        niter=iterations,
+        seed=seed,
+        # By default it takes a sample of 256 contexts a cluster.
+        max_points_per_centroid=-(-len(points) // clusters),
+        # By default it warns of fewer than 39.
+        min_points_per_centroid=1,
+    )
+    kmeans.train(points.contiguous().numpy())
+    return torch.from_numpy(kmeans.centroids.copy())
+
+
+def _different(points: Tensor, enough: int) -> int:
+    """How many of the points differ from each other, counted no further than `enough`."""
+    seen: set[bytes] = set()
+    for row in points.numpy():
+        seen.add(row.tobytes())
+        if len(seen) == enough:
+            break
+    return len(seen)
+
+
+def _without_empty(points: Tensor, centroids: Tensor) -> tuple[Tensor, Tensor]:
+    """The centroids with the empty ones begun anew, and the labels of all points."""
+    for _ in range(len(centroids)):
+        labels = assign(points, Centroids.of(centroids))
+        empty = (torch.bincount(labels, minlength=len(centroids)) == 0).nonzero()[:, 0]
+        if not len(empty):
+            return centroids, labels
+        centroids = _begun_anew(points, centroids.clone(), labels, empty.tolist())
+    raise NmtError("contexts that are too much alike for so many clusters", remedy="ask for fewer clusters")
+
+
+def _begun_anew(points: Tensor, centroids: Tensor, labels: Tensor, empty: list[int]) -> Tensor:
+    distances = _distances(points, centroids, labels)
+    norms = points.square().sum(1)
+    for index in empty:
+        members = torch.bincount(labels, minlength=len(centroids))
+        within = distances.where(labels == int(members.argmax()), distances.new_tensor(-1.0))
+        farthest = int(within.argmax())
+        if not within[farthest] > 0:  # the largest is one context many times
+            farthest = int(distances.argmax())
+        centroids[index] = points[farthest]
+        anew = (norms - 2 * (points @ points[farthest]) + norms[farthest]).clamp_(min=0)
+        anew[farthest] = -1.0
+        closer = anew < distances
+        labels = labels.masked_fill(closer, index)
+        distances = torch.minimum(distances, anew).clamp_(min=0)
+    return centroids
+
+
+def _distances(points: Tensor, centroids: Tensor, labels: Tensor) -> Tensor:
+    """float32 [n]: squared distance of each point from its centroid."""
+    pairs = zip(points.split(1 << 14), labels.split(1 << 14), strict=True)
+    return torch.cat([(piece - centroids[own]).square().sum(1) for piece, own in pairs])
+
+
+def _inertia(points: Tensor, centroids: Tensor, labels: Tensor) -> float:
+    return float(_distances(points, centroids, labels).double().sum())

@@ -1,0 +1,80 @@
+"""What clustering adds to a model's memory (FVP-12, FVP-18)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from simnmt.kernels.centroids import Centroids
+from simnmt.kernels.column_sets import ColumnSets
+
+_START_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryAccount:
+    """Bytes."""
+
+    centroids: int
+    norms: int
+    """Squared norms of the centroids, known beforehand (FVP-05)."""
+    indices: int
+    """Columns of all active sets."""
+    starts: int
+    """Where each set begins; the paper's sum leaves them out."""
+    flags: int
+    """One a column for each set of clusters: what a union is made with (FVP-06)."""
+    model: int | None = None
+    """The model's own weights."""
+
+    @property
+    def total(self) -> int:
+        """All that clustering adds."""
+        return self.centroids + self.norms + self.indices + self.starts + self.flags
+
+    @property
+    def share(self) -> float | None:
+        """Of the model's own."""
+        return None if not self.model else self.total / self.model
+
+    def as_json(self) -> dict[str, int | float | None]:
+        """Every part in bytes, their total, and its share of the model's."""
+        parts = {name: getattr(self, name) for name in ("centroids", "norms", "indices", "starts", "flags", "model")}
+        return parts | {"total": self.total, "share": self.share}
+
+
+def memory_account(
+    vocab: int,
+    width: int,
+    clusters: int,
+    mean_share: float,
+    bytes_per_number: int = 2,
+    *,
+    index_bytes: int = 4,
+    flag_bytes: int = 1,
+    model_bytes: int | None = None,
+) -> MemoryAccount:
+    """Of clusters that nobody has built: `mean_share` of the vocabulary active in each (FVP-12, FVP-13)."""
+    return MemoryAccount(
+        clusters * width * bytes_per_number,
+        clusters * bytes_per_number,
+        round(clusters * mean_share * vocab) * index_bytes,
+        (clusters + 1) * _START_BYTES,
+        vocab * flag_bytes,
+        model_bytes,
+    )
+
+
+def allocated(clusters: Sequence[tuple[Centroids, ColumnSets]], model_bytes: int | None = None) -> MemoryAccount:
+    """What these hold in memory, as allocated; the parts sum to their own `nbytes`."""
+    points = sum(centroids.points.untyped_storage().nbytes() for centroids, _ in clusters)
+    indices = sum(sets.columns.untyped_storage().nbytes() for _, sets in clusters)
+    starts = sum(sets.starts.untyped_storage().nbytes() for _, sets in clusters)
+    return MemoryAccount(
+        points,
+        sum(centroids.nbytes for centroids, _ in clusters) - points,
+        indices,
+        starts,
+        sum(sets.nbytes for _, sets in clusters) - indices - starts,
+        model_bytes,
+    )
