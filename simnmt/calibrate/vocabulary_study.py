@@ -20,9 +20,11 @@ Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(ge=0.0)]
 
-PARTS = ("sweep", "volume", "by_language", "per_cluster", "memory", "chosen", "speeds", "candidates")
+Role = Literal["train", "targets", "heldout", "references"]
+Part = Literal["sweep", "volume", "by_language", "per_cluster", "memory", "chosen", "speeds", "candidates"]
+PARTS: tuple[Part, ...] = ("sweep", "volume", "by_language", "per_cluster", "memory", "chosen", "speeds", "candidates")
 """Each is measured by itself; the last three time real decoding and want a quiet box."""
-TIMED_PARTS = PARTS[-3:]
+TIMED_PARTS: tuple[Part, ...] = PARTS[-3:]
 
 
 class Spread(Configuration):
@@ -59,7 +61,7 @@ class StudiedText(Configuration):
 
     label: str
     """Of the direction."""
-    role: Literal["train", "targets", "heldout", "references"]
+    role: Role
     """`train`: sources that clusters are made of; `targets`: its translations, for word alignments alone; `references`: of
     `heldout`."""
     name: str
@@ -71,7 +73,7 @@ class StudiedText(Configuration):
 class PartRun(Configuration):
     """How and when one part was measured."""
 
-    part: Literal["sweep", "volume", "by_language", "per_cluster", "memory", "chosen", "speeds", "candidates"]
+    part: Part
     labels: tuple[str, ...]
     date: str
     """ISO 8601, of its end."""
@@ -233,6 +235,8 @@ class Memory(Configuration):
     centroid_bytes: Positive
     norm_bytes: Count
     set_bytes: Positive
+    start_bytes: Count
+    """Where each set begins."""
     flag_bytes: Count
     total_bytes: Positive
     """As allocated."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 from time import perf_counter
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from simnmt.calibrate.vocabulary_study_cells import spread
 from simnmt.nmt.agreement import agreement
 from simnmt.nmt.batched import BatchedRun, decode_batched
 from simnmt.nmt.errors import need
+from simnmt.nmt.models import TranslationModel
 from simnmt.nmt.translation import LONGEST_SOURCE, Translator
 from simnmt.nmt.vocabulary.subset import RestrictedVocabulary
 from simnmt.nmt.vocabulary.subset_account import SubsetAccount
@@ -217,7 +218,7 @@ class _Runner:
     def watched(self, way: Way) -> _Layer:
         """Once more, with a clock around body and output layer of each step."""
         account = SubsetAccount(clock=perf_counter)
-        with watched(self._model) as seconds:
+        with watched(cast("TranslationModel", self._model)) as seconds:
             run = self.run(way, self._part(False, account) if way == "part" else None)
         body_s = seconds["body"]
         parts: tuple[list[float], ...] = (account.assign_s, account.product_s, account.search_s)

@@ -10,7 +10,7 @@ from itertools import islice, zip_longest
 from pathlib import Path
 
 from simnmt.calibrate.errors import CalibrationError
-from simnmt.calibrate.vocabulary_study import StudiedText
+from simnmt.calibrate.vocabulary_study import Role, StudiedText
 from simnmt.workload.text_lines import TextLines
 
 _BLOCK_BYTES = 1 << 20
@@ -81,8 +81,13 @@ def held_out(direction: Direction, most: int) -> HeldOut:
 def studied_texts(directions: Sequence[Direction]) -> Iterator[StudiedText]:
     """Every file that is read, by what is in it."""
     for each in directions:
-        files = {"train": each.train, "heldout": each.heldout, "references": each.references, "targets": each.train_targets}
-        for role, path in files.items():
+        files: tuple[tuple[Role, Path | None], ...] = (
+            ("train", each.train),
+            ("targets", each.train_targets),
+            ("heldout", each.heldout),
+            ("references", each.references),
+        )
+        for role, path in files:
             if path is not None:
                 lines = TextLines(path).drain()
                 yield StudiedText(label=each.label, role=role, name=path.name, sha256=sha256_of(path), lines=lines)

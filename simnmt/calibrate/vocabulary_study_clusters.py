@@ -1,0 +1,147 @@
+"""Clusters of a direction's contexts at many r and K, each held against held-out text (FVP-08, FVP-10, FVP-11)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+
+from simnmt.calibrate.vocabulary_study import Cell, ClusterSizes, Memory
+from simnmt.calibrate.vocabulary_study_cells import ActiveBits, outcome, spread
+from simnmt.calibrate.vocabulary_study_contexts import DirectionContexts
+from simnmt.kernels.centroids import Centroids
+from simnmt.nmt.step_model import StepModel
+from simnmt.nmt.vocabulary.cluster_bundle import ClusterBundle, ClusterSet
+from simnmt.nmt.vocabulary.contexts import Contexts
+from simnmt.nmt.vocabulary.kmeans import Clustering, assign, cluster
+from simnmt.streams import stream
+
+UNION_ROWS = 20
+"""Of a step: the paper's batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clusterer:
+    """k-means of a study."""
+
+    seed: int
+    most: int
+    """Contexts that k-means sees; of more, so many are drawn, and the rest then join their nearest centroid."""
+    method: str | None = None
+    """See `cluster`."""
+
+    def seen(self, contexts: Contexts) -> int:
+        """Contexts that k-means sees of these."""
+        return min(len(contexts), self.most)
+
+    def clusters(self, contexts: Contexts, clusters: int) -> Clustering:
+        """All contexts in clusters; the inertia is that of those which k-means saw."""
+        if len(contexts) <= self.most:
+            return cluster(contexts, clusters, seed=self.seed, method=self.method)
+        drawn = stream(self.seed, 0, "clustered contexts").choice(len(contexts), self.most, replace=False)
+        found = cluster(contexts.hidden[torch.from_numpy(drawn).sort().values], clusters, seed=self.seed, method=self.method)
+        return replace(found, labels=assign(contexts.hidden, Centroids.of(found.centroids)))
+
+
+def cluster_sets(
+    model: StepModel, label: str, contexts: Contexts, clusters: int, tops: Sequence[int], clusterer: Clusterer
+) -> Iterator[ClusterSet]:
+    """The same clusters with the active sets of each K."""
+    clustering = clusterer.clusters(contexts, clusters)
+    for top in tops:
+        yield ClusterSet.of(label, contexts, clustering, model, top=top)
+
+
+def cells(
+    model: StepModel,
+    of: DirectionContexts,
+    training: Contexts,
+    clusters: int,
+    tops: Sequence[int],
+    clusterer: Clusterer,
+    knowledge: Literal["both", "target"] = "both",
+) -> Iterator[Cell]:
+    """One for each K, from clusters of `training`, which may be of more than this direction, or of less of it."""
+    nearest, heldout, emitted = None, of.tokens, of.emitted
+    for own in cluster_sets(model, of.label, training, clusters, tops, clusterer):
+        if nearest is None:
+            nearest = assign(of.development.hidden, own.centroids).numpy()
+        bits = active_bits(own)
+        found = outcome(bits, nearest, heldout, UNION_ROWS)
+        yield Cell(
+            label=of.label,
+            knowledge=knowledge,
+            clusters=clusters,
+            top=own.top,
+            training_sentences=training.sentences,
+            training_contexts=len(training),
+            clustered_contexts=clusterer.seen(training),
+            heldout_sentences=heldout.sentence_count,
+            heldout_tokens=len(heldout.tokens),
+            sets=spread(bits.sizes, bits.vocab),
+            share=found.share,
+            union=found.union,
+            union_rows=found.union_rows,
+            emitted=emitted,
+            share_of_emitted=found.share.mean * bits.vocab / emitted,
+            union_of_emitted=found.union.mean * bits.vocab / emitted,
+            miss_rate=found.miss_rate,
+            identical=found.identical,
+            set_bytes=own.sets.columns.untyped_storage().nbytes(),
+            bundle_bytes=own.sets.nbytes + own.centroids.nbytes,
+        )
+
+
+def active_bits(own: ClusterSet) -> ActiveBits:
+    """Its active sets."""
+    return ActiveBits(own.sets.starts.numpy(), own.sets.columns.numpy(), own.sets.vocab)
+
+
+def sizes(own: ClusterSet) -> ClusterSizes:
+    """How large its active sets are (figure 4)."""
+    found = own.sets.sizes()
+    return ClusterSizes(
+        label=own.label,
+        clusters=len(found),
+        top=own.top,
+        columns=tuple(found.sort(descending=True).values.tolist()),
+        first=int(found[0]),
+    )
+
+
+def memory(model: StepModel, own: ClusterSet) -> Memory:
+    """What it holds beside the model (FVP-12)."""
+    account = ClusterBundle.of(model, [own]).account()
+    assert account.share is not None, "a model has weights"
+    return Memory(
+        label=own.label,
+        clusters=len(own.sets),
+        top=own.top,
+        centroid_bytes=account.centroids,
+        norm_bytes=account.norms,
+        set_bytes=account.indices,
+        start_bytes=account.starts,
+        flag_bytes=account.flags,
+        total_bytes=account.total,
+        share_of_model=account.share,
+    )
+
+
+def usual(found: Sequence[Cell], least_identical: float, most_share: float) -> Cell:
+    """The cell that multiplies least among those that are good enough: by r + V' columns a row (FVP-09), ties the smaller r.
+
+    Good enough: `least_identical` of the sentences, and at most `most_share` of V active on average. Where none is, the one
+    with the most identical sentences of those within `most_share`, or of all.
+    """
+    within = [each for each in found if each.share.mean <= most_share] or list(found)
+    good = [each for each in within if each.identical >= least_identical]
+    if not good:
+        return max(within, key=lambda each: (each.identical, -each.clusters))
+    return min(good, key=_columns)
+
+
+def _columns(cell: Cell) -> tuple[float, int]:
+    columns = cell.share_of_emitted * cell.emitted
+    return cell.clusters + columns, cell.clusters

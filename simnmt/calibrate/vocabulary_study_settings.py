@@ -1,0 +1,58 @@
+"""How much of a study of a vocabulary is measured; by default the paper's grid, where a box manages it (FVP-10, FVP-11)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from simnmt.calibrate.errors import CalibrationError
+from simnmt.nmt.vocabulary.candidate_lists import CANDIDATES
+
+
+@dataclass(frozen=True, slots=True)
+class StudySettings:
+    """Raises `CalibrationError` for what nothing can be measured with."""
+
+    clusters: tuple[int, ...] = tuple(range(100, 2_001, 100))
+    """Of the sweep: r."""
+    tops: tuple[int, ...] = (1, 3, 5)
+    """K."""
+    train_sentences: int = 33_000
+    """Whose contexts are clustered: about 300,000 of short sentences."""
+    clustered_contexts: int = 100_000
+    """That k-means sees of them at most: half a million times 20 sweeps are hours; active sets are made of all."""
+    heldout_sentences: int = 2_000
+    """Of each half of a held-out text."""
+    volumes: int = 5
+    """Steps of the training text, each twice the one before, up to all of it."""
+    volume_clusters: tuple[int, ...] = (300, 1_000)
+    language_clusters: tuple[int, ...] = (100, 200, 300, 400, 500)
+    shown_clusters: int = 1_300
+    """r of figure 4."""
+    settings: tuple[tuple[int, int], ...] = ((1, 1), (2, 20))
+    """Beam and batch of what is decoded: the paper's b1 and b2."""
+    rounds: int = 3
+    speed_clusters: tuple[int, ...] = (100, 300, 500, 900, 1_300, 2_000)
+    speed_sentences: int = 300
+    candidates: int = CANDIDATES
+    """Per source word (SHARP-02)."""
+    always: tuple[int, ...] = (0,)
+    """Most frequent target words on top of the lists, each number tried."""
+    least_identical: float = 0.92
+    """Of the sentences, for r and K to be good enough: the paper's 92 %, so that the required 90 % has a margin."""
+    most_share: float = 0.15
+    """Of V, active on average (FVP-20)."""
+    chosen: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """r and K by direction; for one that is not named, the sweep's: see `usual`."""
+    seed: int = 1
+    method: str | None = None
+    """Of k-means: sklearn or faiss; None: whichever is usual here."""
+
+    def __post_init__(self) -> None:
+        counts = [*self.clusters, *self.tops, *self.volume_clusters, *self.language_clusters, *self.speed_clusters]
+        counts += [self.train_sentences, self.clustered_contexts, self.heldout_sentences, self.volumes, self.rounds]
+        counts += [self.shown_clusters, self.speed_sentences, self.candidates]
+        counts += [each for pair in (*self.settings, *self.chosen.values()) for each in pair]
+        if min(counts) < 1 or min(self.always, default=0) < 0:
+            raise CalibrationError("a study of less than one of something", remedy="give 1 or more of each")
+        if not self.tops or not self.clusters:
+            raise CalibrationError("a study without an r or a K", remedy="give one or more of each")
