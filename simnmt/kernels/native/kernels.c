@@ -1,5 +1,7 @@
 /* The one translation unit of the native kernels, compiled once per level: see compile.py. */
 #include "activations.h"
+#include "column_sets.h"
+#include "gathered.h"
 #include "output_layer.h"
 #include "product.h"
 #include "sharp.h"
