@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, Literal, NoReturn
 
+import numpy as np
+from numpy.typing import NDArray
+
 from simnmt.costs.active_share import ActiveShare
 from simnmt.costs.decoder_block import DecoderBlock, DecoderVariant, canonical
 from simnmt.costs.decoder_composition import (
@@ -96,6 +99,22 @@ class DecoderChoice:
     def alone(self) -> StepTimes | None:
         """Of a sentence by itself; None where that was not measured."""
         return next((each for each in self.steps if each.batch == 1), None)
+
+    @property
+    def varies(self) -> bool:
+        """Whether sentences alone differ in what a step takes, as they do in what is active of the vocabulary."""
+        alone = self.alone
+        return bool(alone and alone.active and alone.active.by_sentence and alone.s_per_share)
+
+    def more_s_per_tgt_token(self, uniform: NDArray[np.float64]) -> NDArray[np.float64]:
+        """What sentences alone take above the mean for each target token, by uniform draws in [0, 1); the expectation is 0.
+
+        A step takes a line over the share that is active. 0 where sentences are not known to differ.
+        """
+        alone = self.alone
+        if alone is None or alone.active is None or alone.s_per_share is None:
+            return np.zeros_like(uniform)
+        return alone.s_per_share * alone.active.deviation(uniform)
 
     @property
     def active_words(self) -> str:
@@ -293,9 +312,10 @@ def _check_values(block: DecoderBlock, wanted: DecoderSettings, name: str) -> No
         value, known = value_of(wanted, option), list(dict.fromkeys(value_of(each, option) for each in block.measured))
         if value not in known:
             named = wanted.embeddings if option == "embeddings" and "frequent_words" not in wanted.model_fields_set else value
+            measure = f"{CALIBRATE} --vocabulary" if option == "vocabulary" else CALIBRATE
             raise ProfileError(
                 f"profile {name} was not measured with {option} {_said(named)}, only with {_listed(known)}",
-                remedy=f"give {option}: {_listed(known, ' or ')}, or {CALIBRATE}",
+                remedy=f"give {option}: {_listed(known, ' or ')}, or {measure}",
             )
 
 

@@ -40,7 +40,7 @@ def decoder_facts(profile: DeviceProfile) -> Facts:
 
 
 def _of(block: DecoderBlock, settings: DecoderSettings, compute_type: str | None) -> Iterator[str]:
-    agreements = []
+    agreements, identical = [], []
     for variant in block.variants:
         if variant.settings != settings:
             continue
@@ -50,9 +50,16 @@ def _of(block: DecoderBlock, settings: DecoderSettings, compute_type: str | None
         shares = f"body {body} %, product {product} %, bias, softmax and search {search} %"
         base = block.at(variant.batch)[canonical(block.base)]
         times = "" if variant is base else f", {variant.step_s / base.step_s:.3g} times the base's"
-        yield f"batch {variant.batch}: {1e3 * variant.step_s:.4g} ms{times} ({shares})"
+        active = "" if variant.active is None else f", {variant.active.words()}"
+        yield f"batch {variant.batch}: {1e3 * variant.step_s:.4g} ms{times} ({shares}){active}"
         agreements += [] if variant.agreement is None else [variant.agreement]
-    yield fidelity_words(settings, min(agreements, default=None), rounding=rounding_of(settings, compute_type))
+        identical += [] if variant.identical is None else [variant.identical]
+    yield fidelity_words(
+        settings,
+        min(agreements, default=None),
+        rounding=rounding_of(settings, compute_type),
+        identical=min(identical, default=None),
+    )
 
 
 def _composing(block: DecoderBlock) -> str:

@@ -268,10 +268,20 @@ class DeviceProfile(Configuration):
         return as_calibrated(self)
 
     def execution_s(
-        self, src_len: NDArray[np.int64], tgt_len: NDArray[np.int64] | NDArray[np.float64], standard_normal: NDArray[np.float64]
+        self,
+        src_len: NDArray[np.int64],
+        tgt_len: NDArray[np.int64] | NDArray[np.float64],
+        standard_normal: NDArray[np.float64],
+        more_s_per_tgt_token: NDArray[np.float64] | None = None,
     ) -> NDArray[np.float64]:
-        """True execution times: the plane times a residual factor; all of shape (requests,), seconds."""
-        return self.plane.seconds(src_len, tgt_len) * self.residual.factor(standard_normal)
+        """True execution times: the plane times a residual factor; all of shape (requests,), seconds.
+
+        `more_s_per_tgt_token`: what each request takes above the plane's slope, see `DecoderChoice`; may be below 0.
+        """
+        plane_s = self.plane.seconds(src_len, tgt_len)
+        if more_s_per_tgt_token is not None:
+            plane_s = np.maximum(plane_s + more_s_per_tgt_token * tgt_len, 0.0)
+        return plane_s * self.residual.factor(standard_normal)
 
     def outside(self, src_len: NDArray[np.int64], tgt_len: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which requests lie outside the range for which the profile holds."""

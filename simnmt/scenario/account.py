@@ -11,6 +11,7 @@ import numpy as np
 from simnmt.network.bandwidth_series import BandwidthSeries
 from simnmt.network.link import Link
 from simnmt.results.summary import Row
+from simnmt.scenario.active_shares import of_shares
 from simnmt.scenario.batch_notes import batches, not_told, of_endless_waits, of_nothing_batched
 from simnmt.scenario.build import Case, Plan, outside_share
 from simnmt.scenario.learning import Learnt
@@ -126,6 +127,8 @@ def _of_devices(case: Case, devices: Sequence[str], learnt: Learnt) -> Iterator[
         yield f"{case.name}, {device}: profile {profile.name} of {profile.device.name} ({profile.execution.kind}){beyond}."
         if decoder is not None:
             yield f"{case.name}, {device}: {decoder.words()}."
+            if decoder.varies:
+                yield f"{case.name}, {device}: {of_shares(decoder, together=decoding is not None)}."
         elif (own := profile.as_calibrated) is not None and not own.exact:
             yield f"{case.name}, {device}: {own.short}."
         if decoding is not None:

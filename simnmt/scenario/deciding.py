@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import gcd
 from typing import Literal
 
@@ -25,9 +26,11 @@ from simnmt.policies.configuration import (
     Probing,
     transfer_estimate,
 )
+from simnmt.scenario.active_shares import STREAM as SHARES
+from simnmt.scenario.active_shares import more_s_per_tgt_token
 from simnmt.scenario.build import Case, Decoding
 from simnmt.scenario.drawing import Drawn
-from simnmt.scenario.learning import Learnt, standard_normal
+from simnmt.scenario.learning import Learnt, standard_normal, uniform
 from simnmt.scenario.model import Scenario
 from simnmt.workload.length_distribution import LengthDistribution
 from simnmt.workload.length_regression import LengthRegression
@@ -214,6 +217,8 @@ def _reckoned(
         standard_normal(scenario.seed, replication, f"{case.name}/execution {device}", scenario.requests)
         for device in scenario.devices
     ]
+    draw = partial(uniform, scenario.seed, replication, f"{case.name}/{SHARES}")
+    more_s = more_s_per_tgt_token(case, scenario.requests, draw)
 
     def seconds(block: Block, predict: PredictLength) -> list[Column]:
         rows = _rows(drawn, block)
@@ -221,10 +226,10 @@ def _reckoned(
         if "times" not in told:
             return [plane.seconds(block.src_len, tgt_len) for plane in policy.planes]
         return [
-            profile.execution_s(block.src_len, tgt_len, residual[rows])
+            profile.execution_s(block.src_len, tgt_len, residual[rows], None if more is None else more[rows])
             if decoding is None
             else decoding.cost.solo_s(block.src_len, np.rint(tgt_len))
-            for profile, decoding, residual in zip(case.profiles, case.decoding, noise, strict=True)
+            for profile, decoding, residual, more in zip(case.profiles, case.decoding, noise, more_s, strict=True)
         ]
 
     def expected(block: Block) -> list[Column]:

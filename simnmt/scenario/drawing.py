@@ -15,6 +15,8 @@ from simnmt.costs import DeviceProfile
 from simnmt.network.configuration import Network
 from simnmt.network.link import bytes_per_token
 from simnmt.results.request_log import Joules, Truth
+from simnmt.scenario.active_shares import STREAM as SHARES
+from simnmt.scenario.active_shares import more_s_per_tgt_token
 from simnmt.scenario.build import Case, Decoding
 from simnmt.scenario.learning import Learnt
 from simnmt.scenario.model import Scenario
@@ -113,11 +115,12 @@ def _blocks(
             stream("lengths").random(count) if ranks is None else ranks[rows]
         )
         node = (stream("nodes").random(count) * nodes).astype(np.int32)
+        more_s = more_s_per_tgt_token(case, count, stream(SHARES).random)
         execution_s = [
-            profile.execution_s(src_len, tgt_len, stream(f"execution {device}").standard_normal(count))
+            profile.execution_s(src_len, tgt_len, stream(f"execution {device}").standard_normal(count), more)
             if decoding is None
             else decoding.cost.solo_s(src_len, tgt_len)
-            for device, profile, decoding in zip(scenario.devices, case.profiles, case.decoding, strict=True)
+            for device, profile, decoding, more in zip(scenario.devices, case.profiles, case.decoding, more_s, strict=True)
         ]
         ways = way.ways(moments_s[rows], node, src_len, tgt_len)
         columns: dict[str, Array] = {

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simnmt import streams
 from simnmt.costs import ExecutionPlane, PlaneFit, fit_plane
+from simnmt.scenario.active_shares import STREAM as SHARES
+from simnmt.scenario.active_shares import more_s_per_tgt_token
 from simnmt.scenario.build import Case
 from simnmt.scenario.model import FitConfiguration
 from simnmt.workload.length_regression import LengthFit, fit_lengths
@@ -38,14 +41,15 @@ def learn(case: Case, devices: Sequence[str], fit: FitConfiguration, seed: int, 
     """Split the pairs, fit the regression on one part, and the devices' planes on simulated inferences over the same part."""
     fit_pairs, evaluated_pairs = case.table.split(fit.share, seed, replication)
     plane_fits: list[PlaneFit | None] = []
-    for device, profile in zip(devices, case.profiles, strict=True):
+    for number, (device, profile) in enumerate(zip(devices, case.profiles, strict=True)):
         if fit.inferences == 0:
             plane_fits.append(None)
             continue
         name = f"{case.name}/calibration {device}"
         src_len, tgt_len = fit_pairs.sample(seed, replication, f"{name} lengths", fit.inferences)
         noise = standard_normal(seed, replication, name, fit.inferences)
-        plane_fits.append(fit_plane(src_len, tgt_len, profile.execution_s(src_len, tgt_len, noise)))
+        more_s = more_s_per_tgt_token(case, fit.inferences, partial(uniform, seed, replication, f"{name} {SHARES}"))[number]
+        plane_fits.append(fit_plane(src_len, tgt_len, profile.execution_s(src_len, tgt_len, noise, more_s)))
     return Learnt(
         fit_pairs=fit_pairs,
         evaluated_pairs=evaluated_pairs,
@@ -60,3 +64,8 @@ def learn(case: Case, devices: Sequence[str], fit: FitConfiguration, seed: int, 
 def standard_normal(seed: int, replication: int, name: str, size: int) -> NDArray[np.float64]:
     """Standard normal numbers of one stream."""
     return streams.draw(seed, replication, name, size, lambda generator, count: generator.standard_normal(count))
+
+
+def uniform(seed: int, replication: int, name: str, size: int) -> NDArray[np.float64]:
+    """Numbers in [0, 1) of one stream."""
+    return streams.draw(seed, replication, name, size, lambda generator, count: generator.random(count))

@@ -55,7 +55,7 @@ class DeviceConfiguration(Configuration):
     after another, or `workers` of them side by side."""
     decoder: DecoderSettings | None = None
     """How its decoder is written: one of the variants that the profile was measured with, or composed of them; options that are
-    not named have their plain value, and `candidates` the profile's own. Left out: as the profile was calibrated."""
+    not named have their plain value, `candidates` and `vocabulary` the profile's. Left out: as the profile was calibrated."""
     beyond_measured_batch: bool = False
     """Whether batches may be larger than the largest that the profile was measured with; their step costs are extrapolated."""
     balancer: Balancer | None = None

@@ -1,0 +1,117 @@
+"""Decoders that restrict the vocabulary: how they are named, kept in files, chosen, composed, and told to readers."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from simnmt.costs import DeviceProfile, ProfileError, checked_profile
+from simnmt.costs.active_share import ActiveShare
+from simnmt.costs.decoder_settings import DecoderSettings
+from simnmt.costs.profile_summary import facts
+from tests.costs.made_decoder import BEAMS_BY_FUSED, decoder_block, variant
+from tests.costs.made_profile import whole_profile
+from tests.costs.made_vocabulary import CLUSTERED, LISTED, VOCAB, restricted
+
+
+def profile(**more: Any) -> DeviceProfile:
+    block = decoder_block() | {"variants": [*decoder_block()["variants"], *restricted(CLUSTERED), *restricted(LISTED)]}
+    return checked_profile(whole_profile() | {"decoder": block | more})
+
+
+def test_a_number_of_candidates_means_a_list() -> None:
+    """As profiles had it before a vocabulary had a name, and files of then stay as they are."""
+    listed = DecoderSettings(candidates=500)
+    assert listed.vocabulary == "candidates"
+    assert listed == DecoderSettings(candidates=500, vocabulary="candidates")
+    assert "vocabulary" not in listed.model_dump()
+    assert DecoderSettings.model_validate_json(listed.model_dump_json()) == listed
+    assert "vocabulary" not in DecoderSettings(beam=5).model_dump()
+    assert DecoderSettings.model_validate(CLUSTERED.model_dump()) == CLUSTERED
+    assert listed.model_copy(update={"candidates": None}) == DecoderSettings()
+    assert DecoderSettings().model_copy(update={"candidates": 500}) == listed
+
+
+@pytest.mark.parametrize("vocabulary", ["full", "clustered"])
+def test_candidates_of_another_vocabulary_are_refused_in_one_line(vocabulary: str) -> None:
+    with pytest.raises(ValidationError, match=f"candidates: 500 beside vocabulary: {vocabulary} contradict each other"):
+        DecoderSettings.model_validate({"candidates": 500, "vocabulary": vocabulary})
+
+
+def test_a_restricted_vocabulary_is_no_identity() -> None:
+    """XP-03: approximations carry their agreement; a fixed list is told apart, as before."""
+    assert [each.exact for each in (CLUSTERED, LISTED, DecoderSettings(candidates=9))] == [False] * 3
+    assert CLUSTERED.noise == LISTED.noise == ("vocabulary",)
+    assert DecoderSettings(candidates=9).noise == ()
+    assert (CLUSTERED.words(), LISTED.words()) == ("beam 1, clustered vocabulary", "beam 1, candidate lists")
+
+
+def test_a_measured_vocabulary_tells_its_share_and_agreement_at_each_batch_size() -> None:
+    moved, choice = profile().with_decoder(CLUSTERED)
+    assert (choice.how, choice.agreement, choice.identical) == ("measured", 0.99, 0.93)
+    assert choice.fidelity == "99 % of tokens as the exact decoder's, 93 % of sentences"
+    assert choice.active_words == "5 % of 12,000 tokens active on average at batch 1, 12 % at batch 8, 36 % at batch 32"
+    assert choice.active_words in choice.words()
+    told = json.loads(json.dumps(choice.as_json()))
+    assert told["active_share"] == {"1": pytest.approx(0.05), "8": pytest.approx(0.12), "32": pytest.approx(0.36)}
+    assert told["identical"] == 0.93
+    assert moved.plane.s_per_tgt_token < profile().plane.s_per_tgt_token
+
+
+def test_an_exact_decoder_says_nothing_of_vocabularies() -> None:
+    """Runs of before stay as they were to the byte."""
+    _, choice = profile().with_decoder(DecoderSettings(fused=True))
+    assert choice.active_words == ""
+    assert {"active_share", "identical"}.isdisjoint(choice.as_json())
+    assert "vocabulary" not in choice.as_json()["settings"]
+
+
+def test_with_another_beam_a_vocabulary_is_composed_and_its_share_that_of_the_measured_one() -> None:
+    _, choice = profile().with_decoder(CLUSTERED.model_copy(update={"beam": 5}))
+    assert choice.how == "composed"
+    assert "off by" in choice.words()
+    assert choice.alone is not None
+    assert choice.alone.active is not None
+    assert choice.alone.active.mean == pytest.approx(0.05)
+    _, own = profile().with_decoder(CLUSTERED)
+    assert own.alone is not None
+    assert own.alone.s_per_share is not None
+    assert choice.alone.s_per_share == pytest.approx(
+        own.alone.s_per_share * choice.alone.own.product_s / own.alone.own.product_s
+    )
+
+
+def test_a_vocabulary_that_is_not_named_is_the_profiles_own() -> None:
+    fixed = DecoderSettings(candidates=500)
+    settings = (fixed, fixed.model_copy(update={"fused": True}))
+    listed = checked_profile(whole_profile() | {"decoder": decoder_block(settings)})
+    _, choice = listed.with_decoder(DecoderSettings(fused=True))
+    assert choice.settings == settings[1]
+    _, choice = listed.with_decoder(DecoderSettings(vocabulary="candidates", fused=True))
+    assert choice.settings == settings[1]
+    with pytest.raises(ProfileError, match="was not measured with candidates null, only with 500"):
+        listed.with_decoder(DecoderSettings(vocabulary="full", fused=True))
+
+
+def test_a_vocabulary_that_was_not_measured_is_refused_with_those_that_were() -> None:
+    plain = checked_profile(whole_profile() | {"decoder": decoder_block(BEAMS_BY_FUSED)})
+    with pytest.raises(ProfileError, match="was not measured with vocabulary clustered, only with full") as raised:
+        plain.with_decoder(CLUSTERED)
+    assert raised.value.remedy is not None
+    assert "--vocabulary" in raised.value.remedy
+
+
+def test_inspecting_a_profile_tells_active_shares() -> None:
+    told = dict(facts(profile()))["decoder beam 1, clustered vocabulary"]
+    assert "5 % of 12,000 tokens active" in told
+    assert "99 % of tokens as the exact decoder's, 93 % of sentences" in told
+
+
+def test_a_full_vocabulary_has_no_active_share() -> None:
+    share = ActiveShare.of([9], VOCAB).model_dump()
+    block = decoder_block((DecoderSettings(),)) | {"variants": [variant(DecoderSettings(), active=share)]}
+    with pytest.raises(ProfileError, match="full vocabulary has all of it active"):
+        checked_profile(whole_profile() | {"decoder": block})
