@@ -68,6 +68,13 @@ def huge_pages(elements: int, dtype: type[np.generic]) -> NDArray[Any]:
     return _from(np.frombuffer(mapped, np.uint8), HUGE_PAGE, size).view(dtype)
 
 
+def allocated_bytes(array: NDArray[Any]) -> int:
+    """Bytes of memory that an array of `huge_pages` can take: whole pages where it lies on huge ones."""
+    if getattr(mmap, "MADV_HUGEPAGE", None) is None or array.nbytes < HUGE_PAGE // 2:
+        return array.nbytes + CACHE_LINE
+    return -(-array.nbytes // HUGE_PAGE) * HUGE_PAGE
+
+
 def _misshapen(name: str, array: NDArray[Any], shape: tuple[int | None, ...]) -> KernelError:
     asked_for = ", ".join("any" if asked is None else str(asked) for asked in shape)
     return KernelError(f"{name} has the shape {list(array.shape)}, not [{asked_for}]")

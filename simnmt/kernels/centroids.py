@@ -9,6 +9,7 @@ from torch import Tensor
 
 from simnmt.kernels.errors import KernelError
 from simnmt.kernels.gathered_arguments import ANY, REAL_TYPES, check_beside, check_tensor
+from simnmt.kernels.native_columns import functions_at
 from simnmt.kernels.output_layer import fused_argmax
 
 __all__ = ["Centroids"]
@@ -51,7 +52,9 @@ class Centroids:
         if not len(products):
             return torch.empty(0, dtype=torch.int64, device=hidden.device)
         try:
-            return fused_argmax(products, self.half_norms, level=self.level)
+            if products.is_cpu:
+                return fused_argmax(products, self.half_norms, level=self.level)
+            return _lowest_argmax(products + self.half_norms)
         except KernelError:
             broken = (~hidden.isfinite()).any(1).nonzero()
             if not broken.numel():
@@ -63,11 +66,29 @@ class Centroids:
         return (self._products(hidden) + self.half_norms).mul_(-2.0)
 
     def _products(self, hidden: Tensor) -> Tensor:
-        check_tensor("hidden", hidden, REAL_TYPES, (ANY, self.points.shape[1]))
+        count, width = self.points.shape
+        hidden_at = check_tensor("hidden", hidden, REAL_TYPES, (ANY, width))
         check_beside("hidden", hidden, "the centroids", self.points)
-        return hidden.detach().float() @ self.points.T
+        if hidden.dtype != torch.float32:
+            hidden = hidden.detach().float()
+            hidden_at = hidden.data_ptr()
+        native = functions_at(self.level) if hidden.is_cpu else None
+        if native is None:
+            return hidden.detach() @ self.points.T
+        out = torch.empty((hidden.shape[0], count))
+        native.simnmt_row_wise(self.points.data_ptr(), count, width, None, count, hidden_at, hidden.shape[0], out.data_ptr())
+        return out
 
     @property
     def nbytes(self) -> int:
         """Bytes allocated: points and norms (FVP-12)."""
         return self.points.untyped_storage().nbytes() + self.half_norms.untyped_storage().nbytes()
+
+
+def _lowest_argmax(scores: Tensor) -> Tensor:
+    """Where each row's maximum is, the lowest of equals: torch's argmax on CUDA promises no such thing."""
+    places = torch.arange(scores.shape[1], device=scores.device)
+    found = torch.where(scores == scores.max(1, keepdim=True).values, places, scores.shape[1]).min(1).values
+    if bool((found == scores.shape[1]).any()):
+        raise KernelError("a row has NaN")
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from dataclasses import dataclass, field
 
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from simnmt.kernels.errors import KernelError
 from simnmt.kernels.gathered_arguments import ANY, check_tensor, outside
+from simnmt.kernels.native_columns import functions_at
 
 __all__ = ["ColumnSets"]
 
@@ -90,7 +92,23 @@ class ColumnSets:
         if first == last:
             return self.columns[self._bounds[first] : self._bounds[first + 1]]
         with self._lock:  # the flags are this object's: two threads would mark each other's
-            return self._union_by_torch(distinct)
+            native = functions_at(self.level) if self.columns.is_cpu else None
+            return self._union_by_torch(distinct) if native is None else self._union_by(native, distinct)
+
+    def _union_by(self, native: ctypes.CDLL, distinct: list[int]) -> Tensor:
+        bounds = self._bounds
+        most = min(self.vocab, sum(bounds[index + 1] - bounds[index] for index in distinct))
+        found, sets = torch.empty(most, dtype=torch.int32), (ctypes.c_int64 * len(distinct))(*distinct)
+        count = native.simnmt_union(
+            sets,
+            len(distinct),
+            self.starts.data_ptr(),
+            self.columns.data_ptr(),
+            self._flags.data_ptr(),
+            self.vocab,
+            found.data_ptr(),
+        )
+        return found[:count]
 
     def _union_by_torch(self, distinct: list[int]) -> Tensor:
         for index in distinct:
