@@ -149,6 +149,16 @@ def translate(
     fused: Annotated[
         bool, typer.Option("--fused", help="Bias, softmax and search in one pass: the same text, to rounding.")
     ] = False,
+    vocabulary: Annotated[
+        Path | None,
+        typer.Option("--vocabulary", metavar="BUNDLE", help="Multiply the columns alone that simnmt vocab build chose."),
+    ] = None,
+    direction: Annotated[
+        str | None, typer.Option("--direction", metavar="NAME", help="Of a bundle with clusters of several directions.")
+    ] = None,
+    cache_mb: Annotated[
+        float, typer.Option("--cache-mb", metavar="MB", help="Memory for copies of columns that come again.")
+    ] = 0.0,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="File to write instead of standard output.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="An object a line: text, tokens, score.")] = False,
     device: Device = "cpu",
@@ -166,7 +176,16 @@ def translate(
     refuse_replacing(out, file)
     formed = batching_named(batching, batch, threshold=threshold, collect=collect)
     translator = Translator.load(
-        model, device=device, threads=threads, beam=beam, fused=fused, batching=formed, max_len=max_len
+        model,
+        device=device,
+        threads=threads,
+        beam=beam,
+        fused=fused,
+        vocabulary=vocabulary,
+        direction=direction,
+        cache_mb=cache_mb,
+        batching=formed,
+        max_len=max_len,
     )
     with written_whole(out) if out else nullcontext() as partial:
         target: Any = partial.open("w", encoding="utf-8") if partial else nullcontext(sys.stdout)

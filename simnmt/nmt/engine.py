@@ -69,6 +69,8 @@ class EngineAccount:
     """Of the libraries that computed."""
     fused: bool = False
     """Whether bias, softmax and search were fused (FNI-03 to 06)."""
+    vocabulary: str | None = None
+    """The part of it that steps multiplied, by its bundle's label; None for all of it."""
     decoder: dict[str, Any] | None = None
     """How the sharp decoder was written, its beam aside, which is the work's; None for other backends."""
 
@@ -96,6 +98,8 @@ def load_engine(
     compute_type: str | None = None,
     seed: int = 0,
     fused: bool = False,
+    vocabulary: str | None = None,
+    direction: str | None = None,
     decoder: DecoderSettings | None = None,
 ) -> Engine:
     """Load a model onto a device.
@@ -105,8 +109,10 @@ def load_engine(
     `device`: cpu, cuda or cuda:0. `threads`: of one operation on the CPU, all cores by default; sharp runs on one all the same.
     `compute_type`: float32 by default; torch on the CPU has also bfloat16 and float16_weights, torch on a GPU bfloat16 and
     float16, CTranslate2 what it says it supports of int8, int16, bfloat16 and float16, sharp int16. `fused`: torch decodes with
-    the fused output layer. `decoder`: how sharp decodes, the beam aside, which is the work's; the paper's baseline by default.
-    Raises `NmtError` where the model cannot be read, or this machine lacks what is asked for.
+    the fused output layer; `vocabulary`: with the columns alone that a bundle of this model names, of one `direction` where it
+    has several: what they are hangs on the text, so that made-up sources have others than real ones. `decoder`: how sharp
+    decodes, the beam aside, which is the work's; the paper's baseline by default. Raises `NmtError` where the model cannot be
+    read, or this machine lacks what is asked for.
     """
     if backend not in BACKENDS:
         raise NmtError(f"no backend {backend}", remedy=f"one of {', '.join(BACKENDS)}")
@@ -119,13 +125,27 @@ def load_engine(
         raise NmtError(f"a decoder's settings are of the sharp backend, not of {backend}", remedy="leave decoder out")
     if fused and backend != "torch":
         raise NmtError(f"the fused output layer is torch's, not of {backend}", remedy="leave fused out")
+    if (vocabulary or direction) and (backend != "torch" or vocabulary is None):
+        what = (
+            f"a bundle of the vocabulary is torch's, not of {backend}" if vocabulary else f"direction {direction} of no bundle"
+        )
+        raise NmtError(what, remedy="leave vocabulary and direction out")
     place = "cuda:0" if device == "cuda" else device
     try:
         # Here, so that naming an engine's work needs no torch.
         if backend == "torch":
             from simnmt.nmt.torch_engine import load_torch_engine
 
-            return load_torch_engine(model, device=place, threads=threads, compute_type=compute_type, seed=seed, fused=fused)
+            return load_torch_engine(
+                model,
+                device=place,
+                threads=threads,
+                compute_type=compute_type,
+                seed=seed,
+                fused=fused,
+                vocabulary=vocabulary,
+                direction=direction,
+            )
         if backend == "sharp":
             from simnmt.nmt.sharp_engine import load_sharp_engine
 

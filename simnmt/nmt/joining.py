@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from simnmt.nmt.slot_decoder import SlotDecoder
 from simnmt.nmt.step_model import StepModel
+from simnmt.nmt.vocabulary.subset import RestrictedVocabulary
 
 EARLY = [6]
 GUESTS, LATE = 4, 5
@@ -31,6 +32,7 @@ def timed_joining(
     beam: int,
     rounds: int,
     fused: bool = False,
+    vocabulary: RestrictedVocabulary | None = None,
     clock: Callable[[], float] = perf_counter,
 ) -> Joining:
     """Seconds that the first `joining` of these sources take to join the others, and to leave before these, all in one step.
@@ -41,7 +43,14 @@ def timed_joining(
     does.
     """
     marks: list[float] = []
-    decoder = SlotDecoder(model, beam=beam, capacity=len(sources), fused=fused, mark=lambda: marks.append(clock()))
+    decoder = SlotDecoder(
+        model,
+        beam=beam,
+        capacity=len(sources),
+        fused=fused,
+        vocabulary=vocabulary,
+        mark=lambda: marks.append(clock()),
+    )
     encoded = decoder.encode(sources)
     guests, early, late = encoded[:joining], encoded[joining : joining + 1], encoded[joining + 1 :]
     keys = list(range(len(sources)))

@@ -7,6 +7,7 @@ from time import perf_counter
 
 from simnmt.nmt.slot_decoder import SlotDecoder
 from simnmt.nmt.step_model import StepModel
+from simnmt.nmt.vocabulary.subset import RestrictedVocabulary
 
 
 def steps_in_turn(
@@ -17,6 +18,7 @@ def steps_in_turn(
     steps: int,
     beam: int,
     fused: bool = False,
+    vocabulary: RestrictedVocabulary | None = None,
     clock: Callable[[], float] = perf_counter,
 ) -> list[tuple[float, float]]:
     """Seconds of the model's steps under these sources and under those, by position from 1 on: the first step stands apart.
@@ -26,7 +28,14 @@ def steps_in_turn(
     marks: list[float] = []
     decoders = []
     for sources in (first, second):
-        decoder = SlotDecoder(model, beam=beam, capacity=len(sources), fused=fused, mark=lambda: marks.append(clock()))
+        decoder = SlotDecoder(
+            model,
+            beam=beam,
+            capacity=len(sources),
+            fused=fused,
+            vocabulary=vocabulary,
+            mark=lambda: marks.append(clock()),
+        )
         decoder.join(decoder.encode(sources), range(len(sources)), [steps] * len(sources))
         decoders.append(decoder)
     pairs = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
-from typing import TypeVar
+from typing import TypedDict, TypeVar
 
 import torch
 from torch import Tensor
@@ -22,6 +22,7 @@ from simnmt.nmt.search import beam, greedy
 from simnmt.nmt.slot_decoder import Mark, SlotDecoder
 from simnmt.nmt.source_batch import check_lengths, pad
 from simnmt.nmt.taking_turns import steps_in_turn
+from simnmt.nmt.vocabulary.subset import RestrictedVocabulary
 
 HALF_WEIGHTS = "float16_weights"
 """Weights in float16, activations in float32: the fastest on an x86 CPU at small batches."""
@@ -29,6 +30,13 @@ _TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 
 _Mark = TypeVar("_Mark")
+
+
+class _Output(TypedDict):
+    """The output layer, as searches are told of it."""
+
+    fused: bool
+    vocabulary: RestrictedVocabulary | None
 
 
 class TorchEngine:
@@ -48,12 +56,21 @@ class TorchEngine:
         compute_type: str,
         seed: int,
         fused: bool = False,
+        vocabulary: str | None = None,
+        direction: str | None = None,
     ) -> None:
+        bundle = None
+        if vocabulary is not None:
+            # Before the weights become others in another type: the bundle knows them as they lie in the file.
+            from simnmt.nmt.vocabulary.load import load_vocabulary, with_measured_cost
+
+            bundle = load_vocabulary(vocabulary, loaded.model, direction=direction, device=device)
         self._model: TranslationModel | None = loaded.model.to(device=device, dtype=_TYPES[compute_type])
         if compute_type == HALF_WEIGHTS:
             loaded.model.halve()
         self._architecture, self._device, self._threads, self._seed = loaded.architecture, device, threads, seed
-        self._fused = fused
+        part = None if bundle is None else with_measured_cost(bundle, loaded.model)
+        self._output = _Output(fused=fused, vocabulary=part)
         self.account = EngineAccount(
             model=loaded.name,
             architecture=loaded.architecture.model_dump(mode="json"),
@@ -66,6 +83,7 @@ class TorchEngine:
             threads=threads,
             versions=_versions(loaded, device),
             fused=fused,
+            vocabulary=None if bundle is None else bundle.label,
         )
 
     def run(self, work: Work) -> Timing:
@@ -73,7 +91,7 @@ class TorchEngine:
         model = self._ready()
         check_lengths(model.max_positions, work.src_len, work.tgt_len)
         timed = _timed_on_gpu if self._device.type == "cuda" else _timed
-        return within_memory(self.account.device, lambda: timed(model, *self._batch(work), work, self._fused))
+        return within_memory(self.account.device, lambda: timed(model, *self._batch(work), work, self._output))
 
     def joining_s(self, joining: int, others: int, *, src_len: int, beam: int, rounds: int) -> Joining:
         """Seconds that encoded sentences take to join others in the decoder, and to leave it, the usual of `rounds` (FNI-10).
@@ -84,7 +102,7 @@ class TorchEngine:
         sources = random_sources(Work(src_len, 1, both, beam), self._architecture, self._seed)
 
         def timed() -> Joining:
-            return timed_joining(model, sources, joining, beam=beam, rounds=rounds, fused=self._fused, clock=self._now_s)
+            return timed_joining(model, sources, joining, beam=beam, rounds=rounds, clock=self._now_s, **self._output)
 
         return within_memory(self.account.device, timed)
 
@@ -95,7 +113,7 @@ class TorchEngine:
         both = [random_sources(work, self._architecture, self._seed) for work in (first, second)]
 
         def timed() -> list[tuple[float, float]]:
-            return steps_in_turn(model, *both, steps=first.tgt_len, beam=first.beam, fused=self._fused, clock=self._now_s)
+            return steps_in_turn(model, *both, steps=first.tgt_len, beam=first.beam, clock=self._now_s, **self._output)
 
         return within_memory(self.account.device, timed)
 
@@ -146,7 +164,15 @@ class TorchEngine:
 
 
 def load_torch_engine(
-    model: str, *, device: str, threads: int | None, compute_type: str | None, seed: int, fused: bool = False
+    model: str,
+    *,
+    device: str,
+    threads: int | None,
+    compute_type: str | None,
+    seed: int,
+    fused: bool = False,
+    vocabulary: str | None = None,
+    direction: str | None = None,
 ) -> TorchEngine:
     """See `load_engine`, which has checked the device's name."""
     place = _place(device)
@@ -156,19 +182,26 @@ def load_torch_engine(
         raise NmtError(f"no {compute_type} with torch on this {device}", remedy=f"one of {', '.join(supported)}")
     if place.type == "cpu":
         threads = threads or torch.get_num_threads()
-    return within_memory(device, lambda: TorchEngine(load_model(model, seed=seed), place, threads, compute_type, seed, fused))
+
+    def load() -> TorchEngine:
+        if threads is not None and vocabulary is not None:
+            torch.set_num_threads(threads)  # what products cost is measured with them
+        loaded = load_model(model, seed=seed)
+        return TorchEngine(loaded, place, threads, compute_type, seed, fused, vocabulary, direction)
+
+    return within_memory(device, load)
 
 
-def _timed(model: TranslationModel, src: Tensor, lengths: Tensor, work: Work, fused: bool) -> Timing:
+def _timed(model: TranslationModel, src: Tensor, lengths: Tensor, work: Work, output: _Output) -> Timing:
     marks: list[float] = []
     start = time.perf_counter()
-    _search(model, src, lengths, work, fused, lambda: marks.append(time.perf_counter()))
+    _search(model, src, lengths, work, output, lambda: marks.append(time.perf_counter()))
     total = time.perf_counter() - start
     encoded, *marks = marks
     return Timing(total, encoded - start, tuple(after - before for before, after in _pairs(marks)))
 
 
-def _timed_on_gpu(model: TranslationModel, src: Tensor, lengths: Tensor, work: Work, fused: bool) -> Timing:
+def _timed_on_gpu(model: TranslationModel, src: Tensor, lengths: Tensor, work: Work, output: _Output) -> Timing:
     device = model.device
     events = [
         torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
@@ -179,7 +212,7 @@ def _timed_on_gpu(model: TranslationModel, src: Tensor, lengths: Tensor, work: W
         torch.cuda.synchronize()
         start = time.perf_counter()
         next(pressed).record()
-        _search(model, src.to(device), lengths.to(device), work, fused, lambda: next(pressed).record())
+        _search(model, src.to(device), lengths.to(device), work, output, lambda: next(pressed).record())
         torch.cuda.synchronize()
         total = time.perf_counter() - start
     begin, encoded, *marks = events
@@ -192,11 +225,11 @@ def _pairs(marks: list[_Mark]) -> Iterator[tuple[_Mark, _Mark]]:
     return zip(marks[::2], marks[1::2], strict=True)
 
 
-def _search(model: TranslationModel, src: Tensor, lengths: Tensor, work: Work, fused: bool, mark: Mark) -> None:
+def _search(model: TranslationModel, src: Tensor, lengths: Tensor, work: Work, output: _Output, mark: Mark) -> None:
     if work.beam == 1:
-        greedy(model, src, lengths, forced_len=work.tgt_len, scored=False, fused=fused, mark=mark)
+        greedy(model, src, lengths, forced_len=work.tgt_len, scored=False, mark=mark, **output)
     else:
-        beam(model, src, lengths, beam=work.beam, forced_len=work.tgt_len, fused=fused, mark=mark)
+        beam(model, src, lengths, beam=work.beam, forced_len=work.tgt_len, mark=mark, **output)
 
 
 def _place(device: str) -> torch.device:

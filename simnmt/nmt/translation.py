@@ -24,6 +24,7 @@ from simnmt.nmt.slot_decoder import SlotDecoder
 from simnmt.nmt.slot_search import SlotSearch
 from simnmt.nmt.step_model import StepModel
 from simnmt.nmt.subwords import Subwords
+from simnmt.nmt.vocabulary.subset import RestrictedVocabulary
 
 LONGEST_SOURCE = 512
 """Tokens of a source, where the model itself takes any length; what comes after is not translated."""
@@ -63,12 +64,14 @@ class Translator:
         *,
         beam: int = 1,
         fused: bool = False,
+        vocabulary: RestrictedVocabulary | None = None,
         batching: Batching | None = None,
         max_len: int | None = None,
     ) -> None:
         """`fused`: the output layer is; `batching`: by default `batching_named()`.
 
-        `max_len`: most tokens written, by default twice the source's and 10.
+        `vocabulary`: the output layer takes these columns alone, see `SlotDecoder`. `max_len`: most tokens written, by default
+        twice the source's and 10.
         """
         for name, value in (("beam", beam), ("max_len", 1 if max_len is None else max_len)):
             if value < 1:
@@ -76,7 +79,10 @@ class Translator:
         if beam > model.vocab - 1:
             raise NmtError(f"a beam of {beam:,} with a vocabulary of {model.vocab:,}", remedy="give a smaller one")
         self.model, self.source, self.target = model, source, target
+        if vocabulary is not None:
+            vocabulary.check(model)
         self.beam, self.fused, self.batching, self.max_len = beam, fused, batching or batching_named(), max_len
+        self.vocabulary = vocabulary
 
     @classmethod
     def load(
@@ -87,10 +93,17 @@ class Translator:
         threads: int | None = None,
         beam: int = 1,
         fused: bool = False,
+        vocabulary: Path | None = None,
+        direction: str | None = None,
+        cache_mb: float = 0.0,
         batching: Batching | None = None,
         max_len: int | None = None,
     ) -> Translator:
-        """From a folder that `simnmt nmt train` wrote; raises `NmtError` for another. `threads`: torch's, from here on."""
+        """From a folder that `simnmt nmt train` wrote; raises `NmtError` for another. `threads`: torch's, from here on.
+
+        `vocabulary`: a bundle that `simnmt vocab build` made of this model; with `direction` and `cache_mb` see
+        `load_vocabulary`.
+        """
         for name in (SOURCE_TOKENIZER, TARGET_TOKENIZER):
             if not (folder / name).is_file():
                 what = f"no trained model: {name} is missing" if folder.is_dir() else "no such folder"
@@ -104,8 +117,9 @@ class Translator:
         if (source.size, target.size) != sizes:
             what = f"subwords for {source.size:,} and {target.size:,} tokens, but a model of {sizes[0]:,} and {sizes[1]:,}"
             raise NmtError(what, path=folder, remedy="copy the folder again, all its files together")
-        model = loaded.model
-        return cls(model.to(where), source, target, beam=beam, fused=fused, batching=batching, max_len=max_len)
+        model = loaded.model.to(where)
+        part = _part(vocabulary, model, direction, cache_mb)
+        return cls(model, source, target, beam=beam, fused=fused, vocabulary=part, batching=batching, max_len=max_len)
 
     def stream(self, lines: Iterable[str]) -> Iterator[Translation]:
         """One translation per line, in order, as they come: reads a batch, or a collection, when the batcher is out of lines.
@@ -117,6 +131,17 @@ class Translator:
     def translate(self, lines: Sequence[str]) -> list[Translation]:
         """One translation per line, in order."""
         return list(self.stream(lines))
+
+
+def _part(path: Path | None, model: StepModel, direction: str | None, cache_mb: float) -> RestrictedVocabulary | None:
+    if path is None:
+        for name, given in (("direction", direction), ("cache", cache_mb)):
+            if given:
+                raise NmtError(f"a {name} without a bundle of the vocabulary", remedy="name the bundle with --vocabulary")
+        return None
+    from simnmt.nmt.vocabulary.load import load_vocabulary, with_measured_cost
+
+    return with_measured_cost(load_vocabulary(path, model, direction=direction, cache_mb=cache_mb), model)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +158,15 @@ class _Stream:
     def __init__(self, translator: Translator, lines: Iterator[str]) -> None:
         model, self._translator, self._lines = translator.model, translator, lines
         beam, fused, self._batching = translator.beam, translator.fused, translator.batching
+        vocabulary = translator.vocabulary
 
         def search() -> SlotSearch:
-            return GreedySearch(model, scored=True, fused=fused) if beam == 1 else BeamSearch(model, beam, fused=fused)
+            if beam == 1:
+                return GreedySearch(model, scored=True, fused=fused, vocabulary=vocabulary)
+            return BeamSearch(model, beam, fused=fused, vocabulary=vocabulary)
 
-        self._batched = BatchedDecoder(SlotDecoder(model, capacity=self._batching.size, search=search), self._batching)
+        decoder = SlotDecoder(model, capacity=self._batching.size, vocabulary=vocabulary, search=search)
+        self._batched = BatchedDecoder(decoder, self._batching)
         self._under_way: dict[int, _Line] = {}
         self._done: dict[int, Translation] = {}
         self._read = self._written = 0

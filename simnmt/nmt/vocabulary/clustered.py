@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+import torch
 from torch import Tensor
 
 from simnmt.kernels.centroids import Centroids
@@ -38,31 +39,26 @@ class Clusters(Protocol):
 def clustered(
     clusters: Clusters,
     *,
+    device: torch.device | str = "cpu",
     scatter: bool = False,
     audit: bool = False,
     cost: ProjectionCost | None = None,
     cache: SubMatrixCache | None = None,
     account: SubsetAccount | None = None,
 ) -> RestrictedVocabulary:
-    """The union of the columns of the clusters that the rows of a step fall into; options as of `RestrictedVocabulary`."""
+    """The union of the columns of the clusters that the rows of a step fall into; `device`: the model's; other options as of
+    `RestrictedVocabulary`."""
+    centroids, sets = clusters.centroids, clusters.sets
+    if centroids.points.device != torch.device(device):
+        centroids = Centroids.of(centroids.points.to(device), level=centroids.level)
+        sets = ColumnSets(sets.starts, sets.columns.to(device), sets.vocab, sets.level)
 
     def begin() -> VocabularySubset:
-        return ClusteredColumns(clusters.label, clusters.centroids, clusters.sets)
+        return ClusteredColumns(clusters.label, centroids, sets)
 
-    width = clusters.centroids.points.shape[1]
-    return RestrictedVocabulary(
-        clusters.label,
-        clusters.sets.vocab,
-        width,
-        begin,
-        False,
-        scatter,
-        audit,
-        cost,
-        cache,
-        account,
-        clusters=len(clusters.sets),
-    )
+    width = centroids.points.shape[1]
+    options = (scatter, audit, cost, cache, account, len(sets))
+    return RestrictedVocabulary(clusters.label, sets.vocab, width, begin, False, *options)
 
 
 class ClusteredColumns:

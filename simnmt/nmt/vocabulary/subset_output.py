@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from simnmt.kernels.errors import KernelError
-from simnmt.kernels.gathered import SubMatrix, Way, gathered_products
+from simnmt.kernels.gathered import SubMatrix, gathered_products
 from simnmt.kernels.output_layer import Best, fused_argmax, fused_best
 from simnmt.kernels.scatter import scatter
 from simnmt.nmt.banned import Banned
@@ -18,10 +18,9 @@ from simnmt.nmt.masked_bias import MaskedBias
 from simnmt.nmt.output_layer import PlainOutput
 from simnmt.nmt.selection import largest
 from simnmt.nmt.step_model import StepModel
+from simnmt.nmt.vocabulary.product_choice import ProductChoice
 from simnmt.nmt.vocabulary.subset import Active, RestrictedVocabulary, VocabularySubset
 
-_GATHERED_FROM_ROWS = 8
-"""Without a measured cost: so many rows share a gathered block often enough to pay for the copy."""
 _NEVER = float("-inf")
 
 
@@ -37,6 +36,7 @@ class SubsetOutput:
         vocabulary.check(model)
         self._model, self._banned, self._vocabulary, self._subset = model, banned, vocabulary, subset
         self._weight = model.weight.detach()
+        self._choice = ProductChoice(vocabulary.cost, *self._weight.shape)
         bias = model.bias
         self._plain_bias = None if bias is None else bias.detach().float().contiguous()
         self._bias = MaskedBias(model, banned)
@@ -101,20 +101,19 @@ class SubsetOutput:
         return sums, places.div(own, rounding_mode="floor"), tokens
 
     def _kept(self, active: Active, rows: int) -> SubMatrix | None:
-        cache, cost = self._vocabulary.cache, self._vocabulary.cost
-        if cache is None or cost is None or not len(active.columns):
+        cache = self._vocabulary.cache
+        if cache is None or not len(active.columns):
             return None
-        pays = partial(cost.keep, len(active.columns), rows, self._weight.shape[1])
+        pays = partial(self._choice.pays, len(active.columns), rows)
         return cache.get(self._weight, active.columns, active.key, pays)
 
     def _products(self, hidden: Tensor, columns: Tensor, copy: SubMatrix | None) -> Tensor:
         if copy is not None:
             return copy.products(hidden)
-        cost, rows = self._vocabulary.cost, len(hidden)
-        if cost is not None:
-            way: Way = cost.way(len(columns), rows, self._weight.shape[1])
-        else:
-            way = "gather" if rows >= _GATHERED_FROM_ROWS else "row_wise"
+        way = self._choice.way(len(columns), len(hidden))
+        if way == "dense":
+            _, products = next(iter(self._model.products(hidden)))
+            return products.float().index_select(1, columns)
         return gathered_products(self._weight, hidden, columns, way=way)
 
     def _best(self, products: Tensor, columns: Tensor, best: int) -> Best | Tensor:

@@ -1,0 +1,63 @@
+"""From a bundle's file to what decoders are handed as `vocabulary`."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+import torch
+
+from simnmt.nmt.errors import NmtError
+from simnmt.nmt.step_model import StepModel
+from simnmt.nmt.vocabulary.bundle_file import read_bundle
+from simnmt.nmt.vocabulary.candidates_in_use import listed
+from simnmt.nmt.vocabulary.clustered import clustered
+from simnmt.nmt.vocabulary.sub_matrix_cache import SubMatrixCache
+from simnmt.nmt.vocabulary.subset import RestrictedVocabulary
+
+
+def load_vocabulary(
+    path: str | os.PathLike[str],
+    model: StepModel,
+    *,
+    direction: str | None = None,
+    cache_mb: float = 0.0,
+    device: torch.device | None = None,
+) -> RestrictedVocabulary:
+    """The clusters or candidate lists of a bundle that was built with this model, whose weights are as in its file.
+
+    `direction`: which clusters of several. `cache_mb`: megabytes that copies of repeated sub-matrices may take. `device`: where
+    the model will be, by default where it is. Raises `NmtError` for a file that is no bundle or damaged, of another model
+    or vocabulary, and for a direction that is not in it.
+    """
+    if not 0 <= cache_mb < float("inf"):
+        raise NmtError(f"a cache of {cache_mb:g} MB", remedy="give 0 or more")
+    kind = read_bundle(path).kind
+    if kind == "clusters":
+        from simnmt.nmt.vocabulary.cluster_bundle import load_clusters
+
+        clusters = load_clusters(path, model).direction(direction)
+        vocabulary = clustered(clusters, device=device or model.device)
+    elif direction is not None:
+        raise NmtError("candidate lists have no directions", path=path, remedy="leave --direction out")
+    else:
+        from simnmt.nmt.vocabulary.candidate_lists import CandidateLists
+
+        vocabulary = listed(CandidateLists.load(path, model))
+    vocabulary.check(model)
+    return replace(vocabulary, cache=SubMatrixCache(int(cache_mb * 1e6)) if cache_mb else None)
+
+
+def with_measured_cost(vocabulary: RestrictedVocabulary, model: StepModel) -> RestrictedVocabulary:
+    """The same, with products made as a measurement of this model's layer, here and now, says is fastest."""
+    from simnmt.kernels.projection_timing import measure_projection
+
+    weight, bias = model.weight.detach(), model.bias
+    with torch.inference_mode():
+        cost = measure_projection(
+            weight.shape[1],
+            weight=weight,
+            bias=None if bias is None else bias.detach().float(),
+            clusters=vocabulary.clusters or 1,
+        )
+    return replace(vocabulary, cost=cost)
