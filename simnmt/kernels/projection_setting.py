@@ -59,10 +59,13 @@ class Step:
         return len(self.hidden)
 
 
-def drawn_layer(vocab: int, width: int, clusters: int, *, seed: int = 0, device: str = "cpu") -> Layer:
+def drawn_layer(
+    vocab: int, width: int, clusters: int, *, seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float32
+) -> Layer:
     """Random weights, a fraction of 1 each as trained ones are, and random centroids."""
     generator = torch.Generator(device).manual_seed(seed)
     weight = torch.randn(vocab, width, generator=generator, device=device).mul_(width**-0.5)
+    weight = weight.to(dtype)
     return layer_of(weight, torch.randn(vocab, generator=generator, device=device), clusters, seed=seed)
 
 

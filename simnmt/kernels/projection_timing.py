@@ -21,15 +21,18 @@ from simnmt.kernels.native_at import level_name
 from simnmt.kernels.output_forms import Best
 from simnmt.kernels.output_layer import fused_best
 from simnmt.kernels.projection_setting import Layer, Step, drawn_layer, drawn_steps, layer_of
+from simnmt.kernels.roofline import last_cache_bytes
 from simnmt.kernels.scatter import scatter
 
 ROWS = (1, 8, 40)
 """At which a quick look is taken: one sentence, a few, and 20 of beam 2 as published."""
-SHARES = (0.01, 0.05, 0.2)
+SHARES = (0.02, 0.15)
 MOST_NUMBERS = 1 << 22
 """Of the active columns' weights in a quick look: a larger layer is measured with smaller shares of it."""
 MOST_DENSE = 1 << 24
 """Of all columns' weights in a quick look: of a larger layer its first columns are."""
+COLD = frozenset({"assign", *WAYS, "kept", "copy_out"})
+"""Stages that find their numbers in memory where no cache holds the weights; the others take what the one before left."""
 PIECE = 1_024
 """Columns at a time of the dense product in pieces, which is often the faster one."""
 
@@ -64,8 +67,9 @@ def measure_projection(
     """A quick look at what the stages take here, well below a second for a usual layer.
 
     `weight` [V, d]: the model's own, with its `bias`; else random ones of `vocab` columns. `shares`: of V that are active;
-    smaller ones are taken of a layer beyond `MOST_NUMBERS`. What fits into a cache stays there, as it does while decoding. With
-    as many threads as torch has. `clock`: seconds. Raises `ValueError` for weights of another width.
+    smaller ones are taken of a layer beyond `MOST_NUMBERS`. Weights that fit into the cache are found there, as they are while
+    decoding; else the columns are not. With as many threads as torch has. `clock`: seconds. Raises `ValueError` for weights of
+    another width.
     """
     if weight is not None and weight.shape[1] != width:
         raise ValueError(f"weights of width {weight.shape[1]}, not {width}")
@@ -74,10 +78,14 @@ def measure_projection(
     timed = list(dense_stages(layer, rows, most_columns=max(1, MOST_DENSE // width)))
     for count in rows:
         timed += assign_stages(layer, count)
+        logits = torch.empty(count, layer.vocab, device=layer.weight.device)
         for share in shares:
-            timed += step_stages(layer, drawn_steps(layer, count, scale * share))
-    times = timed_in_turn(timed, rounds, least_s=0.0, clock=clock)
-    return projection_cost(points_of(timed, times), provenance={"how": f"quick, {rounds} rounds"}, layers=[layer])
+            steps = drawn_steps(layer, count, scale * share)
+            timed += step_stages(layer, steps, SubMatrix.of(layer.weight, steps[0].columns), logits)
+    fits = layer.weight.nbytes <= last_cache_bytes()
+    runs, before = runs_of(timed, None if fits else pushing_out(layer.weight))
+    points = points_of(timed, interleaved(runs, rounds, before, least_s=0.0, clock=clock))
+    return projection_cost(points, provenance={"how": f"quick, {rounds} rounds"}, layers=[layer])
 
 
 def projection_cost(
@@ -115,19 +123,22 @@ def dense_stages(layer: Layer, rows: Sequence[int], *, most_columns: int | None 
             yield Timed("search", count, columns, columns, searching(out.zero_(), bias, best_of(count)))
 
 
-def dense_products(weight: Tensor, hidden: Tensor, out: Tensor) -> dict[str, Run]:
-    """What torch offers for the product with all columns, its output standing ready."""
+def dense_products(weight: Tensor, hidden: Tensor, out: Tensor) -> dict[str, Callable[[], Tensor]]:
+    """What torch offers for the product with all columns, [rows, V]; `out` stands ready for those that take it."""
 
-    def whole() -> object:
+    def whole() -> Tensor:
         if len(hidden) == 1:
-            return torch.mv(weight, hidden[0], out=out[0])
-        return torch.mm(hidden, weight.T, out=out)
+            torch.mv(weight, hidden[0], out=out[0])
+        else:
+            torch.mm(hidden, weight.T, out=out)
+        return out
 
-    def in_pieces() -> None:
+    def in_pieces() -> Tensor:
         for begin in range(0, len(weight), PIECE):
             torch.mm(hidden, weight[begin : begin + PIECE].T, out=out[:, begin : begin + PIECE])
+        return out
 
-    runs: dict[str, Run] = {"whole": whole, "linear": partial(linear, hidden, weight)}
+    runs: dict[str, Callable[[], Tensor]] = {"whole": whole, "linear": partial(linear, hidden, weight)}
     if weight.is_cpu and len(hidden) > 1:
         runs["pieces"] = in_pieces
     return runs
@@ -141,15 +152,16 @@ def assign_stages(layer: Layer, rows: int) -> Iterator[Timed]:
         yield Timed("assign", rows, clusters * layer.width, clusters, partial(centroids.nearest, hidden))
 
 
-def step_stages(layer: Layer, steps: Sequence[Step]) -> list[Timed]:
-    """Every stage of these steps beside the assignment, the steps in turn."""
+def step_stages(layer: Layer, steps: Sequence[Step], kept: SubMatrix, logits: Tensor) -> list[Timed]:
+    """Every stage of these steps beside the assignment, the steps in turn.
+
+    `kept`: a copy of the first one's columns; `logits`: float32 [rows, V] to write to.
+    """
     first = steps[0]
     rows, vocab = first.rows, layer.vocab
     columns = sum(len(step.columns) for step in steps) / len(steps)
     indices = sum(step.indices for step in steps) / len(steps)
     outs = [torch.empty(rows, len(step.columns), device=layer.weight.device) for step in steps]
-    logits = torch.empty(rows, vocab, device=layer.weight.device)
-    kept = SubMatrix.of(layer.weight, first.columns)
 
     def product(way: Way) -> Run:
         return in_turn(
@@ -168,14 +180,14 @@ def step_stages(layer: Layer, steps: Sequence[Step]) -> list[Timed]:
     numbers = columns * layer.width
     timed = [Timed(way, rows, numbers, columns, product(way)) for way in WAYS]
     own, out = len(first.columns), outs[0]
-    timed += [
+    return [
+        *timed,
         Timed("kept", rows, own * layer.width, own, partial(kept.products, first.hidden, out)),
         Timed("copy_out", 1, own * layer.width, own, partial(SubMatrix.of, layer.weight, first.columns)),
         Timed("union", rows, vocab, indices, union),
         Timed("scatter", rows, vocab, columns, scattered),
         Timed("search", rows, own, own, searching(out, layer.bias, best_of(rows), first.columns)),
     ]
-    return timed
 
 
 def searching(products: Tensor, bias: Tensor, count: int, columns: Tensor | None = None) -> Run:
@@ -196,22 +208,32 @@ def searching(products: Tensor, bias: Tensor, count: int, columns: Tensor | None
     return run
 
 
-def timed_in_turn(
-    timed: Sequence[Timed], rounds: int, *, least_s: float, clock: Callable[[], float] = time.perf_counter
-) -> Times:
-    """All of them in turn, by their place in the list."""
-    runs = {str(place): each.run for place, each in enumerate(timed)}
-    return interleaved(runs, rounds, least_s=least_s, clock=clock)
+def runs_of(timed: Sequence[Timed], push_out: Run | None) -> tuple[dict[str, Run], dict[str, Run]]:
+    """Callables by their place in the list, and what is done untimed ahead of each of the `COLD` stages."""
+    names = [str(place) for place in range(len(timed))]
+    cold = [name for name, each in zip(names, timed, strict=True) if each.stage in COLD]
+    before = {} if push_out is None else dict.fromkeys(cold, push_out)
+    return {name: each.run for name, each in zip(names, timed, strict=True)}, before
 
 
-def points_of(timed: Sequence[Timed], times: Times) -> dict[str, list[StagePoint]]:
-    """By stage, what each took in the median round; of several ways to do one thing the fastest."""
+def points_of(timed: Sequence[Timed], times: Times, first: int = 0) -> dict[str, list[StagePoint]]:
+    """By stage, what each took in the median round; of several ways to do one thing the fastest.
+
+    `first`: the place of the first of them among `times`.
+    """
     found: dict[str, dict[tuple[int, float, float], float]] = {}
-    for place, each in enumerate(timed):
+    for place, each in enumerate(timed, first):
         key, own_s = (each.rows, each.numbers, each.columns), times.median_s(str(place))
         of_stage = found.setdefault(each.stage, {})
         of_stage[key] = min(own_s, of_stage.get(key, own_s))
     return {stage: [StagePoint(*key, seconds) for key, seconds in points.items()] for stage, points in found.items()}
+
+
+def pushing_out(weight: Tensor) -> Run:
+    """Reads as much as pushes all else out of the last cache of where `weight` lies."""
+    size = last_cache_bytes() if weight.is_cpu else int(torch.cuda.get_device_properties(weight.device).L2_cache_size)
+    filler = torch.ones(3 * size // 8, device=weight.device)
+    return filler.sum
 
 
 def in_turn(runs: Sequence[Run]) -> Run:

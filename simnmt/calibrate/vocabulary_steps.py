@@ -1,0 +1,182 @@
+"""Steps of one output layer timed: all columns and the active ones in turn, whole and stage by stage (FVP-15)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from simnmt.costs.projection_cost import WAYS, AnyWay, ProjectionCost, Way
+from simnmt.costs.projection_fit import StagePoint
+from simnmt.kernels.gathered import SubMatrix
+from simnmt.kernels.interleaved import Run, Times, interleaved
+from simnmt.kernels.projection_pipelines import COLUMNS, KEPT, SCATTERED, active_steps, dense_steps
+from simnmt.kernels.projection_setting import Layer, Step, drawn_steps
+from simnmt.kernels.projection_timing import (
+    Timed,
+    assign_stages,
+    dense_stages,
+    points_of,
+    pushing_out,
+    runs_of,
+    step_stages,
+)
+
+PROBES = 3
+"""Rounds in which the two ways to multiply are tried before the faster one makes whole steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """One setting of a step, all columns and active ones in turn."""
+
+    vocab: int
+    width: int
+    rows: int
+    """Sentences x beam."""
+    columns: float
+    """Active, on average over the steps that took turns."""
+    indices: float
+    """In the rows' sets together."""
+    fitted: bool
+    """Whether the fit was made of its stages; else it judges the fit."""
+    way: Way
+    """How whole steps were multiplied: the faster one when it was tried."""
+    stages_s: dict[str, float]
+    """Each stage by itself, of the names in `ProjectionCost`; `search_all`: over all columns. Medians, as what follows."""
+    dense_s: float
+    dense_way: str
+    """The fastest of torch's."""
+    columns_s: float
+    """The whole step, active columns straight into the search (XP-02)."""
+    kept_s: float
+    """The same from a copy that was kept of them."""
+    scattered_s: float
+    """As published: to their places among V, then the search over V (FVP-07)."""
+    ratios: dict[str, float]
+    """Times as fast as dense by `columns`, `kept` and `scattered`: medians of the rounds' ratios."""
+    predicted_s: float | None = None
+    """Of `columns_s`, from the fitted stages."""
+
+    @property
+    def share(self) -> float:
+        """Of V that are active."""
+        return self.columns / self.vocab
+
+    @property
+    def error(self) -> float | None:
+        """Of what was predicted, relative."""
+        return None if self.predicted_s is None else self.predicted_s / self.columns_s - 1.0
+
+    def predicted(self, cost: ProjectionCost, clusters: int) -> StepTime:
+        """With what this cost says of it."""
+        way: AnyWay = self.way
+        stages = cost.stages_s(
+            vocab=self.vocab,
+            width=self.width,
+            clusters=clusters,
+            columns=round(self.columns),
+            rows=self.rows,
+            way=way,
+            indices=round(self.indices),
+        )
+        return replace(self, predicted_s=stages.total_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Steps of one number of rows, and their stages' times as the fit takes them."""
+
+    steps: list[StepTime]
+    fitted: list[tuple[str, StagePoint]]
+    heldout: list[tuple[str, StagePoint]]
+
+
+def measured_steps(
+    layer: Layer,
+    rows: int,
+    shares: Mapping[float, bool],
+    *,
+    rounds: int,
+    seed: int,
+    clock: Callable[[], float],
+) -> Measured:
+    """All that is timed for this number of rows takes turns.
+
+    `shares`: of V, each with whether its stages go into the fit. Whole steps and products find their numbers in memory.
+    """
+    push_out = pushing_out(layer.weight)
+    logits = torch.empty(rows, layer.vocab, device=layer.weight.device)
+    common = [*dense_stages(layer, [rows]), *assign_stages(layer, rows)]
+    steps = {share: drawn_steps(layer, rows, share, seed=seed) for share in shares}
+    kept = {share: SubMatrix.of(layer.weight, own[0].columns) for share, own in steps.items()}
+    stages = {share: step_stages(layer, own, kept[share], logits) for share, own in steps.items()}
+    ways = {share: _faster(own, push_out, clock) for share, own in stages.items()}
+    timed = [*common, *(each for own in stages.values() for each in own)]
+    runs, before = runs_of(timed, push_out)
+    whole = _whole(layer, steps, ways, kept, logits)
+    times = interleaved(runs | whole, rounds, before | dict.fromkeys(whole, push_out), least_s=0.0, clock=clock)
+    of_all = points_of(common, times)
+    all_s = {stage: points[-1].seconds for stage, points in of_all.items()}
+    found = Measured([], [], [])
+    (found.fitted if any(shares.values()) else found.heldout).extend(_named(of_all))
+    first = len(common)
+    for share, fitted in shares.items():
+        points = points_of(stages[share], times, first)
+        first += len(stages[share])
+        (found.fitted if fitted else found.heldout).extend(_named(points))
+        stages_s = {stage: own[0].seconds for stage, own in points.items()}
+        stages_s |= {"assign": all_s["assign"], "dense": all_s["dense"], "search_all": all_s["search"]}
+        found.steps.append(_step_time(layer, steps[share], fitted, ways[share], stages_s, times, share))
+    return found
+
+
+def _whole(
+    layer: Layer,
+    steps: Mapping[float, Sequence[Step]],
+    ways: Mapping[float, Way],
+    kept: Mapping[float, SubMatrix],
+    logits: torch.Tensor,
+) -> dict[str, Run]:
+    first = next(iter(steps.values()))[0]
+    runs = {f"dense {name}": run for name, run in dense_steps(layer, first.hidden).items()}
+    for share, own in steps.items():
+        of_share = active_steps(layer, own, ways[share], kept[share], logits)
+        runs |= {f"{share} {name}": run for name, run in of_share.items()}
+    return runs
+
+
+def _faster(stages: Sequence[Timed], push_out: Run, clock: Callable[[], float]) -> Way:
+    """Of the two ways to multiply."""
+    runs: dict[Way, Run] = {way: next(each.run for each in stages if each.stage == way) for way in WAYS}
+    times = interleaved(
+        {str(way): run for way, run in runs.items()}, PROBES, dict.fromkeys(WAYS, push_out), least_s=0.0, clock=clock
+    )
+    return min(WAYS, key=times.median_s)
+
+
+def _step_time(
+    layer: Layer, steps: Sequence[Step], fitted: bool, way: Way, stages_s: dict[str, float], times: Times, share: float
+) -> StepTime:
+    dense = min((name for name in times.of if name.startswith("dense ")), key=times.median_s)
+    return StepTime(
+        vocab=layer.vocab,
+        width=layer.width,
+        rows=steps[0].rows,
+        columns=sum(len(step.columns) for step in steps) / len(steps),
+        indices=sum(step.indices for step in steps) / len(steps),
+        fitted=fitted,
+        way=way,
+        stages_s=stages_s,
+        dense_s=times.median_s(dense),
+        dense_way=dense.removeprefix("dense "),
+        columns_s=times.median_s(f"{share} {COLUMNS}"),
+        kept_s=times.median_s(f"{share} {KEPT}"),
+        scattered_s=times.median_s(f"{share} {SCATTERED}"),
+        ratios={name: times.ratio(dense, f"{share} {name}") for name in (COLUMNS, KEPT, SCATTERED)},
+    )
+
+
+def _named(points: Mapping[str, Sequence[StagePoint]]) -> list[tuple[str, StagePoint]]:
+    return [(stage, point) for stage, own in points.items() for point in own]
