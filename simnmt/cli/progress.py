@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -28,3 +29,24 @@ def bar() -> Iterator[Move]:
             progress.update(task, completed=done, total=total, description=what)
 
         yield move
+
+
+@contextmanager
+def stages() -> Iterator[Callable[[str, float | None], None] | None]:
+    """Gives, on a terminal alone, the callback that tells what is at work and which share of it is done, None where unknown."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task, at = progress.add_task("", total=None), ""
+
+        def tell(stage: str, share: float | None) -> None:
+            nonlocal task, at
+            if stage != at:  # what comes next has a pace of its own
+                progress.remove_task(task)
+                task, at = progress.add_task(stage, total=None), stage
+            if share is not None:
+                progress.update(task, total=1.0, completed=share)
+
+        yield tell

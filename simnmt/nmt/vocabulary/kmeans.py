@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 ITERATIONS = 20
 """As in the paper (FVP-03)."""
 Method = Literal["sklearn", "faiss"]
-_PIECE = 1 << 24
-"""Scores of rows with centroids that are held at a time."""
+_PIECE, _ROWS = 1 << 24, 1 << 14
+"""Scores of rows with centroids, and differences of rows, that are held at a time."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,16 +80,15 @@ def method_named(name: str | None) -> Method:
 def assign(points: Tensor, centroids: Centroids) -> Tensor:
     """The nearest centroid of each point, int64 [n], a piece of the points at a time (FVP-05)."""
     rows = max(1, _PIECE // len(centroids))
-    return torch.cat([centroids.nearest(piece) for piece in points.split(rows)])
+    return torch.cat([centroids.nearest(points[first : first + rows]) for first in range(0, len(points), rows)])
 
 
 def _by_sklearn(points: Tensor, clusters: int, seed: int, iterations: int) -> Tensor:
     need("sklearn")
-    from sklearn.cluster import KMeans
-    from threadpoolctl import threadpool_limits
-
-    kmeans = KMeans(clusters, init="random", n_init=1, max_iter=iterations, tol=0.0, random_state=seed, copy_x=True)
-    with threadpool_limits(1):
+    kmeans = need("sklearn.cluster").KMeans(
+        clusters, init="random", n_init=1, max_iter=iterations, tol=0.0, random_state=seed, copy_x=True
+    )
+    with need("threadpoolctl").threadpool_limits(1):
         found: Any = kmeans.fit(points.numpy()).cluster_centers_
     return torch.from_numpy(found)
 
@@ -151,8 +150,8 @@ def _begun_anew(points: Tensor, centroids: Tensor, labels: Tensor, empty: list[i
 
 def _distances(points: Tensor, centroids: Tensor, labels: Tensor) -> Tensor:
     """float32 [n]: squared distance of each point from its centroid."""
-    pairs = zip(points.split(1 << 14), labels.split(1 << 14), strict=True)
-    return torch.cat([(piece - centroids[own]).square().sum(1) for piece, own in pairs])
+    pieces = [slice(first, first + _ROWS) for first in range(0, len(points), _ROWS)]
+    return torch.cat([(points[piece] - centroids[labels[piece]]).square().sum(1) for piece in pieces])
 
 
 def _inertia(points: Tensor, centroids: Tensor, labels: Tensor) -> float:

@@ -1,0 +1,126 @@
+"""`simnmt vocab build` and `simnmt vocab inspect`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer(help="A part of the vocabulary instead of all of it: clusters of contexts, or lists of candidate words.")
+
+
+@app.callback()
+def _verbs() -> None:
+    pass
+
+
+@app.command()
+def build(
+    model: Annotated[Path, typer.Option("--model", metavar="DIR", help="Folder that simnmt nmt train wrote.")],
+    text: Annotated[
+        list[str],
+        typer.Option(
+            "--text", metavar="[LABEL=]FILE", help="Source text, a sentence a line, plain or gzip; once for each direction."
+        ),
+    ],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Bundle to write.")],
+    clusters: Annotated[int | None, typer.Option("--clusters", metavar="R", help="Clusters of each direction [300].")] = None,
+    top: Annotated[
+        int | None, typer.Option("--top", metavar="K", help="Likeliest tokens of each context that are active [3].")
+    ] = None,
+    pool: Annotated[
+        str | None, typer.Option("--pool", metavar="LABEL", help="One set of clusters of that label, for all texts together.")
+    ] = None,
+    sentences: Annotated[
+        int | None,
+        typer.Option("--sentences", metavar="N", min=1, help="Lines taken of each text, evenly spread [30000; lists: all]."),
+    ] = None,
+    targets: Annotated[
+        Path | None,
+        typer.Option("--targets", metavar="FILE", help="Build candidate lists instead: line i translates line i of --text."),
+    ] = None,
+    candidates: Annotated[
+        int | None, typer.Option("--candidates", metavar="N", help="Target words listed for each source word [20].")
+    ] = None,
+    align: Annotated[
+        str | None, typer.Option("--align", metavar="ibm1|attention", help="What the lists are learnt by [ibm1].")
+    ] = None,
+    always: Annotated[
+        int | None, typer.Option("--always", metavar="N", help="Most frequent target words that every list holds [0].")
+    ] = None,
+    beam: Annotated[int, typer.Option("--beam", metavar="B", min=1, help="Beam that contexts are collected with.")] = 1,
+    batch: Annotated[int, typer.Option("--batch", metavar="N", min=1, help="Most sentences decoded together.")] = 64,
+    method: Annotated[
+        str | None,
+        typer.Option("--method", metavar="sklearn|faiss", help="What clusters [faiss where it is installed]."),
+    ] = None,
+    iterations: Annotated[
+        int | None, typer.Option("--iterations", metavar="N", help="Of k-means [20], or of ibm1 [5].")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", metavar="S", min=0, max=2**31 - 1, help="Same seed, same clusters.")] = 1,
+    device: Annotated[str, typer.Option("--device", metavar="cpu|cuda", help="Where the model runs.")] = "cpu",
+    threads: Annotated[int | None, typer.Option("--threads", metavar="T", min=1, help="CPU threads [torch's own].")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was built as JSON and nothing else.")] = False,
+) -> None:
+    """Learn from text which output columns a trained model needs; clusters need no translations, lists do."""
+    from simnmt.files import refuse_replacing
+    from simnmt.nmt.training.errors import need_all
+
+    need_all()
+    from simnmt.cli.progress import stages
+    from simnmt.cli.vocab_build import build_lists, build_sets, told_apart
+    from simnmt.nmt.translation import Translator
+
+    texts = told_apart(text)
+    refuse_replacing(out, targets, *texts.values())
+    lists = {"--targets": targets, "--candidates": candidates, "--align": align, "--always": always}
+    sets = {"--clusters": clusters, "--top": top, "--pool": pool, "--method": method}
+    if targets is None:
+        _refuse(lists, "it belongs to candidate lists: name their --targets")
+    else:
+        _refuse(sets, "it belongs to clusters: leave out --targets")
+        if len(texts) > 1:
+            raise typer.BadParameter("lists are learnt from one text and its translation", param_hint="--text")
+    translator = Translator.load(model, device=device, threads=threads)
+    with stages() as progress:
+        if targets is None:
+            shape: dict[str, Any] = {"clusters": clusters, "top": top, "pool": pool, "iterations": iterations, "method": method}
+            told = build_sets(
+                translator, texts, out, sentences, progress, name=model.name, beam=beam, batch=batch, seed=seed, **shape
+            )
+        else:
+            source = next(iter(texts.values()))
+            shape = {"count": candidates, "align": align, "always": always, "iterations": iterations}
+            told = build_lists(translator, source, targets, out, sentences, progress, **shape)
+    print(_shown(told, as_json))
+
+
+@app.command()
+def inspect(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Bundle that simnmt vocab build wrote.")],
+    model: Annotated[
+        Path | None, typer.Option("--model", metavar="DIR", help="Model that it must belong to; refuses any other.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+) -> None:
+    """Tell what a bundle activates of the vocabulary, and what memory it takes."""
+    from simnmt.nmt.training.errors import need_all
+
+    need_all()
+    from simnmt.cli.vocab_told import told_of
+
+    print(_shown(told_of(file, model), as_json))
+
+
+def _refuse(options: dict[str, Any], why: str) -> None:
+    for name, value in options.items():
+        if value is not None:
+            raise typer.BadParameter(why, param_hint=name)
+
+
+def _shown(told: dict[str, Any], as_json: bool) -> str:
+    from simnmt.cli.vocab_told import text_of
+
+    return json.dumps(told, indent=1, ensure_ascii=False) if as_json else text_of(told)
