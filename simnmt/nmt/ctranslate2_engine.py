@@ -18,7 +18,11 @@ from simnmt.nmt.memory import within_memory
 from simnmt.nmt.models import LoadedModel, load_model
 from simnmt.nmt.processor import cpu_name
 from simnmt.nmt.source_batch import check_lengths
+from simnmt.nmt.vocabulary.candidate_lists import CandidateLists
+from simnmt.nmt.vocabulary.vocabulary_map import write_vocabulary_map
 
+VOCABULARY_MAP = "vmap.txt"
+"""What CTranslate2 calls the map in a model's folder."""
 _TYPES = ("float32", "int8", "int16", "bfloat16", "float16")
 
 
@@ -29,14 +33,26 @@ class CTranslate2Engine:
     """
 
     def __init__(
-        self, loaded: LoadedModel, model: MarianModel, device: str, threads: int | None, compute_type: str, seed: int
+        self,
+        loaded: LoadedModel,
+        model: MarianModel,
+        device: str,
+        threads: int | None,
+        compute_type: str,
+        seed: int,
+        lists: CandidateLists | None = None,
     ) -> None:
+        """`lists`: its vocabulary map; None: every token may be chosen."""
         architecture = loaded.architecture
-        self._architecture, self._seed = architecture, seed
-        self._suppressed = [[str(architecture.pad_token)]] if architecture.pad_token != architecture.eos_token else None
+        self._architecture, self._seed, self._mapped = architecture, seed, lists is not None
+        never = {architecture.pad_token} - {architecture.eos_token}
+        if lists is not None:
+            # In no list stands padding; the start token CTranslate2 adds to each of them.
+            never = {architecture.start_token} - {architecture.eos_token}
+        self._suppressed = [[str(token)] for token in sorted(never)] or None
         kind, _, index = device.partition(":")
         with tempfile.TemporaryDirectory(prefix="simnmt-ctranslate2-") as folder:
-            convert(model, Path(folder))
+            convert(model, Path(folder), lists)
             # The weights are read whole when the translator is made: the folder need not outlive it.
             self._translator: ctranslate2.Translator | None = ctranslate2.Translator(
                 folder,
@@ -67,17 +83,20 @@ class CTranslate2Engine:
         within_memory(self.account.device, lambda: self.translate(sources, beam=work.beam, forced_len=work.tgt_len))
         return Timing(time.perf_counter() - start, None, None)
 
-    def translate(self, sources: list[list[str]], *, beam: int, forced_len: int) -> list[list[str]]:
-        """The best hypothesis of each source, of just so many tokens; all sources in one batch."""
+    def translate(
+        self, sources: list[list[str]], *, beam: int, forced_len: int | None = None, max_len: int = 200
+    ) -> list[list[str]]:
+        """The best hypothesis of each source, of just `forced_len` tokens or up to `max_len`; all sources in one batch."""
         if self._translator is None:
             raise NmtError("this engine is closed", remedy="load it again")
         results = self._translator.translate_batch(
             sources,
             beam_size=beam,
-            min_decoding_length=forced_len,
-            max_decoding_length=forced_len,
+            min_decoding_length=1 if forced_len is None else forced_len,
+            max_decoding_length=max_len if forced_len is None else forced_len,
             max_input_length=0,
             suppress_sequences=self._suppressed,
+            use_vmap=self._mapped,
         )
         return [result.hypotheses[0] for result in results]
 
@@ -86,10 +105,17 @@ class CTranslate2Engine:
         self._translator = None
 
 
-def convert(model: MarianModel, folder: Path) -> None:
-    """Write a model in CTranslate2's form, float32; other types are made from it when it is loaded."""
-    spec = _Marian().get_model_spec(model.hf)
-    vocabulary = [str(token) for token in range(model.vocab)]
+def convert(model: MarianModel, folder: Path, lists: CandidateLists | None = None) -> None:
+    """Write a model in CTranslate2's form, float32; other types are made from it when it is loaded. `lists`: with their map.
+
+    Raises `NmtError` for lists that hold padding or the start token, which are no output.
+    """
+    spec, order = _Marian().get_model_spec(model.hf), list(range(model.vocab))
+    if lists is not None:
+        if ({model.pad_token, model.start_token} - {model.eos_token}) & set(lists.columns.tolist() + lists.always.tolist()):
+            raise NmtError("lists that hold padding or the start token", remedy="build them again")
+        order = _reorder(spec, [model.eos_token, model.architecture.unk_token, model.start_token])
+    vocabulary = [str(token) for token in order]
     spec.register_source_vocabulary(vocabulary)
     spec.register_target_vocabulary(vocabulary)
     spec.config.unk_token = str(model.architecture.unk_token)
@@ -99,6 +125,27 @@ def convert(model: MarianModel, folder: Path) -> None:
     spec.validate()
     spec.optimize(quantization=None)
     spec.save(str(folder))
+    if lists is not None:
+        texts = [str(token) for token in range(model.vocab)]
+        write_vocabulary_map(folder / VOCABULARY_MAP, lists, texts, texts)
+
+
+def _reorder(spec: Any, first: list[int]) -> list[int]:
+    """Put these tokens at the vocabulary's beginning; returns the order.
+
+    From one list to the next CTranslate2 (4.8.5) keeps in mind the columns of tokens that stood in an earlier one
+    (Decoder::update_output_layer), so that a start or end token whose column moves is taken for another. What is in every list
+    and lower than all else does not move.
+    """
+    kept = list(dict.fromkeys(first))
+    order = kept + [token for token in range(len(spec.decoder.embeddings.weight)) if token not in set(kept)]
+    embeddings, places = spec.encoder.embeddings, torch.tensor(order)
+    parts = [*(embeddings if isinstance(embeddings, list) else [embeddings]), spec.decoder.embeddings]
+    for part in [*parts, spec.decoder.projection]:
+        part.weight = torch.as_tensor(part.weight).detach()[places]
+    if not isinstance(spec.decoder.projection.bias, str):
+        spec.decoder.projection.bias = torch.as_tensor(spec.decoder.projection.bias).detach()[places]
+    return order
 
 
 class _Marian(BartLoader):  # type: ignore[misc]  # an untyped library

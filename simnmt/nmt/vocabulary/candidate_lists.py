@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from simnmt.nmt.errors import NmtError
+from simnmt.nmt.step_model import StepModel
 from simnmt.nmt.vocabulary.alignment import LexicalTable
+from simnmt.nmt.vocabulary.bundle_file import read_bundle, write_bundle
+from simnmt.nmt.vocabulary.fingerprint import Fingerprint
 
+KIND = "candidates"
+"""What a bundle calls itself."""
 CANDIDATES = 20
 """Most probable translations that each source token brings along (SHARP-02)."""
 
@@ -80,6 +88,60 @@ class CandidateLists:
         starts = np.concatenate(([0], np.cumsum(np.minimum(sizes, count)))).astype(np.int64)
         kept = rank < count
         return CandidateLists(starts, self.columns[kept], self.probabilities[kept], self.always, self.vocab)
+
+    def save(self, path: str | os.PathLike[str], model: StepModel, note: Mapping[str, Any] | None = None) -> None:
+        """Write them as a bundle of this model, whole or not at all; `note`: what else is known of them, as JSON.
+
+        Raises `NmtError` where it cannot be written, and for a model of another vocabulary.
+        """
+        self._check(model)
+        fingerprint = Fingerprint.of(model)
+        said = {
+            "vocab": fingerprint.vocab,
+            "width": fingerprint.width,
+            "sha256": fingerprint.sha256,
+            "src_vocab": self.src_vocab,
+            **(note or {}),
+        }
+        tensors = {name: torch.from_numpy(getattr(self, name)) for name in _ARRAYS}
+        write_bundle(path, KIND, said, tensors)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], model: StepModel | None = None) -> CandidateLists:
+        """Read what `save` wrote, for a model where it is given.
+
+        Raises `NmtError` for a file that is no such bundle or damaged, of another model, and of another vocabulary.
+        """
+        file = read_bundle(path, KIND)
+        try:
+            fingerprint = Fingerprint(file.note["vocab"], file.note["width"], file.note["sha256"])
+            arrays = {name: file.tensors[name].numpy() for name in _ARRAYS}
+            if any(arrays[name].dtype != kind or arrays[name].ndim != 1 for name, kind in _ARRAYS.items()):
+                raise ValueError("arrays of another kind")
+            lists = cls(**arrays, vocab=fingerprint.vocab)
+        except (KeyError, TypeError, ValueError, NmtError):
+            raise NmtError("damaged", path=path, remedy="build it again with simnmt vocab build") from None
+        if model is not None:
+            try:
+                fingerprint.check(model)
+                lists._check(model)
+            except NmtError as error:
+                raise NmtError(error.what, path=path, remedy=error.remedy) from None
+        return lists
+
+    def _check(self, model: StepModel) -> None:
+        """Raise `NmtError` for a model of another vocabulary."""
+        architecture = getattr(model, "architecture", None)
+        sizes = getattr(architecture, "src_vocab", self.src_vocab), model.vocab
+        if sizes != (self.src_vocab, self.vocab):
+            what = (
+                f"lists of {self.src_vocab:,} source and {self.vocab:,} target tokens, a model of {sizes[0]:,} and {sizes[1]:,}"
+            )
+            raise NmtError(what, remedy="build lists for this model")
+
+
+_ARRAYS = {"starts": np.int64, "columns": np.int32, "probabilities": np.float32, "always": np.int32}
+"""What a bundle holds."""
 
 
 def candidate_lists(table: LexicalTable, always: Iterable[int], *, count: int = CANDIDATES) -> CandidateLists:
