@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import datetime, timezone
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from simnmt.cli.reproduce_options import AsJson, Jobs, Out, Profiles, Sentences, by_label, directory_of, tell, write
 from simnmt.cli.run import progress_bar
 
 app = typer.Typer(help="The papers' tables as published, and ours beside them.", no_args_is_help=True)
@@ -36,14 +34,14 @@ def cnmt(
         str, typer.Option("--measured", metavar="SCENARIO|@NAME", help="Table I on measured profiles, such as your own.")
     ] = "@table1-measured",
     requests: Annotated[int | None, typer.Option("--requests", metavar="N", help="Requests per run of the table.")] = None,
-    jobs: Annotated[int, typer.Option("--jobs", metavar="J", min=0, help="Processes; 0: one per processor.")] = 0,
+    jobs: Jobs = 0,
     fit: Annotated[
         bool, typer.Option("--fit", help="Infer the device profiles and CP2's level anew, and nothing else (four minutes).")
     ] = False,
     network: Annotated[
         bool, typer.Option("--find-network", help="Search the RTTs at which each measured device wins, and nothing else.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """C-NMT (ISCAS 2022): Table I, its ratios, figures and claims: published, on inferred and on measured profiles."""
     from simnmt.errors import InputError
@@ -65,20 +63,14 @@ def cnmt(
 
 @app.command()
 def topup(
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Folder for page and JSON; default: a new one under reports/.")
-    ] = None,
-    profiles: Annotated[
-        list[str] | None, typer.Option("--profile", metavar="FILE|@NAME", help="Instead of the shipped ones; repeatable.")
-    ] = None,
+    out: Out = None,
+    profiles: Profiles = None,
     p95_ms: Annotated[
         float | None, typer.Option("--p95-ms", metavar="MS", help="What is to be held online; default: by the device.")
     ] = None,
-    requests: Annotated[
-        int | None, typer.Option("--requests", metavar="N", help="Sentences timed at most, of each set and online run.")
-    ] = None,
-    jobs: Annotated[int, typer.Option("--jobs", metavar="J", min=0, help="Processes; 0: one per processor.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    requests: Sentences = None,
+    jobs: Jobs = 0,
+    as_json: AsJson = False,
 ) -> None:
     """Top-up batching (anonymous ACL submission): occupancies, speeds, claims, and the load within a p95."""
     from simnmt.errors import InputError
@@ -90,12 +82,8 @@ def topup(
 
 @app.command()
 def fused(
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Folder for page and JSON; default: a new one under reports/.")
-    ] = None,
-    profiles: Annotated[
-        list[str] | None, typer.Option("--profile", metavar="FILE|@NAME", help="Instead of the shipped ones; repeatable.")
-    ] = None,
+    out: Out = None,
+    profiles: Profiles = None,
     measure: Annotated[
         int | None, typer.Option("--measure", metavar="N", help="A real decoder as well, on N sentences of each mix; minutes.")
     ] = None,
@@ -105,8 +93,8 @@ def fused(
     requests: Annotated[
         int | None, typer.Option("--requests", metavar="N", help="Sentences timed at most, of each set.")
     ] = None,
-    jobs: Annotated[int, typer.Option("--jobs", metavar="J", min=0, help="Processes; 0: one per processor.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    jobs: Jobs = 0,
+    as_json: AsJson = False,
 ) -> None:
     """Fused softmax and search (ACL submission): Tables 2 and 3, shares and speeds, on profiles and a real decoder."""
     from simnmt.errors import InputError
@@ -120,9 +108,7 @@ def fused(
 
 @app.command()
 def sharp(
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Folder for page and JSON; default: a new one under reports/.")
-    ] = None,
+    out: Out = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Half a minute: fewer rounds and systems, fewer words; no verdicts.")
     ] = False,
@@ -138,7 +124,7 @@ def sharp(
     references: Annotated[
         Path | None, typer.Option("--references", metavar="FILE", help="A translation of each of its lines: what BLEU changes.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Sharp models on dull hardware (EMNLP 2017): Tables 1 and 2 and figure 1, measured live on one thread; minutes."""
     from simnmt.errors import InputError
@@ -146,6 +132,54 @@ def sharp(
     if rounds is not None and rounds < 1:
         raise InputError(f"--rounds {rounds}: nothing to measure", remedy="give 1 or more")
     _sharp(out, quick, rounds, model, text, references, as_json)
+
+
+@app.command()
+def vocab(
+    out: Out = None,
+    studies: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--study", metavar="FILE", help="Instead of the shipped ones; repeatable. With --model: where its study is kept."
+        ),
+    ] = None,
+    model: Annotated[
+        Path | None, typer.Option("--model", metavar="FOLDER", help="A trained model to study: an hour, minutes with --quick.")
+    ] = None,
+    text: Annotated[
+        list[str] | None,
+        typer.Option("--text", metavar="LABEL=FILE", help="Sources to make clusters of, a direction each; repeatable."),
+    ] = None,
+    targets: Annotated[
+        list[str] | None, typer.Option("--targets", metavar="LABEL=FILE", help="Their translations, for candidate lists.")
+    ] = None,
+    heldout: Annotated[
+        list[str] | None, typer.Option("--heldout", metavar="LABEL=FILE", help="Other sources, to judge by; repeatable.")
+    ] = None,
+    references: Annotated[
+        list[str] | None, typer.Option("--references", metavar="LABEL=FILE", help="A translation of each of these, for BLEU.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Of --model: fewer sentences, clusters and rounds.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Vocabulary projection by clusters (2022): Tables 1 to 6 and figures 2 to 4, and a trained model's study beside them."""
+    from simnmt.report.vocab_page import render_vocab
+    from simnmt.reproduce.vocab.reproduction import Texts, reproduce
+    from simnmt.reproduce.vocab.tables import document as document_of
+    from simnmt.reproduce.vocab.text import as_text
+
+    texts = Texts(
+        train=by_label("--text", text),
+        targets=by_label("--targets", targets),
+        heldout=by_label("--heldout", heldout),
+        references=by_label("--references", references),
+    )
+    with directory_of(out, "vocab") as directory:
+        with progress_bar() as progress:
+            found = reproduce(studies=studies, model=model, texts=texts, quick=quick, progress=progress)
+        document = document_of(found)
+        write(directory, document, render_vocab(document))
+    tell(directory, document, as_text(found), as_json)
 
 
 def _fused(
@@ -164,12 +198,12 @@ def _fused(
     from simnmt.reproduce.topup.devices import named_profiles
 
     profiles = named_profiles(names) if names else None
-    with _directory(out, "fused") as directory:
+    with directory_of(out, "fused") as directory:
         with progress_bar() as progress:
             found = reproduce(profiles=profiles, requests=requests, measure=measure, model=model, jobs=jobs, progress=progress)
         document = document_of(found)
-        _write(directory, document, render_fused(document))
-    _tell(directory, document, as_text(found), as_json)
+        write(directory, document, render_fused(document))
+    tell(directory, document, as_text(found), as_json)
 
 
 def _sharp(
@@ -186,12 +220,12 @@ def _sharp(
     from simnmt.reproduce.sharp.tables import document as document_of
     from simnmt.reproduce.sharp.text import as_text
 
-    with _directory(out, "sharp") as directory:
+    with directory_of(out, "sharp") as directory:
         with progress_bar() as progress:
             found = reproduce(quick=quick, rounds=rounds, model=model, text=text, references=references, progress=progress)
         document = document_of(found)
-        _write(directory, document, render_sharp(document))
-    _tell(directory, document, as_text(found), as_json)
+        write(directory, document, render_sharp(document))
+    tell(directory, document, as_text(found), as_json)
 
 
 def _topup(
@@ -204,13 +238,13 @@ def _topup(
     from simnmt.reproduce.topup.text import as_text
 
     profiles = named_profiles(names) if names else None
-    with _directory(out, "topup") as directory:
+    with directory_of(out, "topup") as directory:
         with progress_bar() as progress:
             p95_s = None if p95_ms is None else p95_ms / 1e3
             found = reproduce(profiles=profiles, p95_s=p95_s, requests=requests, jobs=jobs, progress=progress)
         document = document_of(found)
-        _write(directory, document, render_topup(document))
-    _tell(directory, document, as_text(found), as_json)
+        write(directory, document, render_topup(document))
+    tell(directory, document, as_text(found), as_json)
 
 
 def _fit(out: Path, requests: int | None, jobs: int, as_json: bool) -> None:
@@ -240,39 +274,9 @@ def _reproduce(out: Path | None, measured: str, requests: int | None, jobs: int,
     from simnmt.reproduce.cnmt.reproduction import reproduce
     from simnmt.results import run_directory as files
 
-    with _directory(out, "cnmt") as directory:
+    with directory_of(out, "cnmt") as directory:
         with files.scratch(directory) as room, progress_bar() as progress:
             found = reproduce(measured=measured, requests=requests, folder=room, jobs=jobs, progress=progress)
         document = found.document()
-        _write(directory, document, render_reproduction(document, {part.name: part for part in found.parts}))
-    _tell(directory, document, found.text(), as_json)
-
-
-def _write(directory: Path, document: dict[str, Any], page: str) -> None:
-    from simnmt.results import run_directory as files
-
-    with files.whole(directory) as folder:
-        (folder / files.PAGE).write_text(page, encoding="utf-8")
-        files.write_json(folder / "reproduction.json", document)
-
-
-def _tell(directory: Path, document: dict[str, Any], text: str, as_json: bool) -> None:
-    from simnmt.results.run_directory import PAGE
-
-    if as_json:
-        print(json.dumps(document | {"directory": str(directory)}, indent=1, allow_nan=False))
-    else:
-        print(f"{text}\n\npage: {directory / PAGE}")
-
-
-@contextmanager
-def _directory(out: Path | None, paper: str) -> Iterator[Path]:
-    """The folder to write, known to be free and writable; without a name, a new one under reports/."""
-    from simnmt.results.run_directory import check_free, reserved
-
-    if out is not None:
-        check_free(out)
-        yield out
-    else:
-        with reserved(Path("reports"), f"reproduce-{paper}-{datetime.now(timezone.utc):%Y%m%d-%H%M%S}") as directory:
-            yield directory
+        write(directory, document, render_reproduction(document, {part.name: part for part in found.parts}))
+    tell(directory, document, found.text(), as_json)

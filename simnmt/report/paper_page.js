@@ -37,18 +37,17 @@ const grouped_bars = (stacked) => ({ of }, state) => {
 figures.bars = grouped_bars(false);
 figures.stack = grouped_bars(true);
 
-// content.of[choice]: { x: label, y: label, reading, lines: [{ name, x, y, low?, high? }], band?: [from, to, name] }
+// content.of[choice]: { x: label, y: label, reading, linear?, lines: [{ name, x, y, mode? }] }; axes are logarithmic unless linear.
 figures.lines = ({ of }, state) => {
-  const { x, y, reading, lines } = of[chosen(state)];
+  const { x, y, reading, linear, lines } = of[chosen(state)];
   const cell = { policies: lines.map(({ name }) => name), colours: lines.map((_, place) => HUES[place % HUES.length]), unstable: [] };
-  const ticks = logTicks(lines.flatMap((each) => each.x), (value) => grouped(value, 2));
-  const values = logTicks(lines.flatMap((each) => each.y), (value) => grouped(value, 3));
+  const scale = (values, digits, extra) => (linear ? extra : logTicks(values, (value) => grouped(value, digits)).axis);
   return {
     traces: lines.map((each, place) => line(cell, place, {
-      mode: "lines+markers", name: short(each.name, 40), x: each.x, y: each.y, marker: { size: 6, symbol: SYMBOLS[place] },
+      mode: each.mode ?? "lines+markers", name: short(each.name, 40), x: each.x, y: each.y, marker: { size: each.mode === "markers" ? 9 : 6, symbol: SYMBOLS[place] },
       line: { color: policyColour(cell, place), dash: DASHES[place], width: 1.8 }, hovertemplate: `%{y:.4~g} at %{x}<extra>%{fullData.name}</extra>`,
     })),
-    layout: { xaxis: axis(x, ticks.axis), yaxis: axis(y, values.axis) },
+    layout: { xaxis: axis(x, scale(lines.flatMap((each) => each.x), 2, {})), yaxis: axis(y, scale(lines.flatMap((each) => each.y), 3, { rangemode: "tozero" })) },
     reading,
   };
 };

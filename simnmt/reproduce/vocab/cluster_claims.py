@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from simnmt.reproduce.verdicts import Records
@@ -101,7 +102,7 @@ def _misses_by_top(study: Study) -> dict[str, Any]:
 
 def _figure_4(study: Study) -> dict[str, Any]:
     rows = in_groups(study.per_cluster, lambda each: (each.label, each.clusters), lambda each: each.top)
-    means = {key: [(each.top, sum(each.shares) / len(each.shares)) for each in own] for key, own in rows.items()}
+    means = {key: [(each.top, fmean(each.columns) / study.model.vocab) for each in own] for key, own in rows.items()}
     kept = all(before < after for own in means.values() for (_, before), (_, after) in pairwise(own))
     ours = "; ".join(
         f"{label}, {clusters:,} clusters: " + ", ".join(f"{100 * share:.2f} % at K = {top}" for top, share in own)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from simnmt.reproduce.vocab.published import Model
+
+if TYPE_CHECKING:
+    from simnmt.nmt.vocabulary.memory_account import MemoryAccount
 
 HALF_BYTES = 2
 """Of a number in float16."""
@@ -51,3 +55,12 @@ PRESETS: dict[Model, Preset] = {
     "dense": Preset(24, 12, 1024, 4096, 16, 250_000, 1, 1, "0.7 billion in the text"),
     "m3": Preset(24, 12, 1024, 4096, 16, 128_000, 32, 2, "5 billion in the text; experts in every second layer"),
 }
+
+
+def preset_account(model: Model, clusters: int, mean_share: float) -> MemoryAccount:
+    """What clusters hold beside a preset, in float16, columns as 32-bit indices (FVP-12); `mean_share`: of V, of a set."""
+    # Here, so that the published tables need no more than their digits.
+    from simnmt.nmt.vocabulary.memory_account import memory_account
+
+    own = PRESETS[model]
+    return memory_account(own.vocab, own.width, clusters, mean_share, HALF_BYTES, model_bytes=own.model_bytes)

@@ -1,0 +1,207 @@
+"""What the figures of the page on a part of the vocabulary show, as plain numbers (FVP-09 to 11)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+Row = Mapping[str, Any]
+Rows = Sequence[Row]
+
+MOST_POINTS = 300
+"""Of a line of figure 4, which is smooth."""
+
+
+def drawings(tables: Mapping[str, Rows], marks: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """One section each; what was not measured has none. `marks`: what the paper's text tells of figures 2 to 4."""
+    sections = [_projection(tables["table-2"])]
+    sections += [_languages(tables["figure-2"], marks)] if tables["figure-2"] else []
+    sections += [_speeds(tables["figure-3"], marks)] if tables["figure-3"] else []
+    sections += [_sweep(tables["sweep"])] if tables["sweep"] else []
+    sections += [_volume(tables["volume"])] if tables["volume"] else []
+    sections += [_sets(tables["figure-4"], marks)] if tables["figure-4"] else []
+    return sections
+
+
+def _projection(rows: Rows) -> dict[str, Any]:
+    """Table 2 as points, and the line through each model's six."""
+    lines = []
+    for name in dict.fromkeys(row["model"] for row in rows if row["kind"] == "published"):
+        own = sorted((row for row in rows if row["model"] == name), key=lambda row: row["active_percent"])
+        percent = [row["active_percent"] for row in own]
+        lines.append({"name": f"{name}, Table 2", "x": percent, "y": [row["us"] for row in own], "mode": "markers"})
+        lines.append({"name": f"{name}, line", "x": percent, "y": [row["line_us"] for row in own], "mode": "lines"})
+    content = {"x": "columns active, %", "y": "microseconds", "reading": "Published alone: a V100 in float16.", "lines": lines}
+    return _section(
+        "projection-drawn",
+        "Table 2, drawn",
+        "Time of the projection by what is active, and the line through each model’s six points.",
+        [("", content)],
+        "Time of a projection by active columns",
+    )
+
+
+def _languages(rows: Rows, marks: Mapping[str, Any]) -> dict[str, Any]:
+    """Figure 2: the largest active set by clusters, by what is known."""
+    known = {"both": "source and target known", "target": "target known"}
+
+    def content(own: Rows) -> dict[str, Any]:
+        lines = [
+            _line(f"{known[what]}, K = {top}", group, "clusters", lambda row: 100 * row["set_most"])
+            for (what, top), group in _by(own, "knowledge", "top").items()
+        ]
+        lines += [
+            {"name": f"published: {known[what]}", "x": [marks["figure_2_clusters"]], "y": [percent], "mode": "markers"}
+            for what, percent in marks["figure_2"].items()
+        ]
+        reading = "Published: Italian to English, K = 1, one point each of a vocabulary of 250,000."
+        return {"x": "clusters", "y": "largest active set, % of V", "reading": reading, "lines": lines, "linear": True}
+
+    return _section(
+        "figure-2-drawn",
+        "Figure 2, redrawn: what knowing the source language spares",
+        "The largest active set of any cluster.",
+        [(name, content(own)) for name, own in _named(rows)],
+        "Largest active set by clusters",
+    )
+
+
+def _speeds(rows: Rows, marks: Mapping[str, Any]) -> dict[str, Any]:
+    """Figure 3: tokens a second gained by clusters and K; where the paper's best is, without its height."""
+
+    def content(own: Rows) -> dict[str, Any]:
+        lines = [
+            _line(f"K = {top}", group, "clusters", lambda row: row["gain_percent"]) for (top,), group in _by(own, "top").items()
+        ]
+        values = [value for line in lines for value in line["y"]]
+        best = max(own, key=lambda row: row["gain_percent"])
+        lines.append(
+            {
+                "name": "published: fastest here",
+                "x": [marks["figure_3_best"]] * 2,
+                "y": [min(0.0, *values), max(0.0, *values)],
+                "mode": "lines",
+            }
+        )
+        reading = (
+            f"Fastest: {best['clusters']:,} clusters, K = {best['top']}, {best['gain_percent']:+.1f} %; beam {best['beam']}, "
+            f"batch {best['batch']}, {best['sentences']:,} sentences, medians over rounds. Published: "
+            f"{marks['figure_3_best']:,} clusters and K = 1; how much is not in the text."
+        )
+        return {"x": "clusters", "y": "more tokens a second, %", "reading": reading, "lines": lines, "linear": True}
+
+    return _section(
+        "figure-3-drawn",
+        "Figure 3, redrawn: speed by clusters and K",
+        "Real decoding, end to end, over dense decoding.",
+        [(name, content(own)) for name, own in _named(rows)],
+        "Gain end to end by clusters and K",
+    )
+
+
+_SWEPT: dict[str, tuple[str, Callable[[Row], float]]] = {
+    "active columns, % of V": ("batch 1", lambda row: 100 * row["share_mean"]),
+    "active columns of all rows, % of V": ("many rows", lambda row: 100 * row["union_mean"]),
+    "missed tokens, %": ("missed", lambda row: 100 * row["miss_rate"]),
+    "sentences the same, %": ("the same", lambda row: 100 * row["identical"]),
+}
+
+
+def _sweep(rows: Rows) -> dict[str, Any]:
+    """What the sweep of clusters and K makes active, misses and keeps."""
+    choices = []
+    for name, own in _named(rows):
+        for label, (short, value) in _SWEPT.items():
+            lines = [_line(f"K = {top}", group, "clusters", value) for (top,), group in _by(own, "top").items()]
+            told = f"{own[0]['union_rows']} rows a step" if short == "many rows" else "one row a step"
+            reading = f"Over held-out steps, {told}; V is {own[0]['vocab']:,}."
+            content = {"x": "clusters", "y": label, "reading": reading, "lines": lines, "linear": True}
+            choices.append((f"{name}: {short}", content))
+    return _section(
+        "sweep-drawn",
+        "Clusters and K: what is active, missed and kept",
+        "Means over held-out text; a sentence is the same where no token of it is missed.",
+        choices,
+        "By clusters and K",
+    )
+
+
+def _volume(rows: Rows) -> dict[str, Any]:
+    def content(own: Rows) -> dict[str, Any]:
+        lines = [
+            _line(
+                f"{clusters:,} clusters, K = {top}", group, "training_sentences", lambda row: max(100 * row["miss_rate"], 1e-3)
+            )
+            for (clusters, top), group in _by(own, "clusters", "top").items()
+        ]
+        reading = "Tokens that dense decoding writes and that are not active. Published: 20 million sentences were used."
+        return {"x": "training sentences", "y": "missed tokens, %", "reading": reading, "lines": lines}
+
+    return _section(
+        "volume-drawn",
+        "Missed tokens by training text",
+        "Each text is the beginning of the next.",
+        [(name, content(own)) for name, own in _named(rows)],
+        "Miss rate by training sentences",
+    )
+
+
+def _sets(rows: Rows, marks: Mapping[str, Any]) -> dict[str, Any]:
+    """Figure 4: each cluster's share of V, the largest first; the paper's three values as level lines."""
+
+    def content(own: Rows) -> dict[str, Any]:
+        lines, last = [], max(len(row["columns"]) for row in own)
+        for row in own:
+            places = _thinned(len(row["columns"]))
+            shares = [round(100 * row["columns"][place] / row["vocab"], 4) for place in places]
+            lines.append({"name": f"K = {row['top']}", "x": [place + 1 for place in places], "y": shares, "mode": "lines"})
+        lines += [
+            {"name": f"published: cluster 0, K = {top}", "x": [1, last], "y": [percent] * 2, "mode": "lines"}
+            for top, percent in marks["figure_4"].items()
+        ]
+        first = ", ".join(f"{100 * row['first'] / row['vocab']:.2f} % at K = {row['top']}" for row in own)
+        reading = f"{own[0]['clusters']:,} clusters; the one that k-means numbers 0, as the paper quotes: {first}."
+        return {"x": "cluster, by size", "y": "active set, % of V", "reading": reading, "lines": lines}
+
+    return _section(
+        "figure-4-drawn",
+        "Figure 4, redrawn: each cluster’s columns",
+        "In descending order, as the numbers of clusters mean nothing; published: about 2, 5 and 6 % of cluster 0.",
+        [(name, content(own)) for name, own in _named(rows)],
+        "Active set of each cluster",
+    )
+
+
+def _thinned(count: int) -> list[int]:
+    """Places of at most about `MOST_POINTS`, closer together at the beginning, where the curve is steep."""
+    if count <= MOST_POINTS:
+        return list(range(count))
+    return sorted({round((count - 1) ** (at / (MOST_POINTS - 1))) - 1 for at in range(MOST_POINTS)} | {count - 1})
+
+
+def _line(name: str, rows: Rows, x: str, value: Callable[[Row], float]) -> dict[str, Any]:
+    own = sorted(rows, key=lambda row: row[x])
+    return {"name": name, "x": [row[x] for row in own], "y": [value(row) for row in own]}
+
+
+def _named(rows: Rows) -> list[tuple[str, Rows]]:
+    """By model and direction; the model is named where there are several."""
+    several = len({row["model"] for row in rows}) > 1
+    return [(f"{model}, {label}" if several else label, own) for (model, label), own in _by(rows, "model", "label").items()]
+
+
+def _by(rows: Iterable[Row], *keys: str) -> dict[tuple[Any, ...], list[Row]]:
+    found: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        found.setdefault(tuple(row[key] for key in keys), []).append(row)
+    return found
+
+
+def _section(
+    identifier: str, title: str, note: str, choices: Sequence[tuple[str, Mapping[str, Any]]], heading: str
+) -> dict[str, Any]:
+    """A section of one figure of lines, with a choice where there are several."""
+    shown = [(place, name) for place, (name, _) in enumerate(choices)] if len(choices) > 1 else []
+    figure = {"name": "lines", "heading": heading, "choices": shown, "shown": 0, "says": f"{title}: {heading}, one line each"}
+    content = {"of": [own for _, own in choices]}
+    return {"id": identifier, "title": title, "note": note, "content": content, "figures": [figure]}

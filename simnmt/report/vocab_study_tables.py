@@ -1,0 +1,156 @@
+"""The page's tables of what trained models measured: real decoding, Amdahl's law, speeds, sweeps (FVP-08 to 11)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from simnmt.report.paper_page import Figure, Line, table
+from simnmt.report.typography import number, signed
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+def real(rows: Rows) -> dict[str, Any]:
+    """What is active, missed and kept in real decoding."""
+    return table(
+        "real",
+        "Real decoding of held-out text",
+        "The share of active columns three ways: of V, of the tokens that dense decoding of all the text ever writes, and by "
+        "beam and batch. Small print: the most of any step. Missed: along this way’s own path.",
+        ("direction", "beam, batch", "active, % of V", "V", "of what is written, %", "missed, %", "sentences the same, %",
+         "tokens the same, %", "tokens/s, all", "fused", "with a part"),
+        [
+            Line(
+                f"{row['model']}, {row['label']}",
+                (
+                    f"{row['beam']}, {row['batch']}",
+                    Figure(number(100 * row["share_mean"], 2), f"at most {number(100 * row['share_most'], 2)}"),
+                    number(row["vocab"], 0),
+                    Figure(number(100 * row["share_of_emitted"], 1), f"of {number(row['emitted'], 0)}"),
+                    number(100 * row["miss_rate"], 3),
+                    Figure(number(100 * row["identical"], 1), f"of {number(row['sentences'], 0)}"),
+                    number(100 * row["token_agreement"], 2),
+                    *(number(row[name], 0) for name in ("tokens_per_s", "tokens_per_s_fused", "tokens_per_s_part")),
+                ),
+                small=row["way"],
+            )
+            for row in rows
+        ],
+    )  # fmt: skip
+
+
+def amdahl(rows: Rows) -> dict[str, Any]:
+    """Predicted beside measured."""
+    return table(
+        "amdahl",
+        "The output layer by Amdahl’s law",
+        "Share: of the plain decoder’s time in projection, softmax and search. Gain: of the output layer, the choice of "
+        "columns included. Over fused: beside the fused output layer with all columns, so what leaving columns out gains by itself.",
+        ("direction", "beam, batch", "share, %", "output layer’s gain", "predicted", "measured", "off, %", "over fused",
+         "translations"),
+        [
+            Line(
+                f"{row['model']}, {row['label']}",
+                (
+                    f"{row['beam']}, {row['batch']}",
+                    number(100 * row["layer_share"], 1),
+                    Figure(number(row["layer_ratio"], 2), f"{number(row['layer_ratio_over_fused'], 2)} over fused"),
+                    number(row["predicted"], 3),
+                    Figure(number(row["measured"], 3), _rounds(row["rounds"])),
+                    signed(100 * row["off"], 1),
+                    number(row["measured_over_fused"], 3),
+                    Figure(row["agreement"], words=True),
+                ),
+                small=row["way"],
+            )
+            for row in rows
+        ],
+    )  # fmt: skip
+
+
+def speeds(rows: Rows) -> dict[str, Any]:
+    """Figure 3 in numbers."""
+    return table(
+        "figure-3",
+        "Figure 3: speed by clusters and K",
+        "Tokens a second more than dense decoding; small print: least and most of the rounds.",
+        ("direction", "clusters", "K", "beam, batch", "gain, %", "translations"),
+        [
+            Line(
+                f"{row['model']}, {row['label']}",
+                (
+                    number(row["clusters"], 0),
+                    str(row["top"]),
+                    f"{row['beam']}, {row['batch']}",
+                    Figure(
+                        signed(row["gain_percent"], 1),
+                        ""
+                        if row["low_percent"] is None
+                        else f"[{signed(row['low_percent'], 1)}, {signed(row['high_percent'], 1)}]",
+                    ),
+                    Figure(row["agreement"], words=True),
+                ),
+            )
+            for row in rows
+        ],
+    )
+
+
+def cells(identifier: str, title: str, rows: Rows) -> dict[str, Any]:
+    """A sweep: what is active, missed and kept on held-out text."""
+    known = {"both": "both languages", "target": "the target alone"}
+    union = f"of V, {rows[0]['union_rows']} rows" if rows else ""
+    return table(
+        identifier,
+        title,
+        "In percent, over held-out steps of dense decoding; of what is written: of the tokens that dense decoding writes.",
+        ("direction", "known", "clusters", "K", "sentences", "of V, mean", "of V, most", "largest set, of V", union,
+         "of what is written", "missed", "translations"),
+        [
+            Line(
+                f"{row['model']}, {row['label']}",
+                (
+                    Figure(known[row["knowledge"]], words=True),
+                    number(row["clusters"], 0),
+                    str(row["top"]),
+                    number(row["training_sentences"], 0),
+                    *(number(100 * row[name], 2) for name in ("share_mean", "share_most", "set_most", "union_mean")),
+                    number(100 * row["share_of_emitted"], 1),
+                    number(100 * row["miss_rate"], 3),
+                    Figure(row["agreement"], words=True),
+                ),
+            )
+            for row in rows
+        ],
+    )  # fmt: skip
+
+
+def runs(rows: Rows) -> dict[str, Any]:
+    """When, where and with what."""
+    return table(
+        "runs",
+        "How ours was measured",
+        "",
+        ("part", "date", "seconds", "threads", "busy beside it, CPUs", "machine", "k-means", "with"),
+        [
+            Line(
+                f"{row['model']}, {row['part']}",
+                (
+                    Figure(row["date"], words=True),
+                    number(row["seconds"], 0),
+                    str(row["threads"]),
+                    "" if row["others_cpus"] is None else number(row["others_cpus"], 2),
+                    Figure(row["machine"], words=True),
+                    row["method"] or "none",
+                    Figure(", ".join(f"{name} {version}" for name, version in row["versions"].items()), words=True),
+                ),
+                small=", ".join(row["labels"]),
+            )
+            for row in rows
+        ],
+    )
+
+
+def _rounds(found: Sequence[float]) -> str:
+    return "" if not found else f"[{number(min(found), 3)}, {number(max(found), 3)}]"
