@@ -18,7 +18,7 @@ from simnmt.nmt.memory import within_memory
 from simnmt.nmt.models import LoadedModel, load_model
 from simnmt.nmt.processor import cpu_name
 from simnmt.nmt.source_batch import check_lengths
-from simnmt.nmt.vocabulary.candidate_lists import CandidateLists
+from simnmt.nmt.vocabulary.candidate_lists import KIND, CandidateLists
 from simnmt.nmt.vocabulary.vocabulary_map import write_vocabulary_map
 
 VOCABULARY_MAP = "vmap.txt"
@@ -73,6 +73,7 @@ class CTranslate2Engine:
             device_name=_gpu_name(int(index or 0)) if kind == "cuda" else cpu_name(),
             threads=threads,
             versions={"ctranslate2": ctranslate2.__version__},
+            vocabulary=None if lists is None else KIND,
         )
 
     def run(self, work: Work) -> Timing:
@@ -163,9 +164,15 @@ class _Marian(BartLoader):  # type: ignore[misc]  # an untyped library
 
 
 def load_ctranslate2_engine(
-    model: str, *, device: str, threads: int | None, compute_type: str | None, seed: int
+    model: str,
+    *,
+    device: str,
+    threads: int | None,
+    compute_type: str | None,
+    seed: int,
+    vocabulary: str | None = None,
 ) -> CTranslate2Engine:
-    """See `load_engine`, which has checked the device's name."""
+    """See `load_engine`, which has checked the device's name. `vocabulary`: a bundle of candidate lists."""
     kind = device.partition(":")[0]
     supported = supported_types(device)
     compute_type = compute_type or "float32"
@@ -176,9 +183,10 @@ def load_ctranslate2_engine(
     marian = loaded.model
     if not isinstance(marian, MarianModel):
         raise NmtError(f"CTranslate2 runs no {loaded.architecture.kind} model", remedy="use the torch backend, or marian")
+    lists = None if vocabulary is None else CandidateLists.load(vocabulary, marian)
     if kind == "cpu":
         threads = threads or torch.get_num_threads()
-    return within_memory(device, lambda: CTranslate2Engine(loaded, marian, device, threads, compute_type, seed))
+    return within_memory(device, lambda: CTranslate2Engine(loaded, marian, device, threads, compute_type, seed, lists))
 
 
 def supported_types(device: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from random import Random
 
 import numpy as np
@@ -18,8 +19,9 @@ from simnmt.nmt.memory import within_memory
 from simnmt.nmt.models import LoadedModel, load_model
 from simnmt.nmt.processor import cpu_name
 from simnmt.nmt.sharp_model import AttentionalModel
-from simnmt.nmt.sharp_translator import SharpTranslator
+from simnmt.nmt.sharp_translator import SharpTranslator, candidates_of
 from simnmt.nmt.sharp_weights import sharp_weights
+from simnmt.nmt.vocabulary.candidate_lists import KIND, CandidateLists
 
 CANDIDATES = 500
 """Target words of a sentence where nothing else is asked for: 20 a source word, of 25 source words (SHARP-02)."""
@@ -33,11 +35,20 @@ KEPT = 2
 class SharpEngine:
     """Runs forced lengths through the sharp decoder; a batch is translated one sentence after another.
 
-    The beam is the work's. Candidates are random words, as many as the settings say: time depends on their number alone. Of
-    the decoder only the whole is told; see `stages_s` for more.
+    The beam is the work's. Candidates are random words, as many as the settings say: time depends on their number alone; or
+    those of a bundle's lists. Of the decoder only the whole is told; see `stages_s` for more.
     """
 
-    def __init__(self, loaded: LoadedModel, model: AttentionalModel, settings: DecoderSettings, seed: int) -> None:
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        model: AttentionalModel,
+        settings: DecoderSettings,
+        seed: int,
+        lists: CandidateLists | None = None,
+    ) -> None:
+        """`lists`: of which `vocabulary: candidates` without a number takes each sentence's."""
+        self._lists = lists
         self._model: AttentionalModel | None = model
         self._weights = sharp_weights(model)
         self._settings, self._seed = settings, seed
@@ -54,6 +65,7 @@ class SharpEngine:
             device_name=cpu_name(),
             threads=1,
             versions={"torch": str(torch.__version__), "kernels": compiled.level if compiled else "numpy"},
+            vocabulary=None if lists is None else KIND,
             decoder=settings.model_dump(mode="json", exclude={"beam"}),
         )
 
@@ -61,15 +73,15 @@ class SharpEngine:
         """See `Engine`."""
         translator = self._translator(self._settings.model_copy(update={"beam": work.beam}), work.src_len, work.tgt_len)
         sources = random_sources(work, translator.models[0].architecture, self._seed)
-        candidates = self._candidates(self._settings)
+        candidates = [self._candidates(self._settings, source) for source in sources]
 
         def timed() -> Timing:
             begin_s, encode_s = time.perf_counter(), 0.0
-            for source in sources:
+            for source, own in zip(sources, candidates, strict=True):
                 before_s = time.perf_counter()
                 states = translator.encode(source)
                 encode_s += time.perf_counter() - before_s
-                translator.decode(states, candidates=candidates, forced_len=work.tgt_len)
+                translator.decode(states, candidates=own, forced_len=work.tgt_len)
             return Timing(time.perf_counter() - begin_s, encode_s, None)
 
         return within_memory("cpu", timed)
@@ -82,7 +94,7 @@ class SharpEngine:
         translator = self._translator(settings, src_len, tgt_len)
         (source,) = random_sources(Work(src_len, tgt_len), translator.models[0].architecture, self._seed)
         states = translator.encode(source)
-        found = translator.decode(states, candidates=self._candidates(settings), forced_len=tgt_len, clock=True)
+        found = translator.decode(states, candidates=self._candidates(settings, source), forced_len=tgt_len, clock=True)
         if found.stage_s is None:
             raise NmtError("the stages of a step are told by compiled kernels alone", remedy="install with a C compiler")
         return found.stage_s
@@ -113,8 +125,10 @@ class SharpEngine:
         self._translators[settings] = kept
         return kept
 
-    def _candidates(self, settings: DecoderSettings) -> NDArray[np.int64] | None:
-        """Random words, the end token first; None where there are no more than asked for."""
+    def _candidates(self, settings: DecoderSettings, source: Sequence[int]) -> NDArray[np.int64] | None:
+        """Its lists' own; of a number random words, the end token first; None for all."""
+        if settings.vocabulary == "candidates" and settings.candidates is None:
+            return candidates_of(self._lists, source)
         vocab, tokens = self._weights.vocab, self._weights.tokens
         if settings.candidates is None or settings.candidates >= vocab:
             return None
@@ -125,9 +139,15 @@ class SharpEngine:
 
 
 def load_sharp_engine(
-    model: str, *, device: str, compute_type: str | None, seed: int, decoder: DecoderSettings | None
+    model: str,
+    *,
+    device: str,
+    compute_type: str | None,
+    seed: int,
+    decoder: DecoderSettings | None,
+    vocabulary: str | None = None,
 ) -> SharpEngine:
-    """See `load_engine`, which has checked the device's name."""
+    """See `load_engine`, which has checked the device's name. `vocabulary`: a bundle of candidate lists."""
     if device != "cpu":
         raise NmtError(f"the sharp decoder runs on the CPU, not on {device}", remedy="use cpu")
     if compute_type is not None and compute_type not in TYPES:
@@ -136,9 +156,15 @@ def load_sharp_engine(
     if compute_type is not None and decoder is not None and decoder.gemm not in (None, compute_type):
         raise NmtError(f"compute type {compute_type}, but a decoder of {decoder.gemm}", remedy="leave one of them out")
     settings = settings.model_copy(update={"gemm": compute_type or settings.gemm or "float32"})
+    if vocabulary is not None:
+        settings = settings.model_copy(update={"candidates": None, "vocabulary": KIND})
+    elif settings.vocabulary != "full" and settings.candidates is None:
+        what = f"a decoder of vocabulary {settings.vocabulary}, but no bundle that says which"
+        raise NmtError(what, remedy="give one of candidate lists, or a number of candidates")
     loaded = load_model(model, seed=seed)
     attentional = loaded.model
     if not isinstance(attentional, AttentionalModel):
         what = f"the sharp decoder runs no {loaded.architecture.kind} model"
         raise NmtError(what, remedy="use the torch backend, or sharp, sharp-s1 to sharp-s7")
-    return SharpEngine(loaded, attentional, settings, seed)
+    lists = None if vocabulary is None else CandidateLists.load(vocabulary, attentional)
+    return SharpEngine(loaded, attentional, settings, seed, lists)

@@ -13,6 +13,7 @@ from simnmt.kernels.sharp import ForcedSteps, SharpDecoder, SharpTranslation, Sh
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.sharp_model import AttentionalModel
 from simnmt.nmt.sharp_weights import sharp_weights
+from simnmt.nmt.vocabulary.candidate_lists import CandidateLists
 
 SourceStates = list[NDArray[np.float32]]
 """Of one sentence by each model, [src_len, width]."""
@@ -72,9 +73,9 @@ class SharpTranslator:
             return self._decoders[0].decode(states[0], candidates, forced_len, clock=clock)
         return decode_ensemble(self._decoders, states, candidates, forced_len, clock=clock)
 
-    def translate(self, sources: Sequence[Sequence[int]]) -> list[SharpTranslation]:
-        """The best translation of each sentence, one after another."""
-        return [self.decode(self.encode(source)) for source in sources]
+    def translate(self, sources: Sequence[Sequence[int]], lists: CandidateLists | None = None) -> list[SharpTranslation]:
+        """The best translation of each sentence, one after another; with lists, of its candidates alone (SHARP-02)."""
+        return [self.decode(self.encode(source), candidates=candidates_of(lists, source)) for source in sources]
 
     def forced(self, states: SourceStates, tokens: Sequence[int]) -> ForcedSteps:
         """What the first model thinks along a given translation, its end token included where it has one (SHARP-10)."""
@@ -84,3 +85,8 @@ class SharpTranslator:
     def compiled(self) -> bool:
         """Whether the decoder runs in C; else in numpy, much slower."""
         return self._decoders[0].compiled
+
+
+def candidates_of(lists: CandidateLists | None, source: Sequence[int]) -> NDArray[np.int64] | None:
+    """A sentence's candidates as the sharp decoder takes them; None, all words, without lists."""
+    return None if lists is None else lists.of(source).astype(np.int64)
