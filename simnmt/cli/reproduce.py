@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from simnmt.cli.reproduce_options import AsJson, Jobs, Out, Profiles, Sentences, by_label, directory_of, tell, write
+from simnmt.cli.reproduce_options import AsJson, Jobs, Out, Profiles, Sentences, by_label, directory_of, said, tell, write
 from simnmt.cli.run import progress_bar
 
 app = typer.Typer(help="The papers' tables as published, and ours beside them.", no_args_is_help=True)
@@ -159,12 +159,17 @@ def vocab(
     references: Annotated[
         list[str] | None, typer.Option("--references", metavar="LABEL=FILE", help="A translation of each of these, for BLEU.")
     ] = None,
+    parts: Annotated[
+        list[str] | None,
+        typer.Option("--part", metavar="NAME", help="Of --model: measure this part, again if need be; repeatable."),
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Of --model: fewer sentences, clusters and rounds.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Vocabulary projection by clusters (2022): Tables 1 to 6 and figures 2 to 4, and a trained model's study beside them."""
     from simnmt.report.vocab_page import render_vocab
-    from simnmt.reproduce.vocab.reproduction import Texts, reproduce
+    from simnmt.reproduce.vocab.reproduction import reproduce
+    from simnmt.reproduce.vocab.studying import Texts
     from simnmt.reproduce.vocab.tables import document as document_of
     from simnmt.reproduce.vocab.text import as_text
 
@@ -175,8 +180,8 @@ def vocab(
         references=by_label("--references", references),
     )
     with directory_of(out, "vocab") as directory:
-        with progress_bar() as progress:
-            found = reproduce(studies=studies, model=model, texts=texts, quick=quick, progress=progress)
+        with said() as say:
+            found = reproduce(studies=studies, model=model, texts=texts, parts=parts or (), quick=quick, say=say)
         document = document_of(found)
         write(directory, document, render_vocab(document))
     tell(directory, document, as_text(found), as_json)

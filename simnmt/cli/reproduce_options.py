@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
@@ -37,6 +38,18 @@ def by_label(option: str, given: Sequence[str] | None) -> dict[str, Path]:
             raise InputError(f"{option}: {label} twice", remedy="give one file a direction")
         found[label] = Path(path)
     return found
+
+
+@contextmanager
+def said() -> Iterator[Callable[[str], None]]:
+    """Gives what is to be told of what comes next, on standard error: in one place on a terminal, else a line each."""
+    from simnmt.cli.progress import stages
+
+    with stages() as tell_stage:
+        if tell_stage is None:
+            yield lambda what: print(what, file=sys.stderr, flush=True)
+        else:
+            yield lambda what: tell_stage(what, None)
 
 
 @contextmanager

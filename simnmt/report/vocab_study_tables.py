@@ -46,7 +46,7 @@ def amdahl(rows: Rows) -> dict[str, Any]:
         "amdahl",
         "The output layer by Amdahl’s law",
         "Share: of the plain decoder’s time in projection, softmax and search. Gain: of the output layer, the choice of "
-        "columns included. Over fused: beside the fused output layer with all columns, so what leaving columns out gains by itself.",
+        "columns included. Over fused: beside the fused output layer with all columns, so what leaving some out gains alone.",
         ("direction", "beam, batch", "share, %", "output layer’s gain", "predicted", "measured", "off, %", "over fused",
          "translations"),
         [

@@ -183,12 +183,14 @@ def _single(study: Study) -> dict[str, Any]:
 
 def _fastest(study: Study) -> dict[str, Any]:
     verdicts, ours = [], []
-    for label, rows in in_groups(study.speeds, lambda each: each.label, lambda each: -each.gain).items():
+    searches = in_groups(study.speeds, lambda each: (each.label, each.beam, each.batch), lambda each: -each.gain)
+    for (label, beam, batch), rows in searches.items():
         best, most = rows[0], max(each.clusters for each in rows)
         other = next((each for each in rows if (each.top == 1) != (best.top == 1)), None)
         high = best.clusters >= most / 2
         verdicts.append([best.top == 1 and high] if other is None else _over(best, other, best.top == 1 and high))
-        ours.append(f"{label}: {_percent(1.0 + best.gain)} at {best.clusters:,} clusters, K = {best.top}")
+        told_best = f"{_percent(1.0 + best.gain)} at {best.clusters:,} clusters, K = {best.top}"
+        ours.append(f"{label}, beam {beam}, batch {batch}: {told_best}")
     why = f"of {_ways(study.speeds)}; round by round, a high number: half of the most and above"
     return told(study, *FASTEST, "; ".join(ours), together(verdicts), why)
 

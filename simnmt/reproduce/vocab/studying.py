@@ -1,0 +1,121 @@
+"""Studies a trained model for the reproduction: which parts, on which texts, kept in which file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from simnmt.errors import InputError
+from simnmt.names import nearest
+
+if TYPE_CHECKING:
+    from simnmt.calibrate.vocabulary_study import Part, Study
+    from simnmt.calibrate.vocabulary_study_settings import StudySettings
+
+Say = Callable[[str], None]
+"""Is told of what comes next."""
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """What a model is studied on, by the label of a direction; one sentence a line."""
+
+    train: Mapping[str, Path] = field(default_factory=dict)
+    """Sources that clusters are made of."""
+    targets: Mapping[str, Path] = field(default_factory=dict)
+    """Their translations, for candidate lists alone."""
+    heldout: Mapping[str, Path] = field(default_factory=dict)
+    """Other sources, of every direction in `train`."""
+    references: Mapping[str, Path] = field(default_factory=dict)
+    """Translations of `heldout`, for BLEU."""
+
+    def by_option(self) -> dict[str, Mapping[str, Path]]:
+        """Under the names that the command gives them."""
+        return {
+            "--text": self.train,
+            "--targets": self.targets,
+            "--heldout": self.heldout,
+            "--references": self.references,
+        }
+
+    def check(self) -> None:
+        """Raises `InputError` where a direction lacks one of its two sources, or a translation its source."""
+        if not self.train or set(self.train) != set(self.heldout):
+            raise InputError(
+                f"--text of {_listed(self.train)} and --heldout of {_listed(self.heldout)}",
+                remedy="give both for each direction: --text fr-en=FILE --heldout fr-en=FILE",
+            )
+        for option in ("--targets", "--references"):
+            if unknown := set(self.by_option()[option]) - set(self.train):
+                raise InputError(f"{option} of {_listed(unknown)}, which --text does not name", remedy="use the same labels")
+
+
+def study_model(
+    model: Path, texts: Texts, *, kept: Path | None = None, parts: Sequence[str] = (), quick: bool = False, say: Say
+) -> Study:
+    """Measure `parts`, or what the file `kept` lacks: all but what its texts cannot tell (one direction, no targets).
+
+    Contexts are kept beside the file, so that a run that was stopped goes on. Raises `InputError` for texts that do not go
+    together and parts that there are not, and what studying raises.
+    """
+    from simnmt.calibrate.vocabulary_study import PARTS, read_study
+
+    texts.check()
+    for name in parts:
+        if name not in PARTS:
+            near = nearest(name, PARTS)
+            remedy = f"did you mean {near}?" if near else f"known: {', '.join(PARTS)}"
+            raise InputError(f"--part {name}: no part of a study", remedy=remedy)
+    wanted = [part for part in PARTS if part in parts]
+    if not wanted:
+        before = read_study(kept) if kept is not None and kept.exists() else None
+        wanted = [part for part in PARTS if _can(part, texts) and not _has(before, part, texts)]
+        if before is not None and not wanted:
+            return before
+    # Here, since all that is read needs no torch.
+    from simnmt.calibrate.vocabulary_study_run import run_study
+    from simnmt.calibrate.vocabulary_study_settings import StudySettings
+    from simnmt.calibrate.vocabulary_study_texts import Direction
+
+    directions = [
+        Direction(label, train, texts.heldout[label], texts.references.get(label), texts.targets.get(label))
+        for label, train in texts.train.items()
+    ]
+    settings = quick_settings() if quick else StudySettings()
+    contexts = None if kept is None else kept.with_name(f"{kept.stem}.contexts")
+    return run_study(model, directions, settings=settings, parts=wanted, out=kept, kept=contexts, progress=say)
+
+
+def quick_settings() -> StudySettings:
+    """Minutes: few sentences, clusters and rounds."""
+    from simnmt.calibrate.vocabulary_study_settings import StudySettings
+
+    return StudySettings(
+        clusters=(50, 100, 200),
+        train_sentences=2_000,
+        clustered_contexts=20_000,
+        heldout_sentences=100,
+        volumes=3,
+        volume_clusters=(100,),
+        language_clusters=(50, 100),
+        shown_clusters=100,
+        speed_clusters=(50, 200),
+        speed_sentences=50,
+        rounds=2,
+    )
+
+
+def _can(part: Part, texts: Texts) -> bool:
+    if part == "by_language":
+        return len(texts.train) > 1
+    return part != "candidates" or set(texts.targets) == set(texts.train)
+
+
+def _has(study: Study | None, part: Part, texts: Texts) -> bool:
+    return study is not None and set(texts.train) <= {label for run in study.runs if run.part == part for label in run.labels}
+
+
+def _listed(labels: Iterable[str]) -> str:
+    return ", ".join(sorted(labels)) or "nothing"
