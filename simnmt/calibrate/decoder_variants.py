@@ -104,7 +104,36 @@ def _fused_or_not(engine: Engine, stages: TellsOutputStages, settings: Settings,
             body_s = max(told.body_s, whole_s - sum(layers[engine.account.fused]))
             variants += [_variant(DecoderSettings(beam=beam, fused=each), batch, body_s, *layers[each]) for each in layers]
     base = DecoderSettings(beam=settings.beam, fused=engine.account.fused)
-    return _block(base, variants, src_len, rounds, left_out)
+    notes = list[str]()
+    if settings.vocabulary:
+        restricted, notes = _restricted(engine, variants, settings, listener, left_out)
+        variants += restricted
+    return _block(base, variants, src_len, rounds, left_out, notes)
+
+
+def _restricted(
+    engine: Engine, variants: Sequence[DecoderVariant], settings: Settings, listener: Listener, left_out: list[str]
+) -> tuple[list[DecoderVariant], list[str]]:
+    """Beside each of the variants that are as fused as the engine, on real text; and on what."""
+    from simnmt.calibrate.vocabulary_variants import Restricted  # reads bundles, which few calibrations have
+
+    on_text = Restricted.load(settings, engine.account.threads)
+    found = list[DecoderVariant]()
+    for full in variants:
+        if full.settings.fused != engine.account.fused:
+            continue
+        if settings.mode == "quick" and full.settings.beam != settings.beam:
+            continue
+        name = f"beam {full.settings.beam}, batch {full.batch}"
+        listener.say(f"decoder: parts of the vocabulary, {name}")
+        try:
+            beside = list(on_text.beside(full, settings))
+        except OutOfMemory:
+            left_out.append(f"parts of the vocabulary, {name}: out of memory")
+            continue
+        left_out += [] if beside else [f"parts of the vocabulary, {name}: too few sentences for whole batches"]
+        found += beside
+    return found, list(on_text.notes)
 
 
 def _whole_step_s(engine: Engine, src_len: int, batch: int, beam: int, settings: Settings, rounds: int) -> float:
@@ -220,7 +249,10 @@ def _batches(settings: Settings, most: int) -> list[int]:
 def _variant(settings: DecoderSettings, batch: int, *stages_s: float) -> DecoderVariant:
     # A stage that the clock does not see takes a nanosecond, so that it has a logarithm.
     parts = {stage: max(seconds, 1e-9) for stage, seconds in zip(STAGES, stages_s, strict=True)}
-    return DecoderVariant(settings=settings, batch=batch, step_s=sum(parts.values()), **parts)
+    body_s, product_s, search_s = parts.values()
+    return DecoderVariant(
+        settings=settings, batch=batch, step_s=sum(parts.values()), body_s=body_s, product_s=product_s, search_s=search_s
+    )
 
 
 def _block(

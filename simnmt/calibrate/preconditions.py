@@ -83,6 +83,11 @@ def agreement_can_be_told(account: EngineAccount, settings: Settings) -> None:
     """Raises for a text that tells nothing of this model, and what reading it raises, before hours of measuring."""
     if settings.text is None:
         return
+    if settings.vocabulary:
+        from simnmt.calibrate.vocabulary_variants import check_vocabularies
+
+        check_vocabularies(settings, account.weights)
+        return
     if account.weights != "checkpoint":
         what = f"{settings.model} has random weights, which say no words that could agree"
         raise CalibrationError(what, remedy="give the folder of a trained model, or leave --text out")
@@ -136,4 +141,5 @@ def _refuse_unwritable(path: Path, option: str) -> None:
 
 def _read(settings: Settings) -> tuple[str | None, ...]:
     """The files that are read."""
-    return settings.model, None if settings.lengths.startswith("@") else settings.lengths, settings.text
+    lengths = None if settings.lengths.startswith("@") else settings.lengths
+    return settings.model, lengths, settings.text, *settings.vocabulary

@@ -56,8 +56,12 @@ class Settings:
     disk_bytes_per_s: float | None = None
     """Pace of the disk reads, to imitate a slower flash; None: as fast as the disk gives."""
     text: str | None = None
-    """Sentences, one a line, on which the sharp backend's part `decoder` tells the agreement of what rounds; of a trained
-    model's folder alone."""
+    """Sentences, one a line, of a trained model's folder alone: on which the sharp backend's part `decoder` tells the agreement
+    of what rounds, and torch's what `vocabulary` takes and changes."""
+    vocabulary: tuple[str, ...] = ()
+    """Bundles of `simnmt vocab build`, one of each kind, for the part `decoder` with torch."""
+    direction: str | None = None
+    """Which clusters of a bundle with several."""
     seed: int = 0
     """Of the order of measuring, the drawn lengths, the token ids and random weights."""
 
@@ -75,12 +79,33 @@ class Settings:
             raise CalibrationError(f"a largest batch of {self.max_batch}", remedy=remedy)
         if self.inferences < 6:
             raise CalibrationError(f"{self.inferences} inferences determine no plane", remedy="give 6 or more")
-        if self.text is not None and (self.backend != "sharp" or "decoder" not in self.parts):
-            remedy = "give --backend sharp and the part decoder, or leave --text out"
-            raise CalibrationError("a text tells how the sharp decoder's techniques round, and nothing else", remedy=remedy)
+        self._check_vocabulary()
+        if self.text is not None and not self.vocabulary and (self.backend != "sharp" or "decoder" not in self.parts):
+            remedy = "give --backend sharp and the part decoder, or --vocabulary, or leave --text out"
+            what = "a text tells how the sharp decoder's techniques round, or what a part of the vocabulary changes"
+            raise CalibrationError(f"{what}, and nothing else", remedy=remedy)
         if self.disk_bytes_per_s is not None and not LEAST_PACE_BYTES_PER_S <= self.disk_bytes_per_s < math.inf:
             told = f"reads at {self.disk_bytes_per_s / 1e6:g} MB/s"
             raise CalibrationError(f"{told} would take too long", remedy="give 1MB/s or more")
+
+    def _check_vocabulary(self) -> None:
+        """Raises `CalibrationError` for a part of the vocabulary that could not be measured."""
+        if self.direction is not None and not self.vocabulary:
+            raise CalibrationError("a direction without a bundle of clusters", remedy="give --vocabulary, or leave it out")
+        if not self.vocabulary:
+            return
+        if self.text is None:
+            raise CalibrationError(
+                "what is active of a vocabulary hangs on the text", remedy="give --text, with one sentence a line"
+            )
+        if self.backend != "torch" or "decoder" not in self.parts:
+            remedy = "give --backend torch and the part decoder, or leave --vocabulary out"
+            raise CalibrationError("a part of the vocabulary is measured with torch's decoder alone", remedy=remedy)
+        if self.compute_type not in (None, "float32"):
+            raise CalibrationError(
+                f"a part of the vocabulary is measured in float32, not in {self.compute_type}",
+                remedy="leave --compute-type out, or --vocabulary",
+            )
 
     @property
     def whole(self) -> bool:
@@ -95,7 +120,7 @@ class Settings:
 
     def as_json(self) -> dict[str, Any]:
         """As the journal's first line holds it."""
-        return asdict(self) | {"parts": list(self.parts)}
+        return asdict(self) | {"parts": list(self.parts), "vocabulary": list(self.vocabulary)}
 
 
 def parts_named(text: str) -> tuple[Part, ...]:

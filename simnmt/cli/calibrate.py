@@ -76,8 +76,19 @@ def calibrate(
         typer.Option(
             "--text",
             metavar="FILE",
-            help="Sentences, one a line: how many words a trained sharp model says the same with what rounds.",
+            help="Sentences, one a line: what a trained model says with --vocabulary, or a sharp one with what rounds.",
         ),
+    ] = None,
+    vocabulary: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--vocabulary",
+            metavar="BUNDLE",
+            help="Clusters or candidate lists of simnmt vocab build, held against all; repeat.",
+        ),
+    ] = None,
+    direction: Annotated[
+        str | None, typer.Option("--direction", metavar="NAME", help="Which clusters of a bundle with several.")
     ] = None,
     disk_pace: Annotated[
         str | None,
@@ -130,6 +141,8 @@ def calibrate(
         src_unit=src_unit or unit,
         tgt_unit=tgt_unit or unit,
         text=text,
+        vocabulary=tuple(vocabulary or ()),
+        direction=direction,
         disk_bytes_per_s=None if disk_pace is None else pace_named(disk_pace),
         seed=seed,
     )
