@@ -84,7 +84,8 @@ def measure_projection(
             timed += step_stages(layer, steps, SubMatrix.of(layer.weight, steps[0].columns), logits)
     fits = layer.weight.nbytes <= last_cache_bytes()
     runs, before = runs_of(timed, None if fits else pushing_out(layer.weight))
-    points = points_of(timed, interleaved(runs, rounds, before, least_s=0.0, clock=clock))
+    # Of few rounds the least: a single one that was disturbed would decide the median.
+    points = points_of(timed, interleaved(runs, rounds, before, least_s=0.0, clock=clock), of=Times.least_s)
     return projection_cost(points, provenance={"how": f"quick, {rounds} rounds"}, layers=[layer])
 
 
@@ -216,14 +217,16 @@ def runs_of(timed: Sequence[Timed], push_out: Run | None) -> tuple[dict[str, Run
     return {name: each.run for name, each in zip(names, timed, strict=True)}, before
 
 
-def points_of(timed: Sequence[Timed], times: Times, first: int = 0) -> dict[str, list[StagePoint]]:
+def points_of(
+    timed: Sequence[Timed], times: Times, first: int = 0, of: Callable[[Times, str], float] = Times.median_s
+) -> dict[str, list[StagePoint]]:
     """By stage, what each took in the median round; of several ways to do one thing the fastest.
 
-    `first`: the place of the first of them among `times`.
+    `first`: the place of the first of them among `times`; `of`: which of the rounds' times is taken.
     """
     found: dict[str, dict[tuple[int, float, float], float]] = {}
     for place, each in enumerate(timed, first):
-        key, own_s = (each.rows, each.numbers, each.columns), times.median_s(str(place))
+        key, own_s = (each.rows, each.numbers, each.columns), of(times, str(place))
         of_stage = found.setdefault(each.stage, {})
         of_stage[key] = min(own_s, of_stage.get(key, own_s))
     return {stage: [StagePoint(*key, seconds) for key, seconds in points.items()] for stage, points in found.items()}
