@@ -1,0 +1,169 @@
+"""The output layer's bench: what is timed is the same step, and what is told of it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
+
+from simnmt.calibrate.errors import CalibrationError  # noqa: E402
+from simnmt.calibrate.vocabulary_bench import Setting, VocabularyBench, vocabulary_bench  # noqa: E402
+from simnmt.cli.vocab_bench import bench as bench_verb  # noqa: E402
+from simnmt.costs.projection_cost import ProjectionCost  # noqa: E402
+from simnmt.costs.projection_fit import StageCost  # noqa: E402
+from simnmt.kernels import projection_timing  # noqa: E402
+from simnmt.kernels.gathered import SubMatrix, Way  # noqa: E402
+from simnmt.kernels.projection_pipelines import COLUMNS, KEPT, SCATTERED, active_steps, dense_steps  # noqa: E402
+from simnmt.kernels.projection_setting import drawn_layer, drawn_steps  # noqa: E402
+from simnmt.kernels.projection_timing import measure_projection  # noqa: E402
+
+STAGES = [name for name, field in ProjectionCost.model_fields.items() if field.annotation is StageCost]
+SMALL = Setting(
+    vocabs=(900,),
+    widths=(24,),
+    rows=(1, 6),
+    shares=(0.05, 0.2),
+    heldout_rows=(3,),
+    heldout_shares=(0.1,),
+    clusters=30,
+    rounds=2,
+)
+
+
+@pytest.fixture(autouse=True)
+def small_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What pushes all else out of the cache takes milliseconds each time."""
+    monkeypatch.setattr(projection_timing, "last_cache_bytes", lambda: 4_096)
+
+
+@pytest.fixture(scope="module")
+def benched() -> Iterator[VocabularyBench]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(projection_timing, "last_cache_bytes", lambda: 4_096)
+        yield vocabulary_bench(SMALL)
+
+
+@pytest.mark.parametrize("way", ["row_wise", "gather"])
+def test_every_whole_step_finds_the_same_tokens(way: Way) -> None:
+    """Straight into the search, from a copy, and scattered as published (XP-02); with all columns active those of dense."""
+    layer = drawn_layer(900, 24, 30)
+    logits = torch.empty(6, 900)
+    for share in (0.1, 1.0):
+        steps = drawn_steps(layer, 6, share)
+        kept = SubMatrix.of(layer.weight, steps[0].columns)
+        runs = active_steps(layer, steps, way, kept, logits)
+        found = {name: runs[name]() for name in (COLUMNS, KEPT, SCATTERED)}
+        assert torch.equal(found[COLUMNS], found[KEPT]) and torch.equal(found[COLUMNS], found[SCATTERED])
+        dense = {name: run().columns for name, run in dense_steps(layer, steps[0].hidden).items()}  # type: ignore[attr-defined]
+        assert set(dense) == {"whole", "linear", "pieces"}
+        for columns in dense.values():
+            assert torch.equal(columns, dense["whole"])
+            assert torch.equal(columns, found[COLUMNS].long()) == (share == 1.0)
+
+
+@pytest.mark.parametrize(("rows", "share"), [(1, 0.02), (1, 0.2), (8, 0.06), (40, 0.12)])
+def test_drawn_sets_have_the_share_asked_for_and_overlap(rows: int, share: float) -> None:
+    layer = drawn_layer(20_000, 24, 200)
+    for step in drawn_steps(layer, rows, share):
+        assert len(step.columns) == pytest.approx(share * 20_000, rel=0.15)
+        assert torch.equal(step.columns, step.columns.unique())
+        assert torch.equal(layer.centroids.nearest(step.hidden), step.chosen), "each row falls into its cluster"
+        assert torch.equal(step.columns, step.sets.union(step.chosen))
+        overlap = step.indices / len(step.columns)
+        assert overlap == 1.0 if rows == 1 else 1.2 < overlap < rows
+
+
+def test_a_quick_look_tells_every_stage_of_a_models_own_weights() -> None:
+    weight, bias = torch.randn(700, 16), torch.randn(700)
+    found = measure_projection(16, weight=weight, bias=bias, clusters=20, rounds=2)
+    assert (found.kind, found.vocab, found.width) == ("measured", (700,), (16,))
+    assert found.provenance["how"].startswith("quick")
+    for rows in (1, 4, 40, 64):
+        assert found.dense_s(vocab=700, width=16, rows=rows) > 0.0
+        for way in ("row_wise", "gather", "kept"):
+            stages = found.stages_s(vocab=700, width=16, clusters=20, columns=70, rows=rows, way=way, scatter=True)
+            assert min(stages.assign_s, stages.union_s, stages.product_s, stages.scatter_s, stages.search_s) > 0.0
+            assert math.isfinite(stages.total_s)
+    assert found.way(70, 1, 16) in ("row_wise", "gather")
+    with pytest.raises(ValueError, match="width 16, not 24"):
+        measure_projection(24, weight=weight)
+
+
+def test_a_quick_look_takes_a_part_of_a_large_layer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(projection_timing, "MOST_NUMBERS", 1 << 10)
+    monkeypatch.setattr(projection_timing, "MOST_DENSE", 1 << 11)
+    most: list[float] = []
+    points_of = projection_timing.points_of
+
+    def watched(timed: list[projection_timing.Timed], *more: object, **named: object) -> object:
+        most.extend(each.numbers for each in timed if each.stage in ("row_wise", "gather", "kept", "dense"))
+        return points_of(timed, *more, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(projection_timing, "points_of", watched)
+    measure_projection(16, vocab=4_000, clusters=20, rounds=1)
+    assert max(most) <= 1 << 11
+
+
+def test_by_the_clock_all_take_as_long_if_it_says_so() -> None:
+    """Times come from the clock alone: of one that ticks once a call each stage takes one tick, whatever it walks over."""
+    ticks = count()
+    found = measure_projection(16, vocab=500, clusters=20, rounds=1, clock=lambda: float(next(ticks)))
+    stages = found.stages_s(vocab=500, width=16, clusters=20, columns=50, rows=8)
+    assert stages.product_s == pytest.approx(1.0) and stages.union_s == pytest.approx(1.0, rel=0.2)
+    assert found.way(50, 8, 16) == "row_wise", "of two that are alike"
+    assert not found.keep(50, 8, 16, uses=1_000), "a copy that saves nothing"
+
+
+def test_the_bench_times_each_setting_and_judges_its_fit(benched: VocabularyBench) -> None:
+    assert sorted(step.rows for step in benched.steps if step.fitted) == [1, 1, 6, 6]
+    assert sorted(step.rows for step in benched.heldout) == [1, 3, 6], "the share between, and the rows between"
+    for step in benched.steps:
+        assert set(step.stages_s) == {*STAGES, "search_all"} and min(step.stages_s.values()) > 0.0
+        assert min(step.dense_s, step.columns_s, step.kept_s, step.scattered_s) > 0.0
+        assert step.predicted_s is not None and step.error == step.predicted_s / step.columns_s - 1.0
+    errors = [abs(step.error) for step in benched.heldout if step.error is not None]
+    assert benched.heldout_error == pytest.approx(sum(errors) / 3)
+    cost = benched.costs[900, 24]
+    for name in STAGES:
+        assert getattr(cost, name).heldout_points > 0
+    assert [(each.vocab, each.width, each.rows) for each in benched.break_even] == [(900, 24, 1), (900, 24, 6)]
+
+
+def test_the_document_is_plain_json(benched: VocabularyBench) -> None:
+    read = json.loads(json.dumps(benched.as_json(), allow_nan=False))
+    assert read["kind"] == "measured" and len(read["steps"]) == len(benched.steps)
+    assert ProjectionCost.model_validate_json(json.dumps(read["costs"][0])) == benched.costs[900, 24]
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"vocabs": ()}, "no vocabs"),
+        ({"rows": (0, 4)}, "row 0"),
+        ({"shares": (0.0,)}, "0 % of the columns"),
+        ({"shares": (1.2,)}, "120 %"),
+        ({"rounds": 0}, "round 0"),
+        ({"dtype": "int8"}, "no weights of type int8"),
+        ({"device": "cuda"}, "no GPU"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(changed: dict[str, object], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(CalibrationError, match=said) as caught:
+        vocabulary_bench(Setting(**changed))  # type: ignore[arg-type]
+    assert caught.value.remedy
+
+
+def test_the_verb_tells_tables_and_writes_the_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked: Callable[..., None] = bench_verb
+    asked(vocab=[400], width=[8], rows=[1, 6], share=[5.0, 20.0], clusters=10, rounds=1, out=tmp_path / "bench.json")
+    told = capsys.readouterr().out
+    for words in ("Stages in us", "Whole steps", "Above which share", "that were not fitted (*) are off by"):
+        assert words in told
+    assert json.loads((tmp_path / "bench.json").read_text())["setting"]["vocabs"] == [400]
