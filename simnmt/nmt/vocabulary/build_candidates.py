@@ -28,9 +28,9 @@ def build_candidates(
 ) -> CandidateLists:
     """The `count` most probable target tokens of each source token, by the alignment of the lines.
 
-    `targets[i]` translates `sources[i]`. `align`: ibm1, learnt in so many `iterations`, or the model's own attention, which
-    tells `progress` how many pairs are done. `always`: so many of the most frequent target tokens are candidates of every
-    sentence, beside end mark and unknown; none by default. The source's end mark brings along what no other token gives.
+    `targets[i]` translates `sources[i]`. `align`: ibm1, learnt in so many `iterations`, or the model's own attention.
+    `progress` is told of how many pairs it is done. `always`: so many of the most frequent target tokens are candidates of
+    every sentence, beside end mark and unknown; none by default. The source's end mark brings along what no other token gives.
 
     Raises `NmtError` for sides of different lengths, without a pair, and for more candidates than the vocabulary holds.
     """
@@ -51,6 +51,10 @@ def build_candidates(
         table = attention_alignment(model, src, tgt, progress=progress)
     else:
         sizes = translator.source.size, translator.target.size
-        table = ibm_model1(src, tgt, src_vocab=sizes[0], tgt_vocab=sizes[1], iterations=iterations).table
+
+        def tell(done: int) -> None:
+            progress(len(src) * done // iterations)
+
+        table = ibm_model1(src, tgt, src_vocab=sizes[0], tgt_vocab=sizes[1], iterations=iterations, progress=tell).table
     control = [model.eos_token, translator.target.unk]
     return candidate_lists(table, [*control, *most_frequent(tgt, always, model.vocab).tolist()], count=count)

@@ -6,7 +6,7 @@ p(t_j | s_i). Brown et al., The Mathematics of Statistical Machine Translation, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,10 +36,12 @@ def ibm_model1(
     src_vocab: int,
     tgt_vocab: int,
     iterations: int = ITERATIONS,
+    progress: Callable[[int], None] = lambda _: None,
 ) -> IbmModel1:
     """Learn p(target token | source token) from sentence pairs, all probabilities alike at first.
 
     The end mark of the sources, where they have it, is the empty word. Sentences of which a side is empty teach nothing.
+    `progress` is told how many iterations are done.
 
     Raises `NmtError` where the two sides are not equally many, where no pair is left, and for tokens beyond a vocabulary.
     """
@@ -56,10 +58,11 @@ def ibm_model1(
     places = [np.searchsorted(pairs, block.pairs).astype(np.int32) for block in blocks]
     probabilities = np.full(len(pairs), 1.0 / tgt_vocab)
     likelihoods: list[float] = []
-    for _ in range(iterations):
+    for done in range(iterations):
         counts, likelihood = _expected(blocks, places, probabilities)
         likelihoods.append(likelihood)
         probabilities = lexical_table(pairs, counts, src_vocab, tgt_vocab).probabilities
+        progress(done + 1)
     likelihoods.append(_expected(blocks, places, probabilities)[1])
     return IbmModel1(lexical_table(pairs, probabilities, src_vocab, tgt_vocab), tuple(likelihoods))
 
@@ -76,9 +79,8 @@ class _Block:
     """Of each target position, its first link."""
     sizes: NDArray[np.int64]
     """Of each target position, its links: the tokens of the source."""
-    largest: tuple[int, int]
-    """Source and target token."""
-    least: int
+    ranges: tuple[tuple[int, int], tuple[int, int]]
+    """Least and largest source token, and target token."""
 
     @classmethod
     def of(cls, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], tgt_vocab: int) -> _Block:
@@ -92,14 +94,14 @@ class _Block:
         within = np.arange(int(sizes.sum())) - np.repeat(begins, sizes)
         keys = src[np.repeat(first, sizes) + within] * tgt_vocab + np.repeat(tgt, sizes)
         pairs, links = np.unique(keys, return_inverse=True)
-        largest = int(src.max()), int(tgt.max())
-        return cls(pairs, links.astype(np.int32), begins, sizes, largest, int(min(src.min(), tgt.min())))
+        ranges = (int(src.min()), int(src.max())), (int(tgt.min()), int(tgt.max()))
+        return cls(pairs, links.astype(np.int32), begins, sizes, ranges)
 
     def check(self, src_vocab: int, tgt_vocab: int) -> None:
         """Raise `NmtError` for a token beyond its vocabulary."""
-        for side, token, vocab in (("source", self.largest[0], src_vocab), ("target", self.largest[1], tgt_vocab)):
-            if token >= vocab or self.least < 0:
-                what = f"a {side} token {min(token, self.least) if self.least < 0 else token} of a vocabulary of {vocab:,}"
+        for side, (least, largest), vocab in zip(("source", "target"), self.ranges, (src_vocab, tgt_vocab), strict=True):
+            if least < 0 or largest >= vocab:
+                what = f"a {side} token {least if least < 0 else largest} of a vocabulary of {vocab:,}"
                 raise NmtError(what, remedy="encode the text with the model's own subwords")
 
 

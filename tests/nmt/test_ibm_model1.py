@@ -1,0 +1,136 @@
+"""IBM model 1: the textbook's numbers, a slow oracle, and what expectation maximisation promises."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simnmt.nmt.errors import NmtError
+from simnmt.nmt.vocabulary import ibm_model1 as module
+from simnmt.nmt.vocabulary.ibm_model1 import ibm_model1
+
+Pairs = list[tuple[list[int], list[int]]]
+VOCAB = 5
+
+
+def learnt(pairs: Pairs, iterations: int = 5) -> module.IbmModel1:
+    sources, targets = zip(*pairs, strict=True)
+    return ibm_model1(sources, targets, src_vocab=VOCAB, tgt_vocab=VOCAB, iterations=iterations)
+
+
+def by_loops(pairs: Pairs, iterations: int) -> tuple[dict[tuple[int, int], float], list[float]]:
+    """The same, as the textbook writes it."""
+    chance: dict[tuple[int, int], float] = defaultdict(lambda: 1.0 / VOCAB)
+    likelihoods = []
+    for left in range(iterations, -1, -1):
+        counts: dict[tuple[int, int], float] = defaultdict(float)
+        likelihood = 0.0
+        for source, target in pairs:
+            for token in target:
+                total = sum(chance[one, token] for one in source)
+                likelihood += math.log(total / len(source))
+                for one in source:
+                    counts[one, token] += chance[one, token] / total
+        likelihoods.append(likelihood)
+        if left:
+            totals: dict[int, float] = defaultdict(float)
+            for (one, _), count in counts.items():
+                totals[one] += count
+            chance = defaultdict(float, {pair: count / totals[pair[0]] for pair, count in counts.items()})
+    return dict(chance), likelihoods
+
+
+def corpora() -> st.SearchStrategy[Pairs]:
+    side = st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=5)
+    return st.lists(st.tuples(side, side), min_size=1, max_size=8)
+
+
+def test_the_textbooks_three_sentences_give_its_numbers() -> None:
+    """Koehn, Statistical Machine Translation, figure 4.4: das Haus, das Buch, ein Buch."""
+    das, haus, buch, ein = the, house, book, a = range(4)
+    pairs = [([das, haus], [the, house]), ([das, buch], [the, book]), ([ein, buch], [a, book])]
+    expected = {  # by iteration
+        (das, the): [0.5, 0.6364, 0.7479],
+        (das, book): [0.25, 0.1818, 0.1208],
+        (das, house): [0.25, 0.1818, 0.1313],
+        (buch, the): [0.25, 0.1818, 0.1208],
+        (buch, book): [0.5, 0.6364, 0.7479],
+        (buch, a): [0.25, 0.1818, 0.1313],
+        (ein, book): [0.5, 0.4286, 0.3466],
+        (ein, a): [0.5, 0.5714, 0.6534],
+        (haus, the): [0.5, 0.4286, 0.3466],
+        (haus, house): [0.5, 0.5714, 0.6534],
+    }
+    for iterations in (1, 2, 3):
+        table = learnt(pairs, iterations).table
+        for (source, target), values in expected.items():
+            tokens, probabilities = table.row(source)
+            assert round(float(probabilities[tokens.tolist().index(target)]), 4) == values[iterations - 1]
+
+
+@given(corpora(), st.integers(1, 4))
+@settings(max_examples=60)
+def test_it_is_the_textbooks_algorithm(pairs: Pairs, iterations: int) -> None:
+    found = learnt(pairs, iterations)
+    chance, likelihoods = by_loops(pairs, iterations)
+    assert found.log_likelihood == pytest.approx(likelihoods, rel=1e-9, abs=1e-9)
+    for (source, target), value in chance.items():
+        tokens, probabilities = found.table.row(source)
+        assert float(probabilities[tokens.tolist().index(target)]) == pytest.approx(value, rel=1e-9, abs=1e-300)
+
+
+@given(corpora())
+@settings(max_examples=60)
+def test_the_text_never_becomes_less_likely_and_each_row_sums_to_one(pairs: Pairs) -> None:
+    found = learnt(pairs, 8)
+    steps = np.diff(found.log_likelihood)
+    assert (steps >= -1e-9 * abs(found.log_likelihood[0])).all()
+    seen = {token for source, _ in pairs for token in source}
+    sums = {source: float(found.table.row(source)[1].sum()) for source in range(VOCAB)}
+    assert sums == {source: pytest.approx(1.0 if source in seen else 0.0) for source in range(VOCAB)}
+
+
+def test_text_that_is_read_in_blocks_teaches_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = np.random.default_rng(1)
+    pairs = [tuple(draw.integers(0, VOCAB, draw.integers(1, 6)).tolist() for _ in range(2)) for _ in range(40)]
+    whole = learnt(pairs)
+    monkeypatch.setattr(module, "BLOCK", 50)
+    parted = learnt(pairs)
+    assert parted.log_likelihood == pytest.approx(whole.log_likelihood)
+    assert parted.table.probabilities == pytest.approx(whole.table.probabilities)
+
+
+def test_it_finds_the_dictionary_that_made_the_text_and_gives_the_end_mark_what_no_word_gives() -> None:
+    """Words in random order, an article before each sentence; token 0 ends each source."""
+    draw = np.random.default_rng(2)
+    vocab, article = 30, 29
+    meant = draw.permutation(np.arange(1, 29))
+    sources, targets = [], []
+    for _ in range(400):
+        source = draw.choice(np.arange(1, 29), draw.integers(2, 7), replace=False)
+        sources.append([*source.tolist(), 0])
+        targets.append([article, *draw.permutation(meant[source - 1]).tolist()])
+    table = ibm_model1(sources, targets, src_vocab=vocab, tgt_vocab=vocab).table
+    starts, tokens, _ = table.best(1)
+    assert starts.tolist() == [*range(30), 29], "a token that was never seen has no row"
+    assert tokens.tolist() == [article, *meant.tolist()]
+
+
+@pytest.mark.parametrize(
+    ("sources", "targets", "said"),
+    [
+        ([[1]], [[1], [2]], "1 sources but 2 targets"),
+        ([[]], [[1]], "no sentence pair"),
+        ([[1, VOCAB]], [[1]], "source token 5 of a vocabulary of 5"),
+        ([[1]], [[VOCAB + 2]], "target token 7 of a vocabulary of 5"),
+        ([[1]], [[-1]], "target token -1"),
+    ],
+)
+def test_what_cannot_be_aligned_is_refused(sources: list[list[int]], targets: list[list[int]], said: str) -> None:
+    with pytest.raises(NmtError, match=said):
+        ibm_model1(sources, targets, src_vocab=VOCAB, tgt_vocab=VOCAB)
