@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -88,7 +89,9 @@ def _by_sklearn(points: Tensor, clusters: int, seed: int, iterations: int) -> Te
     kmeans = need("sklearn.cluster").KMeans(
         clusters, init="random", n_init=1, max_iter=iterations, tol=0.0, random_state=seed, copy_x=True
     )
-    with need("threadpoolctl").threadpool_limits(1):
+    with need("threadpoolctl").threadpool_limits(1), warnings.catch_warnings():
+        # Of clusters that stay empty: those are begun anew.
+        warnings.simplefilter("ignore", need("sklearn.exceptions").ConvergenceWarning)
         found: Any = kmeans.fit(points.numpy()).cluster_centers_
     return torch.from_numpy(found)
 
@@ -105,7 +108,12 @@ def _by_faiss(points: Tensor, clusters: int, seed: int, iterations: int) -> Tens
         # By default it warns of fewer than 39.
         min_points_per_centroid=1,
     )
-    kmeans.train(points.contiguous().numpy())
+    before = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(torch.get_num_threads())
+    try:
+        kmeans.train(points.contiguous().numpy())
+    finally:
+        faiss.omp_set_num_threads(before)
     return torch.from_numpy(kmeans.centroids.copy())
 
 

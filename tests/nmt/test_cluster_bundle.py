@@ -1,0 +1,196 @@
+"""Clusters of one model: saved, loaded, refused elsewhere, and counted to the byte."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
+pytest.importorskip("sklearn", reason="the extra packages of simnmt[models] are not installed")
+
+from simnmt.nmt.errors import NmtError  # noqa: E402
+from simnmt.nmt.models import build_model  # noqa: E402
+from simnmt.nmt.vocabulary.active_shares import ActiveShares, expected_union  # noqa: E402
+from simnmt.nmt.vocabulary.bundle_file import read_bundle, write_bundle  # noqa: E402
+from simnmt.nmt.vocabulary.cluster_bundle import ClusterBundle, ClusterSet, load_clusters  # noqa: E402
+from simnmt.nmt.vocabulary.contexts import collect  # noqa: E402
+from simnmt.nmt.vocabulary.fingerprint import control_tokens  # noqa: E402
+from simnmt.nmt.vocabulary.kmeans import cluster  # noqa: E402
+from simnmt.nmt.vocabulary.memory_account import memory_account  # noqa: E402
+from tests.nmt.tiny import ARCHITECTURES, GRU, lively, sources  # noqa: E402
+
+
+def a_set(label: str, seed: int, clusters: int = 5, top: int = 3) -> ClusterSet:
+    model, (alone, _, _) = lively("gru"), sources(GRU, [3, 5, 7, 4, 6, 8, 5, 6], seed=seed)
+    contexts = collect(model, alone, top)
+    return ClusterSet.of(label, contexts, cluster(contexts, clusters, seed=1, method="sklearn"), model)
+
+
+@pytest.fixture(scope="module")
+def bundle() -> ClusterBundle:
+    return ClusterBundle.of(lively("gru"), [a_set("fr-en", 1), a_set("de-en", 2, clusters=4)], name="tiny")
+
+
+@pytest.fixture
+def saved(bundle: ClusterBundle, tmp_path: Path) -> Path:
+    bundle.save(tmp_path / "b.safetensors")
+    return tmp_path / "b.safetensors"
+
+
+def test_a_bundle_comes_back_as_it_was_saved(bundle: ClusterBundle, saved: Path) -> None:
+    loaded = load_clusters(saved, lively("gru"))
+    assert (loaded.labels, loaded.fingerprint, loaded.model_name) == (("fr-en", "de-en"), bundle.fingerprint, "tiny")
+    for one, other in zip(bundle.sets, loaded.sets, strict=True):
+        assert torch.equal(one.centroids.points, other.centroids.points)
+        assert [one.sets.of(at).tolist() for at in range(len(one.sets))] == [
+            other.sets.of(at).tolist() for at in range(len(one.sets))
+        ]
+        assert torch.equal(one.members, other.members) and torch.equal(one.emitted, other.emitted)
+        made = ("label", "top", "sentences", "beam", "inertia", "iterations", "method", "seed", "contexts")
+        assert [getattr(one, name) for name in made] == [getattr(other, name) for name in made]
+    assert loaded.account() == bundle.account()
+
+
+def test_a_direction_is_found_by_its_label_and_alone_without(bundle: ClusterBundle) -> None:
+    assert bundle.direction("de-en").label == "de-en"
+    single = ClusterBundle.of(lively("gru"), bundle.sets[:1])
+    assert single.direction().label == "fr-en"
+    with pytest.raises(NmtError, match="several directions: fr-en, de-en"):
+        bundle.direction()
+    with pytest.raises(NmtError, match=r"no direction fr-em .*did you mean fr-en"):
+        bundle.direction("fr-em")
+    with pytest.raises(NmtError, match="each a label of its own"):
+        ClusterBundle.of(lively("gru"), [bundle.sets[0], bundle.sets[0]])
+
+
+def test_end_and_unknown_are_in_every_set_and_each_context_finds_its_tokens(bundle: ClusterBundle) -> None:
+    assert control_tokens(lively("gru")) == (GRU.unk_token, GRU.eos_token)
+    assert control_tokens(lively("marian")) == (0, 1)
+    model, (alone, _, _) = lively("gru"), sources(GRU, [3, 5, 7, 4, 6, 8, 5, 6], seed=1)
+    contexts, own = collect(model, alone, 3), bundle.direction("fr-en")
+    for chosen, tokens in zip(own.centroids.nearest(contexts.hidden).tolist(), contexts.top.tolist(), strict=True):
+        assert {*tokens, GRU.unk_token, GRU.eos_token} <= set(own.sets.of(chosen).tolist())
+
+
+def test_fewer_tokens_of_each_context_make_smaller_sets() -> None:
+    model, (alone, _, _) = lively("gru"), sources(GRU, [3, 5, 7, 4, 6, 8, 5, 6])
+    contexts = collect(model, alone, 5)
+    found = cluster(contexts, 4, seed=1, method="sklearn")
+    sizes = [ClusterSet.of("x", contexts, found, model, top=top).sets.sizes() for top in (1, 3, 5)]
+    assert (sizes[0] <= sizes[1]).all() and (sizes[1] <= sizes[2]).all() and sizes[0].sum() < sizes[2].sum()
+    with pytest.raises(NmtError, match="6 likeliest tokens of contexts with 5 recorded"):
+        ClusterSet.of("x", contexts, found, model, top=6)
+
+
+def test_a_bundle_of_another_model_or_vocabulary_is_refused(saved: Path) -> None:
+    model: Any = copy.deepcopy(lively("gru"))
+    model.projection.bias.data[7] += 1e-3
+    with pytest.raises(NmtError, match=r"b\.safetensors: a bundle of another model"):
+        load_clusters(saved, model)
+    larger = build_model(GRU.model_copy(update={"tgt_vocab": 60}))
+    with pytest.raises(NmtError, match="for 50 target tokens, and a model of 60"):
+        load_clusters(saved, larger)
+    wider = build_model(GRU.model_copy(update={"hidden": 32}))
+    with pytest.raises(NmtError, match="width 16, and a model of 32"):
+        load_clusters(saved, wider)
+    load_clusters(saved, copy.deepcopy(lively("gru")))
+
+
+def test_a_damaged_file_is_refused_wherever_the_damage_lies(saved: Path, tmp_path: Path) -> None:
+    whole = saved.read_bytes()
+    broken = tmp_path / "broken.safetensors"
+    for content in (b"", whole[:-7], whole[:40], b"not a bundle", whole[:-1] + bytes([whole[-1] ^ 1])):
+        broken.write_bytes(content)
+        with pytest.raises(NmtError, match=r"broken\.safetensors: .*damaged"):
+            load_clusters(broken)
+    with pytest.raises(NmtError, match="cannot be read"):
+        load_clusters(tmp_path / "none.safetensors")
+    with pytest.raises(NmtError, match=str(tmp_path)):
+        load_clusters(tmp_path)
+
+
+def test_what_does_not_fit_together_is_refused_though_its_digest_is_right(saved: Path, tmp_path: Path) -> None:
+    file = read_bundle(saved)
+    empty, members = file.tensors["0.starts"].clone(), file.tensors["0.members"].clone()
+    empty[2], members[1] = empty[1], 0
+    last = file.tensors["0.columns"].clone()
+    last[-1] = 50
+    for name, tensor, said in (
+        ("0.starts", empty, "set 1 of 5 is empty"),
+        ("0.members", members, "a cluster without a member"),
+        ("0.columns", last, "50"),
+        ("0.centroids", torch.full((5, 16), float("nan")), "not finite"),
+        ("0.centroids", torch.zeros(5, 15), "damaged"),
+    ):
+        write_bundle(tmp_path / "odd", file.kind, file.note, file.tensors | {name: tensor})
+        with pytest.raises(NmtError, match=said):
+            load_clusters(tmp_path / "odd")
+
+
+def test_a_bundle_of_another_kind_or_of_none_is_refused(tmp_path: Path) -> None:
+    write_bundle(tmp_path / "other", "candidates", {}, {"x": torch.zeros(1)})
+    with pytest.raises(NmtError, match="a bundle of candidates, where one of clusters is wanted"):
+        load_clusters(tmp_path / "other")
+    from safetensors.torch import save_file
+
+    save_file({"x": torch.zeros(1)}, tmp_path / "weights")
+    with pytest.raises(NmtError, match="no vocabulary bundle"):
+        load_clusters(tmp_path / "weights")
+
+
+def test_a_bundle_that_cannot_be_written_says_so_and_leaves_nothing(bundle: ClusterBundle, tmp_path: Path) -> None:
+    with pytest.raises(NmtError, match="cannot be written"):
+        bundle.save(tmp_path / "missing" / "b")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_memory_account_is_what_is_allocated_to_the_byte(saved: Path) -> None:
+    """FVP-12: centroids, norms, indices and flags of both sets, and where each set begins."""
+    loaded = load_clusters(saved)
+    account = loaded.account()
+    columns = sum(each.sets.columns.numel() for each in loaded.sets)
+    assert (account.centroids, account.norms) == (4 * 16 * 9, 4 * 9)
+    assert (account.indices, account.starts, account.flags) == (4 * columns, 8 * (6 + 5), 2 * 50)
+    assert account.total == sum(each.centroids.nbytes + each.sets.nbytes for each in loaded.sets)
+    weights = sum(weight.numel() for weight in lively("gru").parameters())
+    assert account.model == 4 * weights and account.share == account.total / (4 * weights)
+
+
+def test_worked_figures_of_fvp_12() -> None:
+    """r = 2,000 and d = 1,024 in float16: 4.1 MB of centroids; 1,300 clusters at 2 % of 250,000 in int32: 26 MB."""
+    assert memory_account(250_000, 1_024, 2_000, 0.02).centroids == 4_096_000
+    account = memory_account(250_000, 1_024, 1_300, 0.02, model_bytes=2 * 760_000_000)
+    assert (account.indices, account.norms, account.flags) == (26_000_000, 2_600, 250_000)
+    assert account.total == 1_300 * 1_024 * 2 + 2_600 + 26_000_000 + 1_301 * 8 + 250_000
+    assert account.share == account.total / 1_520_000_000 < 0.02
+
+
+def test_active_shares_weigh_a_cluster_by_its_contexts_and_the_union_grows_with_the_rows(bundle: ClusterBundle) -> None:
+    own = bundle.direction("fr-en")
+    sizes = [len(own.sets.of(at)) for at in range(5)]
+    told = ActiveShares.of(own)
+    assert told.mean == pytest.approx(sum(s * m for s, m in zip(sizes, own.members.tolist(), strict=True)) / 50 / own.contexts)
+    assert told.mean_of_clusters == pytest.approx(sum(sizes) / 5 / 50)
+    assert (told.quantiles["min"], told.quantiles["max"]) == (min(sizes) / 50, max(sizes) / 50)
+    assert told.of_emitted(told.mean) == pytest.approx(told.mean * 50 / len(own.emitted))
+    assert expected_union(own, 1) == pytest.approx(told.mean * 50)
+    unions = [expected_union(own, rows) for rows in (1, 2, 5, 20, 10_000)]
+    assert unions == sorted(unions) and unions[-1] == pytest.approx(len(own.sets.union(torch.arange(5))))
+
+
+def test_the_expected_union_is_the_mean_of_drawn_ones(bundle: ClusterBundle) -> None:
+    own, draw = bundle.direction("fr-en"), torch.Generator().manual_seed(1)
+    drawn = torch.multinomial(own.members.double(), 4 * 4_000, replacement=True, generator=draw).view(-1, 4)
+    sizes = torch.tensor([float(len(own.sets.union(chosen))) for chosen in drawn])
+    assert expected_union(own, 4) == pytest.approx(float(sizes.mean()), abs=4 * float(sizes.std()) / 4_000**0.5)
+
+
+def test_every_architecture_has_a_fingerprint_of_its_own() -> None:
+    from simnmt.nmt.vocabulary.fingerprint import Fingerprint
+
+    found = {name: Fingerprint.of(build_model(architecture)) for name, architecture in ARCHITECTURES.items()}
+    assert len({each.sha256 for each in found.values()}) == len(found)
+    assert {(each.vocab, each.width) for each in found.values()} == {(50, 16)}

@@ -1,0 +1,149 @@
+"""Clusters of contexts, and the columns that each activates."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
+pytest.importorskip("sklearn", reason="the extra packages of simnmt[models] are not installed")
+
+from hypothesis import given, settings  # noqa: E402
+from hypothesis import strategies as st  # noqa: E402
+
+from simnmt.nmt.errors import NmtError  # noqa: E402
+from simnmt.nmt.vocabulary import kmeans  # noqa: E402
+from simnmt.nmt.vocabulary.active_sets import active_sets  # noqa: E402
+from simnmt.nmt.vocabulary.kmeans import Clustering, cluster, method_named  # noqa: E402
+
+METHODS = ["sklearn", *(["faiss"] if importlib.util.find_spec("faiss") else [])]
+each_method = pytest.mark.parametrize("method", METHODS)
+
+
+def cloud(count: int, width: int = 6, seed: int = 0) -> torch.Tensor:
+    """Points around eight places."""
+    draw = torch.Generator().manual_seed(seed)
+    places = torch.randn(8, width, generator=draw) * 4
+    return places[torch.randint(8, (count,), generator=draw)] + torch.randn(count, width, generator=draw)
+
+
+def squared_distances(points: torch.Tensor, found: Clustering) -> torch.Tensor:
+    """float64 [n, r]."""
+    return (points.double()[:, None] - found.centroids.double()[None]).square().sum(2)
+
+
+@each_method
+def test_every_context_belongs_to_its_nearest_centroid_and_no_cluster_is_empty(method: str) -> None:
+    points = cloud(700)
+    found = cluster(points, 20, seed=3, method=method)
+    distances = squared_distances(points, found)
+    own = distances.gather(1, found.labels[:, None])[:, 0]
+    assert torch.allclose(own, distances.min(1).values, rtol=1e-5, atol=1e-6)
+    assert found.members.min() > 0 and found.members.sum() == 700
+    assert found.inertia == pytest.approx(float(own.sum()), rel=1e-6)
+
+
+@each_method
+def test_inertia_never_rises_from_iteration_to_iteration(method: str) -> None:
+    """Lloyd's algorithm from the same beginning, stopped ever later."""
+    points = cloud(600)
+    inertias = [cluster(points, 12, seed=5, iterations=count, method=method).inertia for count in range(1, 13)]
+    assert all(later <= before * (1 + 1e-6) for before, later in itertools.pairwise(inertias))
+    assert inertias[-1] < inertias[0]
+
+
+@each_method
+def test_the_same_seed_gives_the_same_clusters_and_another_does_not(method: str) -> None:
+    points = cloud(500)
+    one, again, other = (cluster(points, 15, seed=seed, method=method) for seed in (1, 1, 2))
+    assert torch.equal(one.centroids, again.centroids) and torch.equal(one.labels, again.labels)
+    assert not torch.equal(one.centroids, other.centroids)
+
+
+@pytest.mark.skipif("faiss" not in METHODS, reason="faiss is not installed")
+def test_faiss_is_given_every_context_and_not_its_usual_sample() -> None:
+    """Of 600 contexts and 2 clusters it would by itself take 512: the means would be others."""
+    points = torch.cat((torch.zeros(300, 2), torch.full((300, 2), 100.0)))
+    points += torch.randn(600, 2, generator=torch.Generator().manual_seed(0))
+    found = cluster(points, 2, seed=1, method="faiss")
+    means = torch.stack([points[found.labels == index].mean(0) for index in range(2)])
+    assert torch.allclose(found.centroids, means, atol=1e-4)
+
+
+@each_method
+def test_as_many_clusters_as_different_contexts_leave_each_its_own(method: str) -> None:
+    """However often each stands there: random beginnings then fall on the same one, and clusters are empty."""
+    different = cloud(40)
+    often = torch.arange(40).repeat_interleave(torch.arange(1, 41))
+    found = cluster(different[often], 40, seed=2, method=method)
+    assert found.members.min() > 0
+    assert len({*zip(often.tolist(), found.labels.tolist(), strict=True)}) == 40
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(2, 30), st.integers(0, 1_000), st.data())
+def test_empty_clusters_are_begun_anew_and_only_lower_the_inertia(clusters: int, seed: int, data: st.DataObject) -> None:
+    points = cloud(data.draw(st.integers(clusters, 60)), seed=seed)
+    centroids = cloud(clusters, seed=seed + 1)
+    centroids[data.draw(st.integers(0, clusters - 1)) :] = 1e4  # far from everything
+    centroids[0] = 0.0
+    before = float(torch.cdist(points.double(), centroids.double()).min(1).values.square().sum())
+    repaired, labels = kmeans._without_empty(points, centroids)
+    assert torch.bincount(labels, minlength=clusters).min() > 0
+    assert kmeans._inertia(points, repaired, labels) <= before * (1 + 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("points", "clusters", "said"),
+    [
+        (torch.zeros(100, 3), 2, "1 different contexts for 2 clusters"),
+        (cloud(5), 6, "5 different contexts for 6 clusters"),
+        (torch.tensor([[0.0, float("nan")], [1.0, 2.0]]), 1, "contexts that are no numbers"),
+        (cloud(5), 0, "0 clusters"),
+    ],
+)
+def test_what_cannot_be_clustered_is_refused(points: torch.Tensor, clusters: int, said: str) -> None:
+    with pytest.raises(NmtError, match=said):
+        cluster(points, clusters, seed=1, method="sklearn")
+
+
+def test_a_method_that_there_is_not_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(NmtError, match="no clustering by kmeans"):
+        method_named("kmeans")
+    monkeypatch.setattr(kmeans.importlib.util, "find_spec", lambda name: None)
+    assert method_named(None) == "sklearn"
+    with pytest.raises(NmtError, match="needs the package faiss"):
+        method_named("faiss")
+
+
+def test_worked_example_of_fvp_04() -> None:
+    labels = torch.tensor([1, 1, 0])
+    top = torch.tensor([[2, 4, 6], [2, 8, 9], [1, 3, 7]], dtype=torch.int32)
+    sets = active_sets(labels, top, 2, [0, 3], vocab=10)
+    assert sets.of(1).tolist() == [0, 2, 3, 4, 6, 8, 9]  # 2, 4, 6, 8, 9 and the control tokens
+    assert sets.of(0).tolist() == [0, 1, 3, 7]
+    assert active_sets(labels, top, 2, [], vocab=10).of(1).tolist() == [2, 4, 6, 8, 9]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10_000), st.integers(1, 6))
+def test_sets_are_what_brute_force_makes_of_the_members_and_grow_with_k(seed: int, clusters: int) -> None:
+    draw = torch.Generator().manual_seed(seed)
+    labels = torch.cat((torch.arange(clusters), torch.randint(clusters, (30,), generator=draw)))
+    top = torch.stack([torch.randperm(25, generator=draw)[:5] for _ in labels]).to(torch.int32)
+    by_k = [active_sets(labels, top[:, :k], clusters, [0, 3], vocab=25) for k in (1, 3, 5)]
+    for index in range(clusters):
+        members = top[labels == index]
+        own = [set(sets.of(index).tolist()) for sets in by_k]
+        assert own == [{0, 3} | set(members[:, :k].flatten().tolist()) for k in (1, 3, 5)]
+        assert own[0] <= own[1] <= own[2]
+
+
+def test_a_cluster_without_a_member_and_a_token_beyond_the_vocabulary_are_refused() -> None:
+    top = torch.tensor([[1], [2]], dtype=torch.int32)
+    with pytest.raises(NmtError, match="cluster 1 of 3 has no member"):
+        active_sets(torch.tensor([0, 2]), top, 3, [0], vocab=5)
+    with pytest.raises(NmtError, match="beyond a vocabulary of 2"):
+        active_sets(torch.tensor([0, 1]), top, 2, [0], vocab=2)
