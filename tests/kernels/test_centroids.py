@@ -1,0 +1,74 @@
+"""The nearest centroid of a hidden state (FVP-05)."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simnmt.kernels.centroids import Centroids
+from simnmt.kernels.errors import KernelError
+from tests.kernels.each_level import each_level
+
+
+@each_level
+def test_worked_example_of_fvp_05(level: str) -> None:
+    """With the printed bars, the norm of a signed score, the answer would be 1, which is wrong."""
+    centroids = Centroids.of(torch.tensor([[2.0, 0.0], [0.0, 0.5]]), level=level)
+    hidden = torch.tensor([[2.0, 0.0]])
+    scores = centroids.scores(hidden)
+    assert scores.tolist() == [[-4.0, 0.25]]
+    assert centroids.nearest(hidden).tolist() == [0]
+    assert (scores + hidden.square().sum()).tolist() == [[0.0, 4.25]], "true squared distances"
+    assert int(scores.abs().argmin()) == 1
+
+
+@each_level
+@settings(max_examples=60)
+@given(st.integers(0, 20), st.integers(1, 60), st.integers(1, 70), st.integers(0, 999))
+def test_the_answer_is_that_of_brute_force(level: str, rows: int, clusters: int, width: int, seed: int) -> None:
+    """By squared distances in float64; where rounding to float32 could choose another, that one must be as near but for it."""
+    generator = torch.Generator().manual_seed(seed)
+    points, hidden = torch.randn(clusters, width, generator=generator), torch.randn(rows, width, generator=generator)
+    found = Centroids.of(points, level=level).nearest(hidden)
+    assert found.dtype == torch.int64
+    distances = (hidden.double()[:, None] - points.double()).square().sum(2)
+    chosen = distances.gather(1, found[:, None])[:, 0]
+    magnitudes = hidden.double().square().sum(1) + points.double().square().sum(1).max()
+    assert (chosen <= distances.min(1).values + 8 * width * 2.0**-24 * magnitudes).all()
+
+
+@each_level
+def test_of_equally_near_ones_the_lowest_is_taken(level: str) -> None:
+    points = torch.tensor([[3.0, 0.0], [1.0, 0.0], [-1.0, 0.0], [1.0, 0.0]])
+    centroids = Centroids.of(points, level=level)
+    assert centroids.nearest(torch.tensor([[0.0, 0.0], [1.0, 0.0], [2.0, 0.0]])).tolist() == [1, 1, 0]
+
+
+def test_halves_are_widened_and_no_rows_are_no_error() -> None:
+    centroids = Centroids.of(torch.tensor([[2.0, 0.0], [0.0, 0.5]]))
+    for dtype in (torch.float16, torch.bfloat16):
+        assert centroids.nearest(torch.tensor([[0.0, 1.0], [1.5, 0.0]], dtype=dtype)).tolist() == [1, 0]
+    assert centroids.nearest(torch.empty(0, 2)).tolist() == []
+
+
+def test_what_is_reported_is_what_was_allocated() -> None:
+    """FVP-12: r d numbers and r norms of 4 bytes; a view is copied, since it would keep the whole."""
+    assert Centroids.of(torch.ones(5, 3)).nbytes == 4 * (5 * 3 + 5)
+    assert Centroids.of(torch.ones(50, 3)[:5]).nbytes == 4 * (5 * 3 + 5)
+
+
+@each_level
+def test_a_state_or_centroid_without_a_place_is_refused(level: str) -> None:
+    centroids = Centroids.of(torch.tensor([[1.0, 1.0], [-1.0, 2.0]]), level=level)
+    for wrong in (float("nan"), float("inf"), -float("inf")):
+        hidden = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, wrong]])
+        with pytest.raises(KernelError, match="hidden row 2 is not finite: no centroid is nearest to it"):
+            centroids.nearest(hidden)
+        with pytest.raises(KernelError, match="point 2 is not finite"):
+            Centroids.of(hidden)
+    with pytest.raises(KernelError, match="one of one number is the least"):
+        Centroids.of(torch.empty(0, 4))
+    with pytest.raises(KernelError, match=r"hidden is float32 \[1, 3\]: contiguous .* \[any, 2\] is needed"):
+        centroids.nearest(torch.ones(1, 3))

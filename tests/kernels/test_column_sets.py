@@ -1,0 +1,121 @@
+"""Column sets and their union over a step's clusters (FVP-06)."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from simnmt.kernels.column_sets import ColumnSets
+from simnmt.kernels.errors import KernelError
+from tests.kernels.each_level import each_level
+
+
+def int32(*columns: int) -> Tensor:
+    return torch.tensor(columns, dtype=torch.int32)
+
+
+def sets_of(*sets: list[int], vocab: int, level: str | None = None) -> ColumnSets:
+    starts = torch.tensor([0, *(len(each) for each in sets)]).cumsum(0)
+    return ColumnSets(starts, int32(*(column for each in sets for column in each)), vocab, level)
+
+
+EXAMPLE = ([2, 4, 6], [2, 8, 9], [1, 3])
+
+
+@each_level
+def test_worked_example_of_fvp_06(level: str) -> None:
+    sets = sets_of(*EXAMPLE, vocab=10, level=level)
+    union = sets.union(torch.tensor([0, 1, 2]))
+    assert union.dtype == torch.int32
+    assert union.tolist() == [1, 2, 3, 4, 6, 8, 9]
+    assert [int(column in union.tolist()) for column in range(10)] == [0, 1, 1, 1, 1, 0, 1, 0, 1, 1]
+
+
+@each_level
+@settings(max_examples=60)
+@given(st.data())
+def test_the_union_is_that_of_python_and_never_shrinks_when_a_row_is_added(level: str, data: st.DataObject) -> None:
+    vocab = data.draw(st.integers(1, 200))
+    column = st.integers(0, vocab - 1)
+    drawn = data.draw(st.lists(st.sets(column, min_size=1).map(sorted), min_size=1, max_size=6))
+    sets = sets_of(*drawn, vocab=vocab, level=level)
+    rows = data.draw(st.lists(st.integers(0, len(drawn) - 1), max_size=12))
+    before = 0
+    for end in range(len(rows) + 1):
+        union = sets.union(torch.tensor(rows[:end], dtype=torch.int64)).tolist()
+        assert union == sorted(set().union(*(drawn[row] for row in rows[:end])))
+        assert len(union) >= before
+        before = len(union)
+
+
+@each_level
+def test_no_row_left_chooses_no_column(level: str) -> None:
+    union = sets_of(*EXAMPLE, vocab=10, level=level).union(torch.empty(0, dtype=torch.int64))
+    assert (union.dtype, union.tolist()) == (torch.int32, [])
+
+
+def test_one_cluster_chosen_by_all_rows_is_its_own_slice_without_a_copy() -> None:
+    sets = sets_of(*EXAMPLE, vocab=10)
+    union = sets.union(torch.tensor([1, 1, 1]))
+    assert union.tolist() == sets.of(1).tolist() == [2, 8, 9]
+    assert union.data_ptr() == sets.columns[3:].data_ptr()
+
+
+def test_what_is_reported_is_what_was_allocated_also_of_views_of_something_larger() -> None:
+    """FVP-12: starts and columns of 8 and 4 bytes a number, one flag a column of the vocabulary."""
+    assert sets_of(*EXAMPLE, vocab=10).nbytes == 4 * 8 + 8 * 4 + 10
+    large = torch.zeros(1000, dtype=torch.int32)
+    large[:8] = int32(2, 4, 6, 2, 8, 9, 1, 3)
+    sets = ColumnSets(torch.tensor([0, 3, 6, 8, 8, 8])[:4], large[:8], 10)
+    assert sets.nbytes == 4 * 8 + 8 * 4 + 10
+    assert (len(sets), sets.sizes().tolist()) == (3, [3, 3, 2])
+
+
+def test_threads_that_share_the_sets_get_unions_of_their_own() -> None:
+    """The native call lets other threads run: with flags of one for all, some unions held the columns of others."""
+    vocab, size = 200_000, 20_000
+    drawn = torch.rand(8, vocab).topk(size).indices.sort(1).values
+    sets = ColumnSets(torch.arange(9) * size, drawn.flatten().int(), vocab)
+
+    def union(seed: int) -> bool:
+        rows = torch.randint(8, (3,), generator=torch.Generator().manual_seed(seed))
+        return torch.equal(sets.union(rows), drawn[rows].unique().int())
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(union, range(100)))
+
+
+@pytest.mark.parametrize(
+    ("starts", "columns", "message"),
+    [
+        ([0, 2, 2, 3], int32(1, 2, 3), "set 1 of 3 is empty"),
+        ([0, 3], int32(1, 3, 2), "set 0: its columns are not ascending, each once"),
+        ([0, 1, 3], int32(7, 3, 3), "set 1: its columns are not ascending"),
+        ([0, 2], int32(4, 10), "column 10 is not among the 10 of the vocabulary"),
+        ([0, 2], int32(-1, 4), "column -1 is not among the 10"),
+        ([0, 2], int32(1, 2, 3), "do not run from 0 to the 3 columns"),
+        ([1, 3], int32(1, 2, 3), "do not run from 0"),
+        ([0], int32(), "starts of 0 sets"),
+        ([0, 2], torch.tensor([1, 2]), r"columns is int64 \[2\]: contiguous int32 \[any\] is needed"),
+    ],
+)
+def test_sets_that_a_kernel_could_not_trust_are_refused(starts: list[int], columns: Tensor, message: str) -> None:
+    with pytest.raises(KernelError, match=message):
+        ColumnSets(torch.tensor(starts), columns, 10)
+
+
+@each_level
+def test_a_set_that_there_is_not_is_refused(level: str) -> None:
+    sets = sets_of(*EXAMPLE, vocab=10, level=level)
+    for chosen, message in (([0, 3], "set 3 is not among the 3"), ([-1], "set -1 is not")):
+        with pytest.raises(KernelError, match=message):
+            sets.union(torch.tensor(chosen))
+    with pytest.raises(KernelError, match="set 3 is not"):
+        sets.of(3)
+    with pytest.raises(KernelError, match="chosen is int32"):
+        sets.union(int32(0))

@@ -1,0 +1,192 @@
+"""Products with some columns alone, and their places in the whole vocabulary (FVP-01, FVP-07)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from simnmt.kernels.arrays import CACHE_LINE, HUGE_PAGE, allocated_bytes, huge_pages
+from simnmt.kernels.errors import KernelError
+from simnmt.kernels.gathered import WAYS, SubMatrix, Way, gathered_products
+from simnmt.kernels.output_layer import fused_best
+from simnmt.kernels.scatter import scatter
+from tests.kernels.each_level import each_level
+
+WEIGHT = torch.tensor([[1, 0, 2, -1, 0.5], [0, 1, -1, 1, 0.5]]).T.contiguous()
+BIAS = torch.tensor([0, 0.1, 0, 0, 0.2])
+HIDDEN = torch.tensor([[1.0, 2.0]])
+DENSE = [0.135395, 0.406749, 0.049809, 0.135395, 0.272652]
+
+
+def int32(*columns: int) -> Tensor:
+    return torch.tensor(columns, dtype=torch.int32)
+
+
+def digits(values: Tensor) -> list[float]:
+    return [round(value, 6) for value in values[0].tolist()]
+
+
+@each_level
+@pytest.mark.parametrize("way", WAYS)
+def test_worked_examples_of_fvp_01_and_fvp_07(way: Way, level: str) -> None:
+    everything, active = int32(0, 1, 2, 3, 4), int32(1, 3, 4)
+    logits = scatter(gathered_products(WEIGHT, HIDDEN, everything, way=way, level=level), everything, 5, BIAS, level=level)
+    assert digits(logits) == [1, 2.1, 0, 1, 1.7]
+    assert digits(logits.softmax(-1)) == DENSE
+    some = scatter(gathered_products(WEIGHT, HIDDEN, active, way=way, level=level), active, 5, BIAS, level=level)
+    assert digits(some) == [-np.inf, 2.1, -np.inf, 1, 1.7]
+    probabilities = some.softmax(-1)
+    assert digits(probabilities) == [0, 0.499203, 0, 0.166170, 0.334626]
+    dense = logits.softmax(-1)
+    assert (probabilities[:, active] >= dense[:, active]).all()
+    ratios = (probabilities / dense)[0, active]
+    assert torch.allclose(ratios, ratios[:1].expand(3), rtol=1e-6), "ratios among active tokens are unchanged"
+    assert digits(SubMatrix.of(WEIGHT, active, level=level).products(HIDDEN) + BIAS[active]) == [2.1, 1, 1.7]
+
+
+@each_level
+@settings(max_examples=60)
+@given(st.integers(0, 26), st.integers(1, 90), st.integers(1, 140), st.floats(0.0, 1.0), st.integers(0, 999))
+def test_every_way_is_off_float64_by_rounding_alone(
+    level: str, rows: int, vocab: int, width: int, share: float, seed: int
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    weight, hidden = torch.randn(vocab, width, generator=generator), torch.randn(rows, width, generator=generator)
+    columns = (torch.rand(vocab, generator=generator) <= share).nonzero()[:, 0].int()
+    exact = hidden.double() @ weight[columns].double().T
+    bound = hidden.double().abs() @ weight[columns].double().abs().T * width * 2.0**-24
+    beyond = torch.full((rows * len(columns) + 64,), 7.0)
+    out = beyond[: rows * len(columns)].view(rows, len(columns))
+    for way in WAYS:
+        assert gathered_products(weight, hidden, columns, way=way, out=out, level=level) is out
+        assert ((out - exact).abs() <= bound).all()
+    kept = SubMatrix.of(weight, columns, level=level)
+    out.zero_()
+    assert kept.products(hidden, out) is out
+    assert ((out - exact).abs() <= bound).all()
+    assert (beyond[rows * len(columns) :] == 7.0).all(), "nothing else is touched"
+
+
+@each_level
+@settings(max_examples=40)
+@given(st.integers(0, 5), st.integers(1, 90), st.booleans(), st.integers(0, 999))
+def test_scatter_puts_what_is_active_in_its_place_and_rules_out_the_rest(
+    level: str, rows: int, vocab: int, with_bias: bool, seed: int
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    columns = (torch.rand(vocab, generator=generator) < 0.4).nonzero()[:, 0].int()
+    products, bias = torch.randn(rows, len(columns), generator=generator), torch.randn(vocab, generator=generator)
+    expected = torch.full((rows, vocab), -torch.inf)
+    expected[:, columns.long()] = products + bias[columns] if with_bias else products
+    out = torch.empty(rows, vocab)
+    assert scatter(products, columns, vocab, bias if with_bias else None, out, level=level) is out
+    assert torch.equal(out, expected)
+
+
+@each_level
+def test_columns_straight_into_the_fused_layer_give_what_scatter_and_softmax_give(level: str) -> None:
+    """XP-02: without scatter, and with the columns mapped back."""
+    generator = torch.Generator().manual_seed(5)
+    weight, bias, hidden = (torch.randn(*shape, generator=generator) for shape in ((500, 24), (500,), (7, 24)))
+    columns = (torch.rand(500, generator=generator) < 0.2).nonzero()[:, 0].int()
+    products = gathered_products(weight, hidden, columns, level=level)
+    direct = fused_best(products, bias[columns], 3, level=level)
+    log_probs, tokens = scatter(products, columns, 500, bias, level=level).log_softmax(-1).topk(3)
+    assert torch.equal(columns.long()[direct.columns], tokens)
+    assert torch.allclose(direct.log_probs, log_probs, atol=1e-5)
+
+
+@each_level
+def test_all_columns_give_the_tokens_of_the_dense_product(level: str) -> None:
+    generator = torch.Generator().manual_seed(6)
+    weight, hidden = torch.randn(300, 40, generator=generator), torch.randn(9, 40, generator=generator)
+    every = torch.arange(300, dtype=torch.int32)
+    dense = fused_best(hidden @ weight.T, None, 4)
+    for way in WAYS:
+        found = fused_best(gathered_products(weight, hidden, every, way=way, level=level), None, 4)
+        assert torch.equal(found.columns, dense.columns)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_weights_are_multiplied_in_float32(dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(7)
+    weight, hidden = torch.randn(60, 33, generator=generator).to(dtype), torch.randn(3, 33, generator=generator)
+    columns = int32(0, 7, 8, 59)
+    exact = hidden.double() @ weight[columns].double().T
+    for products in (gathered_products(weight, hidden, columns), SubMatrix.of(weight, columns).products(hidden)):
+        assert products.dtype == torch.float32
+        assert torch.allclose(products.double(), exact, atol=1e-5)
+    full, halved = weight.float(), hidden.to(dtype)
+    exact = halved.double() @ full[columns].double().T
+    for products in (gathered_products(full, halved, columns), SubMatrix.of(full, columns).products(halved)):
+        assert torch.allclose(products.double(), exact, atol=1e-5)
+
+
+def test_a_decoder_s_own_parameters_can_be_handed_in() -> None:
+    """They ask for gradients, which products into a given place do not have."""
+    layer = torch.nn.Linear(2, 5)
+    columns, out = int32(1, 4), torch.empty(1, 2)
+    for level in (None, "none"):
+        gathered_products(layer.weight, HIDDEN, columns, out=out, level=level)
+        assert torch.allclose(out, torch.nn.functional.linear(HIDDEN, layer.weight)[:, [1, 4]])
+        assert not SubMatrix.of(layer.weight, columns, level=level).products(HIDDEN, out).requires_grad
+
+
+@each_level
+def test_a_kept_copy_says_what_it_allocated_and_is_its_own(level: str) -> None:
+    weight = torch.randn(100, 32)
+    kept = SubMatrix.of(weight, int32(*range(64)), level=level)
+    before = kept.products(weight[:2].clone())
+    assert kept.nbytes == 4 * 64 * 32 + (0 if level == "none" else CACHE_LINE)
+    hidden = weight[:2].clone()
+    weight.zero_()
+    assert torch.equal(kept.products(hidden), before)
+
+
+def test_memory_on_huge_pages_counts_whole_ones() -> None:
+    for elements in (100, HUGE_PAGE // 8, HUGE_PAGE // 4 + 1):
+        array = huge_pages(elements, np.float32)
+        small = array.nbytes < HUGE_PAGE // 2
+        assert allocated_bytes(array) == (array.nbytes + CACHE_LINE if small else -(-array.nbytes // HUGE_PAGE) * HUGE_PAGE)
+
+
+@each_level
+def test_columns_that_a_kernel_could_not_trust_are_refused(level: str) -> None:
+    weight, hidden = torch.ones(10, 4), torch.ones(2, 4)
+    for columns, message in (
+        (int32(1, 10), "column 10 is not among the 10 of the vocabulary"),
+        (int32(-1, 3), "column -1 is not among the 10"),
+        (int32(1, 3, 3), "columns are not ascending, each once: 3 follows 3"),
+        (int32(5, 3, 9), "3 follows 5"),
+        (torch.tensor([1]), r"columns is int64 \[1\]"),
+    ):
+        for way in WAYS:
+            with pytest.raises(KernelError, match=message):
+                gathered_products(weight, hidden, columns, way=way, level=level)
+        with pytest.raises(KernelError, match=message):
+            SubMatrix.of(weight, columns, level=level)
+        with pytest.raises(KernelError, match=message):
+            scatter(torch.ones(2, len(columns)), columns, 10, level=level)
+
+
+def test_wrong_tensors_are_refused() -> None:
+    weight, hidden, columns = torch.ones(10, 4), torch.ones(2, 4), int32(1, 3)
+    for arguments, message in (
+        ((weight, torch.ones(2, 5), columns), r"hidden is float32 \[2, 5\]: contiguous .* \[any, 4\] is needed"),
+        ((weight.double(), hidden, columns), "weight is float64"),
+        ((torch.ones(4, 10).T, hidden, columns), r"weight is float32 \[10, 4\]: contiguous"),
+        (([[1.0]], hidden, columns), "weight of type list: a dense torch tensor is needed"),
+        ((weight, hidden.to("meta"), columns), "without memory of its own"),
+    ):
+        with pytest.raises(KernelError, match=message):
+            gathered_products(*arguments)  # type: ignore[arg-type]
+    with pytest.raises(KernelError, match="way 'fast': one of row_wise, gather is needed"):
+        gathered_products(weight, hidden, columns, way="fast")  # type: ignore[arg-type]
+    with pytest.raises(KernelError, match=r"out is float32 \[2, 3\]: contiguous float32 \[2, 2\] is needed"):
+        gathered_products(weight, hidden, columns, out=torch.empty(2, 3))
+    with pytest.raises(KernelError, match=r"bias is float32 \[2\]: contiguous float32 \[10\] is needed"):
+        scatter(torch.ones(2, 2), columns, 10, torch.ones(2))
