@@ -1,0 +1,55 @@
+"""Parts of a vocabulary made by hand: clusters drawn at random, and lists that a test writes down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from simnmt.kernels.centroids import Centroids
+from simnmt.kernels.column_sets import ColumnSets
+
+
+@dataclass(frozen=True)
+class MadeClusters:
+    """As a bundle's set."""
+
+    centroids: Centroids
+    sets: ColumnSets
+    label: str = "made"
+
+
+@dataclass(frozen=True)
+class MadeLists:
+    """The same columns, whatever the source; or those of its first token."""
+
+    columns: Sequence[Sequence[int]]
+    vocab: int
+
+    def of(self, source: Iterable[int]) -> NDArray[np.int32]:
+        return np.asarray(self.columns[next(iter(source), 0) % len(self.columns)], np.int32)
+
+
+def sets_of(columns: Sequence[Sequence[int]], vocab: int) -> ColumnSets:
+    """One set for each."""
+    starts = np.cumsum([0, *map(len, columns)])
+    whole = torch.tensor([column for own in columns for column in own], dtype=torch.int32)
+    return ColumnSets(torch.from_numpy(starts.astype(np.int64)), whole, vocab)
+
+
+def all_active(vocab: int, width: int, clusters: int = 3) -> MadeClusters:
+    """Every cluster has every column."""
+    points = torch.randn((clusters, width), generator=torch.Generator().manual_seed(1))
+    return MadeClusters(Centroids.of(points), sets_of([range(vocab)] * clusters, vocab))
+
+
+def drawn(vocab: int, width: int, clusters: int, share: float, always: Sequence[int], seed: int) -> MadeClusters:
+    """Each column in each set with this probability, and those of `always`."""
+    draw = torch.Generator().manual_seed(seed)
+    points = torch.randn((clusters, width), generator=draw)
+    chosen = torch.rand((clusters, vocab), generator=draw) < share
+    chosen[:, list(always)] = True
+    return MadeClusters(Centroids.of(points), sets_of([own.nonzero()[:, 0].tolist() for own in chosen], vocab))

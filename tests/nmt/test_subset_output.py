@@ -1,0 +1,285 @@
+"""The output layer over some columns: the worked example, the same as scattering, and what may not be chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import exp, log
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
+
+from hypothesis import given, settings  # noqa: E402
+from hypothesis import strategies as st  # noqa: E402
+from torch import Tensor  # noqa: E402
+
+from simnmt.nmt.banned import Banned  # noqa: E402
+from simnmt.nmt.beam_search import BeamSearch  # noqa: E402
+from simnmt.nmt.errors import NmtError  # noqa: E402
+from simnmt.nmt.greedy_search import GreedySearch  # noqa: E402
+from simnmt.nmt.half_weights import has_half_weights  # noqa: E402
+from simnmt.nmt.models import build_model  # noqa: E402
+from simnmt.nmt.slot_search import Limit, SlotSearch  # noqa: E402
+from simnmt.nmt.vocabulary.candidates_in_use import listed  # noqa: E402
+from simnmt.nmt.vocabulary.clustered import clustered  # noqa: E402
+from simnmt.nmt.vocabulary.product_choice import ProductChoice  # noqa: E402
+from simnmt.nmt.vocabulary.subset import RestrictedVocabulary  # noqa: E402
+from simnmt.nmt.vocabulary.subset_output import SubsetOutput  # noqa: E402
+from tests.nmt.made_subsets import MadeLists, all_active, drawn  # noqa: E402
+from tests.nmt.tiny import ARCHITECTURES, Table  # noqa: E402
+
+WEIGHT = torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, -1.0], [-1.0, 1.0], [0.5, 0.5]])
+BIAS = torch.tensor([0.0, 0.1, 0.0, 0.0, 0.2])
+
+
+class Layer(Table):
+    """The output layer of FVP-01, whose padding is no token of the example."""
+
+    pad_token, eos_token, start_token = 2, 1, 2
+    bias = BIAS
+    weight = WEIGHT
+
+    def __init__(self) -> None:
+        self.vocab = 5
+
+    def project(self, hidden: Tensor) -> Tensor:
+        return hidden @ WEIGHT.T + BIAS
+
+
+class Wide(Table):
+    """A table whose log-probabilities are the hidden states: the output layer is the identity."""
+
+    def __init__(self, table: Tensor) -> None:
+        super().__init__(table)
+        self.weight = torch.eye(self.vocab)
+
+
+def output(model: Any, vocabulary: RestrictedVocabulary, banned: Banned | None = None, sources: Any = ((0,),)) -> SubsetOutput:
+    subset = vocabulary.begin()
+    subset.join(sources, 1)
+    return SubsetOutput(model, banned or Banned.of(model), vocabulary, subset)
+
+
+def test_worked_example_of_fvp_07() -> None:
+    """Active {1, 3, 4} of FVP-01's five: the probabilities to six digits, both ways; ratios are those of the dense ones."""
+    hidden = torch.tensor([[1.0, 2.0]])
+    dense = Layer().project(hidden).softmax(dim=1)
+    assert Layer().project(hidden)[0].tolist() == pytest.approx([1, 2.1, 0, 1, 1.7])
+    assert dense[0].tolist() == pytest.approx([0.135395, 0.406749, 0.049809, 0.135395, 0.272652], abs=5e-7)
+    vocabulary = listed(MadeLists([[1, 3, 4]], 5))
+    layer = output(Layer(), vocabulary)
+    best = layer.project(hidden, 3)
+    assert best.columns.tolist() == [[1, 4, 3]]
+    assert best.log_probs.exp()[0].tolist() == pytest.approx([0.499203, 0.334626, 0.166170], abs=5e-7)
+    scattered = output(Layer(), listed(MadeLists([[1, 3, 4]], 5), scatter=True)).project(hidden, 3)
+    assert scattered.softmax(dim=1)[0].tolist() == pytest.approx([0, 0.499203, 0, 0.166170, 0.334626], abs=5e-7)
+    assert (best.log_probs.exp() >= dense[0, best.columns]).all()
+    assert layer.likeliest(layer.project(hidden, 0)).tolist() == [1]
+
+
+def steps_of(search: SlotSearch, model: Table, tables: Tensor, limits: list[Limit]) -> list[Any]:
+    """What a search makes of each step: who is done with what, tokens and parents."""
+    search.join(limits)
+    seen: list[Any] = []
+    for table in tables:
+        found = search.choose(search.project(table[search.tokens].clone()))
+        parents = search.parents
+        seen.append(
+            (
+                [(slot, one.tokens) for slot, one in found],
+                search.tokens.tolist(),
+                None if parents is None else parents.tolist(),
+                [one.score for _, one in found],
+            )
+        )
+        gone = {slot for slot, _ in found}
+        order = [slot for slot in range(len(limits)) if slot not in gone]
+        search.leave(order)
+        limits = [limits[slot] for slot in order]
+        if not limits:
+            break
+    return seen
+
+
+@st.composite
+def decodings(draw: st.DrawFn) -> tuple[Tensor, int, list[Limit], float, int]:
+    """Logits of each step after each token, on a grid that no two sums share by chance, and how much of it is active."""
+    vocab = draw(st.integers(6, 40))
+    tables = torch.randn((6, vocab, vocab), generator=torch.Generator().manual_seed(draw(st.integers(0, 10_000))))
+    tables *= draw(st.sampled_from([0.3, 2.0, 9.0]))
+    tables[:, :, 1] += draw(st.sampled_from([0.0, 5.0]))
+    limits = draw(st.lists(st.builds(Limit, st.integers(1, 6), st.booleans()), min_size=1, max_size=5))
+    return tables, draw(st.integers(1, 5)), limits, draw(st.sampled_from([0.0, 0.1, 0.4, 1.0])), draw(st.integers(0, 99))
+
+
+@settings(max_examples=60, derandomize=True, deadline=None)
+@given(decodings())
+def test_columns_straight_to_the_fused_kernel_give_the_tokens_of_scatter_and_softmax(
+    drawing: tuple[Tensor, int, list[Limit], float, int],
+) -> None:
+    """XP-02, also where fewer are active than the beam wants, and where some sentences may not end."""
+    tables, width, limits, share, seed = drawing
+    model = Wide(tables[0])
+    clusters = drawn(model.vocab, model.vocab, 4, share, [1, 3], seed)
+
+    def steps(scatter: bool) -> list[Any]:
+        vocabulary = clustered(clusters, scatter=scatter)
+        search: SlotSearch = (
+            GreedySearch(model, scored=True, vocabulary=vocabulary)
+            if width == 1
+            else BeamSearch(model, width, vocabulary=vocabulary)
+        )
+        return steps_of(search, model, tables, list(limits))
+
+    straight, scattered = steps(False), steps(True)
+    assert [each[:3] for each in straight] == [each[:3] for each in scattered]
+    for one, other in zip(straight, scattered, strict=True):
+        assert one[3] == pytest.approx(other[3], abs=1e-4)
+
+
+@settings(max_examples=40, derandomize=True, deadline=None)
+@given(decodings())
+def test_all_clusters_active_is_dense(drawing: tuple[Tensor, int, list[Limit], float, int]) -> None:
+    """FVP-07: the same tokens and parents at every step."""
+    tables, width, limits, _, _ = drawing
+    model = Wide(tables[0])
+
+    def search(vocabulary: RestrictedVocabulary | None) -> SlotSearch:
+        if width == 1:
+            return GreedySearch(model, scored=True, vocabulary=vocabulary)
+        return BeamSearch(model, width, fused=True, vocabulary=vocabulary)
+
+    everything = clustered(all_active(model.vocab, model.vocab))
+    dense, part = (steps_of(search(each), model, tables, list(limits)) for each in (None, everything))
+    assert [each[:3] for each in part] == [each[:3] for each in dense]
+
+
+@pytest.mark.parametrize("scatter", [False, True])
+def test_neither_padding_nor_the_end_of_a_forced_sentence_is_chosen(scatter: bool) -> None:
+    """Of both rows the end is likeliest, then padding; the second may not end."""
+    table = torch.zeros((6, 6))
+    table[:, 1], table[:, 0], table[:, 4] = 9.0, 8.0, 7.0
+    model = Wide(table)
+    banned = Banned.of(model)
+    banned.see([Limit(3), Limit(3, True)], 1)
+    layer = output(model, listed(MadeLists([[0, 1, 4, 5]], 6), scatter=scatter), banned, [[0], [0]])
+    assert layer.likeliest(layer.project(table[:2], 0)).tolist() == [1, 4]
+    tokens, log_probs = layer.likeliest_scored(layer.project(table[:2], 1))
+    assert tokens.tolist() == [1, 4]
+    # The end, 4 and 5 are left to the first; 4 and 5 to the second.
+    expected = [-log(1 + exp(-2) + exp(-9)), -log(1 + exp(-7))]
+    assert log_probs.tolist() == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("best", [0, 2])
+@pytest.mark.parametrize("scatter", [False, True])
+def test_no_token_left_to_choose_is_told_in_one_line(scatter: bool, best: int) -> None:
+    """A sentence made to go on where the end alone is active."""
+    model = Wide(torch.zeros((6, 6)))
+    banned = Banned.of(model)
+    banned.see([Limit(3, True)], 1)
+    vocabulary = listed(MadeLists([[0, 1]], 6), scatter=scatter)
+    with pytest.raises(NmtError, match=r"^no target token is left to choose among 2 active ones \([^\n]*\)$"):
+        output(model, vocabulary, banned).project(torch.zeros((1, 6)), best)
+    banned.see([Limit(3), Limit(3, True)], 1)
+    with pytest.raises(NmtError, match="no target token is left"):
+        output(model, vocabulary, banned, [[0], [0]]).project(torch.zeros((2, 6)), best)
+
+
+@pytest.mark.parametrize("best", [0, 3])
+@pytest.mark.parametrize("make", [lambda: clustered(all_active(5, 2)), lambda: listed(MadeLists([[1, 3]], 5))])
+def test_no_row_left_is_no_error(make: Callable[[], RestrictedVocabulary], best: int) -> None:
+    """A batch in which all are finished: no column and no token."""
+    layer = output(Layer(), make(), sources=())
+    projected = layer.project(torch.empty((0, 2)), best)
+    found = layer.likeliest_scored(projected)[0] if best else layer.likeliest(projected)
+    assert found.shape == (0,)
+
+
+def test_contexts_that_are_no_numbers_are_told_in_one_line() -> None:
+    for hidden in (torch.tensor([[torch.nan, 1.0]]), torch.tensor([[1.0, 1.0], [torch.inf, 0.0]])):
+        with pytest.raises(NmtError, match=r"^the model's outputs are no numbers to find a cluster for: [^\n]*$"):
+            output(Layer(), clustered(all_active(5, 2))).project(hidden, 0)
+        with pytest.raises(NmtError, match=r"^the model's outputs are no numbers to choose among: [^\n]*$"):
+            output(Layer(), listed(MadeLists([[1, 3]], 5)), sources=[[0]] * len(hidden)).project(hidden, 1)
+
+
+def test_a_vocabulary_of_another_model_is_refused() -> None:
+    with pytest.raises(
+        NmtError, match=r"made\) are of 6 tokens and width 2, the model of 5 and 2 \(build them with this model"
+    ):
+        output(Layer(), clustered(all_active(6, 2)))
+    with pytest.raises(NmtError, match="are of 5 tokens and width 3, the model of 5 and 2"):
+        output(Layer(), clustered(all_active(5, 3)))
+    with pytest.raises(NmtError, match=r"candidates\) are of 7 tokens, the model of 5 and 2"):
+        output(Layer(), listed(MadeLists([[1]], 7)))
+
+
+@pytest.mark.parametrize("kind", ["half weights", "bfloat16", "float16"])
+def test_other_number_types_choose_among_the_very_weights_they_hold(kind: str) -> None:
+    """Products in float32 of the rounded weights: against float64 of the same ones."""
+    model = build_model(ARCHITECTURES["gru"], seed=3).eval()
+    model.bias.data.normal_(generator=torch.Generator().manual_seed(4))
+    rounded = model.weight.detach().to(torch.bfloat16 if kind == "bfloat16" else torch.float16)
+    if kind != "half weights":
+        model.to(rounded.dtype)
+    elif has_half_weights():
+        model.halve()
+    else:
+        pytest.skip("this torch has no FBGEMM")
+    assert torch.equal(model.weight, rounded)
+    with torch.inference_mode():
+        hidden = torch.randn((9, 16), generator=torch.Generator().manual_seed(2))
+        hidden = hidden if kind == "half weights" else hidden.to(rounded.dtype)
+        columns = [1, 3, 4, 7, 20, 41, 49]
+        layer = output(model, listed(MadeLists([columns], 50)), sources=[[0]] * 9)
+        best = layer.project(hidden, 3)
+        exact = hidden.double() @ rounded[columns].double().T + model.bias.double()[columns]
+    assert best.columns.tolist() == [[columns[at] for at in row] for row in exact.topk(3, dim=1).indices.tolist()]
+    assert torch.allclose(best.log_probs.double(), exact.log_softmax(dim=1).topk(3, dim=1).values, atol=1e-5)
+
+
+def test_products_are_made_as_the_cost_says_and_all_columns_beyond_the_break_even() -> None:
+    class Cost:
+        """Row by row while few are active, and dense once half are."""
+
+        asked = 0
+
+        def way(self, columns: int, rows: int, width: int) -> str:
+            Cost.asked += 1
+            return "row_wise" if columns < 100 else "gather"
+
+        def product_s(self, columns: int, rows: int, width: int, way: str) -> float:
+            return float(columns)
+
+        class dense:
+            @staticmethod
+            def seconds(rows: int, numbers: float, columns: float) -> float:
+                return 320.0
+
+        def keep(self, columns: int, rows: int, width: int, uses: int) -> bool:
+            return uses > 2
+
+    choice = ProductChoice(Cost(), 640, 8)  # type: ignore[arg-type]
+    assert [choice.way(columns, 1) for columns in (5, 90, 110, 310, 330, 640)] == [
+        *["row_wise"] * 2,
+        *["gather"] * 2,
+        *["dense"] * 2,
+    ]
+    asked = Cost.asked
+    assert (choice.way(93, 1), Cost.asked) == ("row_wise", asked)  # as many, as far as it matters
+    assert [choice.pays(90, 1, uses) for uses in (1, 2, 3)] == [False, False, True]
+    assert not ProductChoice(None, 640, 8).pays(90, 1, 99)
+
+
+def test_all_columns_multiplied_give_the_active_ones_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the break-even the product is dense, and what may be chosen is the same."""
+    model, vocabulary = build_model(ARCHITECTURES["gru"], seed=3).eval(), clustered(drawn(50, 16, 4, 0.7, [1, 3], 5))
+    with torch.inference_mode():
+        hidden = torch.randn((9, 16), generator=torch.Generator().manual_seed(2))
+        before = output(model, vocabulary).project(hidden, 4)
+        monkeypatch.setattr(ProductChoice, "way", lambda *_: "dense")
+        after = output(model, vocabulary).project(hidden, 4)
+    assert torch.equal(before.columns, after.columns)
+    assert torch.allclose(before.log_probs, after.log_probs, atol=1e-6)
