@@ -30,7 +30,7 @@ COLLECT = 10
 WARMING = 20
 """Sentences decoded each way before a clock runs."""
 
-Part = Callable[[bool, SubsetAccount], RestrictedVocabulary]
+WayOf = Callable[[bool, SubsetAccount], RestrictedVocabulary]
 """A part of the vocabulary, audited or not, that tells an account."""
 
 
@@ -80,7 +80,7 @@ def batching_of(batch: int) -> Batching:
 def decoded(
     translator: Translator,
     sentences: Sentences,
-    part: Part,
+    part: WayOf,
     cut: Cut,
     *,
     label: str,
@@ -144,7 +144,7 @@ def decoded(
 
 
 def speed_ratios(
-    translator: Translator, sentences: Sentences, parts: Sequence[Part], *, beam: int, batch: int, rounds: int
+    translator: Translator, sentences: Sentences, parts: Sequence[WayOf], *, beam: int, batch: int, rounds: int
 ) -> list[tuple[float, ...]]:
     """Of each part, tokens a second over plain dense decoding's, round by round, all in turn (figure 3)."""
     runners = [_Runner(translator, sentences, part, beam, batch) for part in parts]
@@ -182,7 +182,7 @@ class _Layer:
 class _Runner:
     """The same sentences, decoded one way or another."""
 
-    def __init__(self, translator: Translator, sentences: Sentences, part: Part, beam: int, batch: int) -> None:
+    def __init__(self, translator: Translator, sentences: Sentences, part: WayOf, beam: int, batch: int) -> None:
         self._model, self._sentences, self._part = translator.model, sentences, part
         self._beam, self._batch = beam, batch
 

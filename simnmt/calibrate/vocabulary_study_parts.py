@@ -1,0 +1,210 @@
+"""The parts of a study of a vocabulary, each measured by itself from the same texts (FVP-08 to 12, FVP-16, SHARP-02)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from statistics import median
+from typing import Any, NoReturn
+
+from simnmt.calibrate.errors import CalibrationError
+from simnmt.calibrate.vocabulary_study import Cell, ClusterSizes, Decoded, Memory, Part, Speed, Study
+from simnmt.calibrate.vocabulary_study_clusters import Clusterer, cells, cluster_sets, memory, sizes, usual
+from simnmt.calibrate.vocabulary_study_contexts import DirectionContexts, KeptContexts, beginning
+from simnmt.calibrate.vocabulary_study_decoding import Cut, Sentences, WayOf, decoded, speed_ratios
+from simnmt.calibrate.vocabulary_study_settings import StudySettings
+from simnmt.calibrate.vocabulary_study_texts import Direction, held_out, training_lines, training_pairs
+from simnmt.nmt.recurrent import RecurrentModel
+from simnmt.nmt.translation import Translator
+from simnmt.nmt.vocabulary.build_candidates import Align, build_candidates
+from simnmt.nmt.vocabulary.candidates_in_use import listed
+from simnmt.nmt.vocabulary.cluster_bundle import ClusterSet
+from simnmt.nmt.vocabulary.clustered import clustered
+from simnmt.nmt.vocabulary.contexts import joined
+
+Say = Callable[[str], None]
+"""Is told of what comes next."""
+
+
+class StudyBench:
+    """One model and its texts; every method is a part, and makes its entries of the study for the directions it is given."""
+
+    def __init__(
+        self, translator: Translator, directions: Sequence[Direction], settings: StudySettings, kept: KeptContexts, say: Say
+    ) -> None:
+        self._translator, self._model, self._settings = translator, translator.model, settings
+        self._directions, self._kept, self._say = {each.label: each for each in directions}, kept, say
+        self._clusterer = Clusterer(settings.seed, settings.clustered_contexts, settings.method)
+        self._contexts: dict[str, DirectionContexts] = {}
+
+    def measured(self, part: Part, study: Study) -> Iterator[Any]:
+        """The entries of a part; `study`: what is known so far, from whose sweep r and K are chosen."""
+        ways: Mapping[Part, Callable[[Study], Iterator[Any]]] = {
+            "sweep": self._sweep,
+            "volume": self._volume,
+            "by_language": self._by_language,
+            "per_cluster": self._per_cluster,
+            "memory": self._memory,
+            "chosen": self._chosen,
+            "speeds": self._speeds,
+            "candidates": self._candidates,
+        }
+        return ways[part](study)
+
+    def notes(self, part: Part) -> list[str]:
+        """What was left out or sampled, one sentence each."""
+        settings, found = self._settings, list[str]()
+        for label, of in self._contexts.items():
+            if len(of.training) > settings.clustered_contexts and part != "candidates":
+                found.append(
+                    f"{label}: k-means saw {settings.clustered_contexts:,} of {len(of.training):,} contexts, drawn at random; "
+                    "the others joined their nearest centroid, and active sets are made of all."
+                )
+        return found
+
+    def _sweep(self, study: Study) -> Iterator[Cell]:
+        settings = self._settings
+        for label in self._directions:
+            of = self._of(label)
+            for clusters in settings.clusters:
+                self._say(f"{label}: {clusters:,} clusters")
+                yield from cells(self._model, of, of.training, clusters, settings.tops, self._clusterer)
+
+    def _volume(self, study: Study) -> Iterator[Cell]:
+        settings = self._settings
+        for label in self._directions:
+            of = self._of(label)
+            for halvings in reversed(range(settings.volumes)):
+                training = beginning(of.training, max(1, of.training.sentences >> halvings))
+                for clusters in settings.volume_clusters:
+                    self._say(f"{label}: {clusters:,} clusters of {training.sentences:,} sentences")
+                    yield from cells(self._model, of, training, clusters, settings.tops, self._clusterer)
+
+    def _by_language(self, study: Study) -> Iterator[Cell]:
+        if len(self._directions) < 2:
+            _refuse("one direction has no other to be mixed with", "give the texts of two directions of one model")
+        settings = self._settings
+        of = {label: self._of(label) for label in self._directions}
+        mixed = joined([each.training for each in of.values()])
+        for clusters in settings.language_clusters:
+            for label, own in of.items():
+                self._say(f"{label}: {clusters:,} clusters, by direction and by target")
+                yield from cells(self._model, own, own.training, clusters, settings.tops, self._clusterer, "both")
+                yield from cells(self._model, own, mixed, clusters, settings.tops, self._clusterer, "target")
+
+    def _per_cluster(self, study: Study) -> Iterator[ClusterSizes]:
+        for label in self._directions:
+            yield from map(sizes, self._sets(label, self._settings.shown_clusters, self._settings.tops))
+
+    def _memory(self, study: Study) -> Iterator[Memory]:
+        settings = self._settings
+        for label in self._directions:
+            chosen, top = self._choice(label, study)
+            for clusters in sorted({chosen, settings.shown_clusters}):
+                tops = settings.tops if clusters == settings.shown_clusters else (top,)
+                for own in self._sets(label, clusters, tops):
+                    yield memory(self._model, own)
+
+    def _chosen(self, study: Study) -> Iterator[Decoded]:
+        for label, direction in self._directions.items():
+            clusters, top = self._choice(label, study)
+            (own,) = self._sets(label, clusters, (top,))
+            cut = Cut("clustered", clusters=clusters, top=top)
+            yield from self._decoded(direction, _clusters_way(own), cut, self._of(label).emitted)
+
+    def _speeds(self, study: Study) -> Iterator[Speed]:
+        settings = self._settings
+        for label, direction in self._directions.items():
+            own = [each for r in settings.speed_clusters for each in self._sets(label, r, settings.tops)]
+            sentences = self._test(direction).first(settings.speed_sentences)
+            for beam, batch in settings.settings:
+                self._say(f"{label}: speed of {len(own)} cluster sets, beam {beam}, batch {batch}")
+                ways = [_clusters_way(each) for each in own]
+                ratios = speed_ratios(self._translator, sentences, ways, beam=beam, batch=batch, rounds=settings.rounds)
+                for each, found in zip(own, ratios, strict=True):
+                    yield Speed(
+                        label=label,
+                        clusters=len(each.sets),
+                        top=each.top,
+                        beam=beam,
+                        batch=batch,
+                        sentences=len(sentences.sources),
+                        ratios=found,
+                        gain=median(found) - 1.0,
+                    )
+
+    def _candidates(self, study: Study) -> Iterator[Decoded]:
+        settings = self._settings
+        for label, direction in self._directions.items():
+            pairs = list(training_pairs(direction, settings.train_sentences))
+            sources, targets = [source for source, _ in pairs], [target for _, target in pairs]
+            for align in self._aligners():
+                for always in settings.always:
+                    self._say(f"{label}: {settings.candidates} candidates a word by {align}, {always:,} always")
+                    lists = build_candidates(
+                        self._translator, sources, targets, count=settings.candidates, align=align, always=always
+                    )
+
+                    def way(audit: bool, account: Any, lists: Any = lists) -> Any:
+                        return listed(lists, audit=audit, account=account)
+
+                    cut = Cut(align, candidates=settings.candidates, always=always)
+                    yield from self._decoded(direction, way, cut, self._of(label).emitted)
+
+    def _decoded(self, direction: Direction, way: WayOf, cut: Cut, emitted: int) -> Iterator[Decoded]:
+        sentences, settings = self._test(direction), self._settings
+        for beam, batch in settings.settings:
+            self._say(f"{direction.label}: decoding with {cut.way} columns, beam {beam}, batch {batch}")
+            yield decoded(
+                self._translator,
+                sentences,
+                way,
+                cut,
+                label=direction.label,
+                beam=beam,
+                batch=batch,
+                rounds=settings.rounds,
+                emitted=emitted,
+            )
+
+    def _test(self, direction: Direction) -> Sentences:
+        text = held_out(direction, self._settings.heldout_sentences)
+        return Sentences.of(self._translator, text.test, text.test_references)
+
+    def _of(self, label: str) -> DirectionContexts:
+        """Contexts of a direction's texts, decoded when they are first asked for."""
+        if label not in self._contexts:
+            direction, settings, top = self._directions[label], self._settings, max(self._settings.tops)
+            training = self._kept.of(f"{label}, training", training_lines(direction, settings.train_sentences), top)
+            development = held_out(direction, settings.heldout_sentences).development
+            self._contexts[label] = DirectionContexts(label, training, self._kept.of(f"{label}, held out", development, top))
+        return self._contexts[label]
+
+    def _sets(self, label: str, clusters: int, tops: Sequence[int]) -> Iterator[ClusterSet]:
+        self._say(f"{label}: {clusters:,} clusters")
+        return cluster_sets(self._model, label, self._of(label).training, clusters, tops, self._clusterer)
+
+    def _choice(self, label: str, study: Study) -> tuple[int, int]:
+        """r and K of a direction."""
+        settings = self._settings
+        if label in settings.chosen:
+            return settings.chosen[label]
+        found = [each for each in study.sweep if each.label == label]
+        if not found:
+            _refuse(f"nothing is known to choose r and K of {label} by", "measure the sweep first, or name them")
+        best = usual(found, settings.least_identical, settings.most_share)
+        return best.clusters, best.top
+
+    def _aligners(self) -> tuple[Align, ...]:
+        blind = isinstance(self._model, RecurrentModel) and self._model.score is None
+        return ("ibm1",) if blind else ("ibm1", "attention")
+
+
+def _clusters_way(own: ClusterSet) -> WayOf:
+    def way(audit: bool, account: Any) -> Any:
+        return clustered(own, audit=audit, account=account)
+
+    return way
+
+
+def _refuse(what: str, remedy: str) -> NoReturn:
+    raise CalibrationError(what, remedy=remedy)
