@@ -1,0 +1,208 @@
+"""Candidate lists: what a sentence may say, how many that are, and whose they are (SHARP-02)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
+pytest.importorskip("sentencepiece", reason="the extra packages of simnmt[models] are not installed")
+
+from hypothesis import given, settings  # noqa: E402
+from hypothesis import strategies as st  # noqa: E402
+
+from simnmt.costs.decoder_settings import DecoderSettings  # noqa: E402
+from simnmt.kernels.gathered import gathered_products  # noqa: E402
+from simnmt.nmt.errors import NmtError  # noqa: E402
+from simnmt.nmt.models import build_model  # noqa: E402
+from simnmt.nmt.sharp_engine import SharpEngine, load_sharp_engine  # noqa: E402
+from simnmt.nmt.sharp_model import AttentionalModel  # noqa: E402
+from simnmt.nmt.sharp_translator import SharpTranslator  # noqa: E402
+from simnmt.nmt.subwords import Subwords  # noqa: E402
+from simnmt.nmt.training.subwords import learn_vocabulary  # noqa: E402
+from simnmt.nmt.translation import Translator  # noqa: E402
+from simnmt.nmt.vocabulary.alignment import lexical_table  # noqa: E402
+from simnmt.nmt.vocabulary.build_candidates import build_candidates  # noqa: E402
+from simnmt.nmt.vocabulary.bundle_file import read_bundle, write_bundle  # noqa: E402
+from simnmt.nmt.vocabulary.candidate_lists import CandidateLists, candidate_lists, most_frequent  # noqa: E402
+from tests.nmt import tiny, toy_language  # noqa: E402
+
+MARKS = {"pad": 0, "unk": 1, "start": 2, "eos": 3}
+
+
+def random_lists(vocab: int, count: int, never: set[int], always: list[int], seed: int = 1) -> CandidateLists:
+    """So many of each source token, drawn at random."""
+    draw = np.random.default_rng(seed)
+    some = [token for token in range(vocab) if token not in never]
+    columns = np.concatenate([draw.choice(some, count, replace=False) for _ in range(vocab)]).astype(np.int32)
+    starts = np.arange(vocab + 1, dtype=np.int64) * count
+    return CandidateLists(starts, columns, np.full(len(columns), 0.1, np.float32), np.array(sorted(always), np.int32), vocab)
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> tuple[dict[tuple[int, int], int], int, int]:
+    sizes = draw(st.integers(1, 6)), draw(st.integers(1, 9))
+    pair = st.tuples(st.integers(0, sizes[0] - 1), st.integers(0, sizes[1] - 1))
+    return draw(st.dictionaries(pair, st.integers(0, 4), max_size=30)), *sizes
+
+
+@given(tables(), st.integers(1, 9), st.data())
+@settings(max_examples=120)
+def test_a_sentence_has_the_best_of_each_of_its_tokens_and_no_more_than_they_bring(
+    table: tuple[dict[tuple[int, int], int], int, int], count: int, data: st.DataObject
+) -> None:
+    """SHARP-02: at most `count` a source token and two more."""
+    counts, src_vocab, tgt_vocab = table
+    count = min(count, tgt_vocab)
+    keys = sorted(counts)
+    packed = np.array([source * tgt_vocab + target for source, target in keys], np.int64)
+    found = lexical_table(packed, np.array([counts[key] for key in keys], np.float64), src_vocab, tgt_vocab)
+    control = {0, tgt_vocab - 1}
+    lists = candidate_lists(found, control, count=count)
+    source = data.draw(st.lists(st.integers(0, src_vocab - 1), max_size=5))
+    expected = set(control)
+    for token in source:
+        ranked = sorted((-number, target) for (one, target), number in counts.items() if one == token and number)
+        expected |= {target for _, target in ranked[:count]}
+        assert lists.list_of(token).tolist() == [target for _, target in ranked[:count]]
+    columns = lists.of(source)
+    assert columns.dtype == np.int32
+    assert columns.tolist() == sorted(expected)
+    assert len(columns) <= count * len(source) + 2
+
+
+def test_shorter_lists_are_the_beginnings_of_longer_ones() -> None:
+    lists = random_lists(30, 8, set(), [1, 3])
+    short = lists.shortened(3)
+    assert (lists.count, short.count) == (8, 3)
+    assert all(short.list_of(token).tolist() == lists.list_of(token)[:3].tolist() for token in range(30))
+    assert set(short.of([5, 9])) <= set(lists.of([5, 9]))
+
+
+@pytest.mark.parametrize("name", ["gru", "marian", "sharp"])
+def test_logits_of_listed_words_equal_the_full_ones(name: str) -> None:
+    """SHARP-02."""
+    model, architecture = tiny.lively(name), tiny.ARCHITECTURES[name]
+    lists = random_lists(tiny.VOCAB, 4, {architecture.pad_token}, [architecture.eos_token, architecture.unk_token])
+    (source,), src, lengths = tiny.sources(architecture, [6])
+    with torch.inference_mode():
+        state = model.start(model.encode(src, lengths), 1)
+        hidden, _ = model.body(state, torch.tensor([model.start_token]))
+        columns = torch.from_numpy(lists.of(source))
+        logits = gathered_products(model.weight, hidden, columns, way="row_wise") + model.bias[columns.long()]
+        full = model.project(hidden)[:, columns.long()]
+    torch.testing.assert_close(logits, full, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("level", [None, "none"])
+def test_the_sharp_decoder_says_listed_words_alone_and_with_all_listed_what_it_says_without(
+    level: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if level is not None:
+        monkeypatch.setenv("SIMNMT_KERNELS", level)
+    model, architecture = tiny.lively("sharp"), tiny.ARCHITECTURES["sharp"]
+    assert isinstance(model, AttentionalModel)
+    sharp = SharpTranslator([model], DecoderSettings(beam=3), max_len=12)
+    sources, _, _ = tiny.sources(architecture, [4, 7, 5, 6])
+    never, control = {architecture.pad_token, architecture.start_token}, [architecture.eos_token, architecture.unk_token]
+    few = random_lists(tiny.VOCAB, 3, never, control)
+    found = sharp.translate(sources, few)
+    assert all(set(each.tokens) <= set(few.of(source).tolist()) for each, source in zip(found, sources, strict=True))
+    dense = sharp.translate(sources)
+    assert [each.tokens for each in found] != [each.tokens for each in dense], "the lists forbid what the model would say"
+    everything = random_lists(tiny.VOCAB, tiny.VOCAB, set(), control)
+    assert [each.tokens for each in sharp.translate(sources, everything)] == [each.tokens for each in dense]
+
+
+def test_the_sharp_engine_takes_each_sentences_own_candidates(tmp_path: Path) -> None:
+    path = tmp_path / "sharp.json"
+    path.write_text(tiny.SHARP.model_dump_json(), encoding="utf-8")
+    lists = random_lists(tiny.VOCAB, 2, {0, 2}, [1, 3])
+    lists.save(tmp_path / "lists", build_model(tiny.SHARP, seed=5))
+    how = {"device": "cpu", "compute_type": None, "seed": 5}
+    engine = load_sharp_engine(str(path), **how, decoder=None, vocabulary=str(tmp_path / "lists"))
+    assert (engine.account.vocabulary, engine.account.decoder["vocabulary"]) == ("candidates", "candidates")
+    own = SharpEngine._candidates(engine, engine._settings, [7, 9, 3])
+    assert own is not None
+    assert own.tolist() == lists.of([7, 9, 3]).tolist()
+    with pytest.raises(NmtError, match="no bundle that says which"):
+        load_sharp_engine(str(path), **how, decoder=DecoderSettings(vocabulary="candidates"))
+    with pytest.raises(NmtError, match="another model"):
+        load_sharp_engine(str(path), **how | {"seed": 6}, decoder=None, vocabulary=str(tmp_path / "lists"))
+
+
+def test_a_bundle_gives_back_what_was_saved_and_belongs_to_its_model(tmp_path: Path) -> None:
+    model = tiny.lively("gru")
+    lists = random_lists(tiny.VOCAB, 5, {0, 2}, [1, 3])
+    lists.save(tmp_path / "bundle", model, {"align": "ibm1", "pairs": 7})
+    again = CandidateLists.load(tmp_path / "bundle", model)
+    for name in ("starts", "columns", "probabilities", "always"):
+        assert np.array_equal(getattr(again, name), getattr(lists, name))
+        assert getattr(again, name).dtype == getattr(lists, name).dtype
+    assert read_bundle(tmp_path / "bundle").note["align"] == "ibm1"
+    with pytest.raises(NmtError, match="another model"):
+        CandidateLists.load(tmp_path / "bundle", build_model(tiny.GRU, seed=9))
+    larger = build_model(tiny.GRU.model_copy(update={"tgt_vocab": 60}))
+    with pytest.raises(NmtError, match="50 target tokens, and a model of 60"):
+        CandidateLists.load(tmp_path / "bundle", larger)
+    with pytest.raises(NmtError, match="lists of 50 source and 50 target tokens, a model of 50 and 60"):
+        lists.save(tmp_path / "other", larger)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"columns": torch.full((250,), tiny.VOCAB, dtype=torch.int32)},
+        {"columns": torch.zeros(250, dtype=torch.int64)},
+        {"columns": torch.zeros(249, dtype=torch.int32)},
+        {"starts": torch.arange(tiny.VOCAB + 1).flip(0) * 5},
+        {"always": torch.tensor([-1], dtype=torch.int32)},
+        {"always": None},
+    ],
+    ids=str,
+)
+def test_a_damaged_bundle_is_a_line(tmp_path: Path, damage: dict[str, torch.Tensor | None]) -> None:
+    model = tiny.lively("gru")
+    random_lists(tiny.VOCAB, 5, set(), [1, 3]).save(tmp_path / "whole", model)
+    whole = read_bundle(tmp_path / "whole")
+    tensors = {name: tensor for name, tensor in (whole.tensors | damage).items() if tensor is not None}
+    write_bundle(tmp_path / "damaged", "candidates", whole.note, tensors)
+    with pytest.raises(NmtError, match="damaged"):
+        CandidateLists.load(tmp_path / "damaged", model)
+
+
+@pytest.fixture(scope="module")
+def toy() -> tuple[Translator, list[str], list[str]]:
+    """A model that has learnt nothing, over a vocabulary in which each word is one token; and text of both sides."""
+    ours, theirs = (list(side) for side in zip(*toy_language.pairs(600), strict=True))
+    subwords = [Subwords(learn_vocabulary(side, size, side="whole", **MARKS)) for side, size in ((ours, 30), (theirs, 28))]
+    return Translator(build_model(toy_language.GRU, seed=1).eval(), *subwords), ours, theirs
+
+
+def test_lists_learnt_from_text_hold_the_translations_and_always_what_was_asked_for(
+    toy: tuple[Translator, list[str], list[str]],
+) -> None:
+    translator, ours, theirs = toy
+    lists = build_candidates(translator, ours, theirs, count=3)
+    (source,), (target,) = translator.source.encode(["quatre deux sept"]), translator.target.encode(["four two seven"])
+    assert set(target) <= set(build_candidates(translator, ours, theirs, count=8).of(source).tolist())
+    assert lists.always.tolist() == [1, 3]
+    assert len(lists.of(source)) <= 3 * len(source) + 2
+    with_frequent = build_candidates(translator, ours, theirs, count=3, always=4)
+    frequent = most_frequent([ids[:-1] for ids in translator.target.encode(theirs)], 4, 28)
+    assert with_frequent.always.tolist() == sorted({1, 3, *frequent.tolist()})
+    assert len(frequent) == 4
+
+
+def test_more_candidates_than_tokens_and_unequal_sides_are_refused(toy: tuple[Translator, list[str], list[str]]) -> None:
+    translator, ours, theirs = toy
+    with pytest.raises(NmtError, match="29 candidates, and 0 always, with a vocabulary of 28"):
+        build_candidates(translator, ours, theirs, count=29)
+    with pytest.raises(NmtError, match="600 sources but 599 targets"):
+        build_candidates(translator, ours, theirs[1:])
+    with pytest.raises(NmtError, match="no sentence pair"):
+        build_candidates(translator, ["", "un"], ["one", ""])
+    with pytest.raises(NmtError, match="none of 30"):
+        build_candidates(translator, ours, theirs).of([30])
