@@ -38,7 +38,7 @@ class Setting:
     """Of V that are active in a step, which costs are fitted at."""
     heldout_rows: tuple[int, ...] = (4, 20)
     """Between those fitted; others are left out."""
-    heldout_shares: tuple[float, ...] = (0.04, 0.09, 0.15)
+    heldout_shares: tuple[float, ...] = (0.04, 0.15)
     """Steps of these rows or of these shares judge the fit."""
     clusters: int = 2_000
     rounds: int = 7
@@ -170,7 +170,9 @@ def _size(
         shares = dict.fromkeys(setting.heldout_shares, False)
         if rows in setting.rows:
             shares |= dict.fromkeys(setting.shares, True)
-        found = measured_steps(layer, rows, shares, rounds=setting.rounds, seed=setting.seed, clock=clock)
+        found = measured_steps(
+            layer, rows, shares, rounds=setting.rounds, seed=setting.seed, clock=clock, copying=rows == min(setting.rows)
+        )
         steps += found.steps
         for points, own in ((fitted, found.fitted), (heldout, found.heldout)):
             for stage, point in own:

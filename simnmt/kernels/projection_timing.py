@@ -82,6 +82,7 @@ def measure_projection(
         for share in shares:
             steps = drawn_steps(layer, count, scale * share)
             timed += step_stages(layer, steps, SubMatrix.of(layer.weight, steps[0].columns), logits)
+            timed += [copy_stage(layer, steps[0])] * (count == rows[0])
     fits = layer.weight.nbytes <= last_cache_bytes()
     runs, before = runs_of(timed, None if fits else pushing_out(layer.weight))
     # Of few rounds the least: a single one that was disturbed would decide the median.
@@ -184,11 +185,16 @@ def step_stages(layer: Layer, steps: Sequence[Step], kept: SubMatrix, logits: Te
     return [
         *timed,
         Timed("kept", rows, own * layer.width, own, partial(kept.products, first.hidden, out)),
-        Timed("copy_out", 1, own * layer.width, own, partial(SubMatrix.of, layer.weight, first.columns)),
         Timed("union", rows, vocab, indices, union),
         Timed("scatter", rows, vocab, columns, scattered),
         Timed("search", rows, own, own, searching(out, layer.bias, best_of(rows), first.columns)),
     ]
+
+
+def copy_stage(layer: Layer, step: Step) -> Timed:
+    """A copy of the step's columns that is kept; whatever its rows."""
+    own = len(step.columns)
+    return Timed("copy_out", 1, own * layer.width, own, partial(SubMatrix.of, layer.weight, step.columns))
 
 
 def searching(products: Tensor, bias: Tensor, count: int, columns: Tensor | None = None) -> Run:
