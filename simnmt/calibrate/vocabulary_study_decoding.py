@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from statistics import median
 from time import perf_counter
-from typing import Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
+from unittest.mock import patch
 
 import numpy as np
 
@@ -22,9 +24,10 @@ from simnmt.nmt.models import TranslationModel
 from simnmt.nmt.translation import LONGEST_SOURCE, Translator
 from simnmt.nmt.vocabulary.subset import RestrictedVocabulary
 from simnmt.nmt.vocabulary.subset_account import SubsetAccount
+from simnmt.nmt.vocabulary.subset_output import SubsetOutput
 
 Way = Literal["dense", "fused", "part"]
-_WAYS: tuple[Way, ...] = ("dense", "fused", "part")
+WAYS: tuple[Way, ...] = ("dense", "fused", "part")
 COLLECT = 10
 """Batches whose sentences are sorted by length before they are cut."""
 WARMING = 20
@@ -89,43 +92,43 @@ def decoded(
     rounds: int,
     emitted: int,
 ) -> Decoded:
-    """Decode in `rounds` all three ways in turn, then once more watched, then once audited.
+    """Decode in `rounds` all three ways in turn, body and output layer watched, then once more with an audit.
 
     `emitted`: distinct tokens that dense decoding of the direction's text writes. Raises what decoding raises.
     """
     model, sources = translator.model, sentences.sources
     runner = _Runner(translator, sentences, part, beam, batch)
     runs = runner.rounds(rounds)
-    seconds = {way: [run.total_s for run in runs[way]] for way in _WAYS}
-    last = {way: runs[way][-1] for way in _WAYS}
-    tokens = {way: _written(last[way]) for way in _WAYS}
-    layers = {way: runner.watched(way) for way in _WAYS}
+    seconds = {way: [each.run.total_s for each in runs[way]] for way in WAYS}
+    last = {way: runs[way][-1].run for way in WAYS}
+    tokens = {way: _written(last[way]) for way in WAYS}
     told = {
         way: Told(
             bleu=_bleu(translator, sentences, last[way]),
             tokens_per_s=tokens[way] / median(seconds[way]),
             rounds_s=tuple(seconds[way]),
             steps=len(last[way].active),
-            layer_s=layers[way].layer_s,
-            body_s=layers[way].body_s,
+            layer_s=median(each.layer_s for each in runs[way]),
+            body_s=median(each.body_s for each in runs[way]),
         )
-        for way in _WAYS
+        for way in WAYS
     }
     account = SubsetAccount()
     audited = runner.run("part", part(True, account))
     compared = agreement(model, sources, last["dense"].hypotheses, audited.hypotheses, beam=beam, max_len=sentences.most)
     shares = spread(np.asarray(account.columns), model.vocab)
-    dense, fused, own = (layers[way] for way in _WAYS)
-    share, ratio = dense.layer_s / dense.total_s, dense.layer_a_step_s / own.layer_a_step_s
+    dense, fused, own = (told[way] for way in WAYS)
+    share = median(each.layer_s / each.run.total_s for each in runs["dense"])
+    ratio = median(_a_step(runs["dense"], runs["part"], lambda each: each.layer_s))
     return Decoded(
         label=label,
         **cut._asdict(),
         beam=beam,
         batch=batch,
         sentences=len(sources),
-        dense=told["dense"],
-        fused=told["fused"],
-        part=told["part"],
+        dense=dense,
+        fused=fused,
+        part=own,
         identical=compared.equal / len(sources),
         near_ties=len(compared.near_ties),
         token_agreement=compared.equal_tokens,
@@ -135,11 +138,11 @@ def decoded(
         emitted=emitted,
         layer_share=share,
         layer_ratio=ratio,
-        step_ratio=(dense.layer_a_step_s + dense.body_a_step_s) / (own.layer_a_step_s + own.body_a_step_s),
+        step_ratio=median(_a_step(runs["dense"], runs["part"], lambda each: each.layer_s + each.body_s)),
         predicted=1.0 / (1.0 - share + share / ratio),
         measured=median(_gains(seconds["dense"], seconds["part"], tokens["dense"], tokens["part"])),
         measured_over_fused=median(_gains(seconds["fused"], seconds["part"], tokens["fused"], tokens["part"])),
-        layer_ratio_over_fused=fused.layer_a_step_s / own.layer_a_step_s,
+        layer_ratio_over_fused=median(_a_step(runs["fused"], runs["part"], lambda each: each.layer_s)),
     )
 
 
@@ -161,22 +164,12 @@ def speed_ratios(
     return [tuple(each) for each in found]
 
 
-@dataclass(frozen=True, slots=True)
-class _Layer:
-    """Seconds of a decoding that was watched."""
+class _Watched(NamedTuple):
+    """A decoding, and where its time went."""
 
+    run: BatchedRun
     body_s: float
     layer_s: float
-    total_s: float
-    steps: int
-
-    @property
-    def layer_a_step_s(self) -> float:
-        return self.layer_s / self.steps
-
-    @property
-    def body_a_step_s(self) -> float:
-        return self.body_s / self.steps
 
 
 class _Runner:
@@ -200,31 +193,56 @@ class _Runner:
             vocabulary=vocabulary,
         )
 
-    def warm(self, ways: Sequence[Way] = _WAYS) -> None:
+    def warm(self, ways: Sequence[Way] = WAYS) -> None:
         """A few sentences that nobody times."""
         for way in ways:
             self.run(way, sentences=self._sentences.first(WARMING))
 
-    def rounds(self, rounds: int) -> dict[Way, list[BatchedRun]]:
+    def rounds(self, rounds: int) -> dict[Way, list[_Watched]]:
         """All ways in turn, each round in another order."""
         self.warm()
-        found: dict[Way, list[BatchedRun]] = {way: [] for way in _WAYS}
+        found: dict[Way, list[_Watched]] = {way: [] for way in WAYS}
         for number in range(rounds):
-            first = number % len(_WAYS)
-            for way in _WAYS[first:] + _WAYS[:first]:
-                found[way].append(self.run(way))
+            first = number % len(WAYS)
+            for way in WAYS[first:] + WAYS[:first]:
+                found[way].append(self._watched(way))
         return found
 
-    def watched(self, way: Way) -> _Layer:
-        """Once more, with a clock around body and output layer of each step."""
-        account = SubsetAccount(clock=perf_counter)
-        with watched(cast("TranslationModel", self._model)) as seconds:
-            run = self.run(way, self._part(False, account) if way == "part" else None)
+    def _watched(self, way: Way) -> _Watched:
+        """With a clock around body and output layer of each step."""
+        with watched(cast("TranslationModel", self._model)) as seconds, _part_watched() as part_s:
+            run = self.run(way)
         body_s = seconds["body"]
-        parts: tuple[list[float], ...] = (account.assign_s, account.product_s, account.search_s)
-        # The account times a part by itself; the watch sees what it shares with the fused layer once more.
-        layer_s = sum(map(sum, parts)) if way == "part" else sum(seconds.values()) - body_s
-        return _Layer(body_s, layer_s, run.total_s, len(run.active))
+        # What the part shares with the fused layer lies within its own clock.
+        return _Watched(run, body_s, part_s[0] if way == "part" else sum(seconds.values()) - body_s)
+
+
+@contextmanager
+def _part_watched() -> Iterator[list[float]]:
+    """Seconds in the output layer over a part of the vocabulary, the choice of columns and among a beam's rows included."""
+    spent = [0.0]
+
+    def timed(do: Any) -> Any:
+        def run(*given: Any) -> Any:
+            before = perf_counter()
+            found = do(*given)
+            spent[0] += perf_counter() - before
+            return found
+
+        return run
+
+    names = ("project", "likeliest", "largest_sums")
+    with ExitStack() as stack:
+        for name in names:
+            stack.enter_context(patch.object(SubsetOutput, name, timed(getattr(SubsetOutput, name))))
+        yield spent
+
+
+def _a_step(before: Sequence[_Watched], after: Sequence[_Watched], of: Callable[[_Watched], float]) -> list[float]:
+    """How many times a step took what it takes now, by round."""
+    return [
+        (of(other) / len(other.run.active)) / (of(own) / len(own.run.active)) for other, own in zip(before, after, strict=True)
+    ]
 
 
 def _written(run: BatchedRun) -> int:
