@@ -6,6 +6,7 @@ from functools import partial
 
 from simnmt.kernels.cases_activation import LIBRARY as C_LIBRARY
 from simnmt.kernels.cases_activation import TORCH, activation_cases
+from simnmt.kernels.cases_gathered import DENSE, OWN, gathered_cases
 from simnmt.kernels.cases_output import COPY, IN_PLACE, argmax_cases, best_cases
 from simnmt.kernels.cases_product import LIBRARY, LINEAR, float32_cases, int16_cases
 from simnmt.kernels.cases_sharp import BASELINE, BEFORE, ladder_cases
@@ -52,6 +53,16 @@ KERNELS = (
         cost="reads 4 bytes a weight; rows x weights multiply-adds",
         baselines=(LIBRARY, LINEAR),
         cases=float32_cases,
+    ),
+    Kernel(
+        name="gathered_product",
+        meaning="nearest centroids, union, product with the active columns alone, search",
+        source="FVP-05 to FVP-07, XP-02",
+        reference="torch in float64",
+        bound="inner size x 2^-24 x the sum of magnitudes",
+        cost="reads 4 bytes a weight of the active columns and of the centroids (FVP-09)",
+        baselines=(DENSE, OWN),
+        cases=gathered_cases,
     ),
     *(
         Kernel(

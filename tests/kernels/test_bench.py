@@ -25,6 +25,7 @@ from simnmt.kernels.arrays import HUGE_PAGE
 from simnmt.kernels.bench import UnknownKernel, UnmeasurableKernel, bench, kernel
 from simnmt.kernels.cases import KERNELS
 from simnmt.kernels.cases_activation import activation_cases
+from simnmt.kernels.cases_gathered import gathered_cases
 from simnmt.kernels.cases_output import argmax_cases, best_cases, best_error, in_place
 from simnmt.kernels.cases_product import float32_cases, int16_cases
 from simnmt.kernels.cases_sharp import BASELINE, LAST, RUNG_TARGET, TABLE, Ladder, ladder_cases, other_words
@@ -139,6 +140,7 @@ SMALL_CASES: dict[str, Callable[[], Iterator[Case]]] = {
     "fused_argmax": lambda: argmax_cases(1, vocab=203),
     "int16_product": lambda: int16_cases(1, size=48),
     "float32_product": lambda: float32_cases(1, size=48),
+    "gathered_product": lambda: gathered_cases(1, vocab=3000, width=24, clusters=90),
     "tanh": lambda: activation_cases("tanh", 1, count=1000),
     "sigmoid": lambda: activation_cases("sigmoid", 1, count=1000),
     "sharp_decoder": lambda: ladder_cases(1, LADDER),
