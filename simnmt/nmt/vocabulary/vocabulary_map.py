@@ -26,9 +26,12 @@ def write_vocabulary_map(path: Path, lists: CandidateLists, source: Sequence[str
     for side, texts, vocab in (("source", source, lists.src_vocab), ("target", target, lists.vocab)):
         if len(texts) != vocab:
             raise NmtError(f"{len(texts):,} {side} tokens, but lists for {vocab:,}", remedy="take the model's own vocabulary")
-        if odd := next((text for text in texts if not text or _PARTS.search(text)), None):
-            what = f"{side} token {odd!r} holds white space, which parts the fields of a vocabulary map"
-            raise NmtError(what, remedy="name it otherwise when converting")
+        for token, text in enumerate(texts):
+            if not text or _PARTS.search(text):
+                what = (
+                    f"{side} token {token}, {text!r}, is empty or holds white space, which parts the fields of a vocabulary map"
+                )
+                raise NmtError(what, remedy="name it otherwise when converting")
     lines = ["\t" + " ".join(target[token] for token in lists.always.tolist())]
     for token, text in enumerate(source):
         if len(own := lists.list_of(token)):

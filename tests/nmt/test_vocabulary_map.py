@@ -1,0 +1,133 @@
+"""Candidate lists as CTranslate2's vocabulary map."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
+pytest.importorskip("ctranslate2", reason="the extra package of simnmt[ctranslate2] is not installed")
+
+from simnmt.nmt.architecture import TransformerArchitecture  # noqa: E402
+from simnmt.nmt.ctranslate2_engine import CTranslate2Engine, load_ctranslate2_engine  # noqa: E402
+from simnmt.nmt.engine import Work  # noqa: E402
+from simnmt.nmt.errors import NmtError  # noqa: E402
+from simnmt.nmt.marian import MarianModel  # noqa: E402
+from simnmt.nmt.models import LoadedModel, build_model  # noqa: E402
+from simnmt.nmt.search import greedy  # noqa: E402
+from simnmt.nmt.source_batch import pad  # noqa: E402
+from simnmt.nmt.vocabulary.candidate_lists import CandidateLists  # noqa: E402
+from simnmt.nmt.vocabulary.candidates_in_use import listed  # noqa: E402
+from simnmt.nmt.vocabulary.vocabulary_map import write_vocabulary_map  # noqa: E402
+from tests.nmt.tiny import ARCHITECTURES, VOCAB, lively, sources  # noqa: E402
+
+LENGTHS = [9, 3, 7, 4, 6, 8, 5, 3, 12, 3, 6, 4]
+MODELS = ["marian", "own tokens"]
+
+
+def lists_for(name: str, count: int = 6, seed: int = 1) -> CandidateLists:
+    """So many of each source token, drawn at random among what the model may say."""
+    architecture, draw = ARCHITECTURES[name], np.random.default_rng(seed)
+    some = [token for token in range(VOCAB) if token not in (architecture.pad_token, architecture.start_token)]
+    columns = np.concatenate([draw.choice(some, count, replace=False) for _ in range(VOCAB)]).astype(np.int32)
+    always = np.array(sorted([architecture.eos_token, architecture.unk_token]), np.int32)
+    starts = np.arange(VOCAB + 1, dtype=np.int64) * count
+    return CandidateLists(starts, columns, np.full(len(columns), 0.1, np.float32), always, VOCAB)
+
+
+def model_of(name: str) -> tuple[TransformerArchitecture, MarianModel]:
+    architecture, model = ARCHITECTURES[name], lively(name)
+    assert isinstance(architecture, TransformerArchitecture)
+    assert isinstance(model, MarianModel)
+    return architecture, model
+
+
+def engine(name: str, lists: CandidateLists | None) -> CTranslate2Engine:
+    architecture, model = model_of(name)
+    return CTranslate2Engine(LoadedModel(name, model, architecture, "random"), model, "cpu", 1, "float32", 0, lists)
+
+
+def said(by: CTranslate2Engine, group: Sequence[Sequence[int]], beam: int = 1) -> list[list[int]]:
+    found = by.translate([[str(token) for token in source] for source in group], beam=beam, max_len=12)
+    return [[int(text) for text in texts] for texts in found]
+
+
+def test_a_map_has_a_line_for_each_token_and_one_for_all(tmp_path: Path) -> None:
+    starts, columns = np.array([0, 0, 2, 3], np.int64), np.array([2, 0, 1], np.int32)
+    lists = CandidateLists(starts, columns, np.ones(3, np.float32), np.array([0, 3], np.int32), 4)
+    write_vocabulary_map(tmp_path / "map", lists, ["<s>", "le", "chat"], ["</s>", "cat", "the", "<unk>"])
+    assert (tmp_path / "map").read_text(encoding="utf-8") == "\t</s> <unk>\nle\tthe </s>\nchat\tcat\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "complaint"),
+    [
+        (["a", "b"], "2 source tokens, but lists for 3"),
+        (["a", "b c", "d"], "token 1, 'b c', is empty or holds white space"),
+        (["a", "", "d"], "token 1, '', is empty or holds white space"),
+    ],
+)
+def test_texts_that_no_map_can_tell_apart_are_refused(tmp_path: Path, source: list[str], complaint: str) -> None:
+    lists = CandidateLists(np.zeros(4, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32), np.array([0], np.int32), 1)
+    with pytest.raises(NmtError, match=complaint):
+        write_vocabulary_map(tmp_path / "map", lists, source, ["x"])
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("beam", [1, 3])
+def test_ctranslate2_emits_mapped_tokens_alone(name: str, beam: int) -> None:
+    lists, by = lists_for(name), engine(name, lists_for(name))
+    alone, _, _ = sources(ARCHITECTURES[name], LENGTHS)
+    found = [said(by, [source], beam)[0] for source in alone]
+    assert all(set(each) <= set(lists.of(source).tolist()) for each, source in zip(found, alone, strict=True))
+    assert found != [said(engine(name, None), [source], beam)[0] for source in alone], "the lists forbid what it would say"
+    union = set(np.concatenate([lists.of(source) for source in alone]).tolist())
+    assert all(set(each) <= union for each in said(by, alone, beam))
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_ctranslate2_says_what_our_restricted_decoding_says(name: str, seed: int) -> None:
+    """Whatever lists came before: it keeps in mind where an earlier list had its special tokens, were they to move."""
+    _, model = model_of(name)
+    lists = lists_for(name, seed=seed)
+    by, (alone, _, _) = engine(name, lists), sources(ARCHITECTURES[name], LENGTHS, seed)
+    for source in alone:
+        (ours,) = greedy(model, *pad([source], model.pad_token), max_len=12, vocabulary=listed(lists))
+        assert said(by, [source]) == [list(ours.tokens)]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_map_of_all_tokens_changes_nothing(name: str) -> None:
+    alone, _, _ = sources(ARCHITECTURES[name], LENGTHS)
+    everything = lists_for(name, VOCAB - (1 if name == "marian" else 2))
+    assert said(engine(name, everything), alone, 3) == said(engine(name, None), alone, 3)
+
+
+def test_lists_that_hold_what_is_no_output_are_refused() -> None:
+    lists = CandidateLists(
+        np.array([0, 1, *[1] * (VOCAB - 1)]),
+        np.array([VOCAB - 1], np.int32),
+        np.ones(1, np.float32),
+        np.array([0], np.int32),
+        VOCAB,
+    )
+    with pytest.raises(NmtError, match="padding or the start token"):
+        engine("marian", lists)
+
+
+def test_an_engine_takes_a_bundle_of_its_model(tmp_path: Path) -> None:
+    path = tmp_path / "marian.json"
+    architecture, _ = model_of("marian")
+    path.write_text(architecture.model_dump_json(), encoding="utf-8")
+    lists_for("marian").save(tmp_path / "lists", build_model(architecture, seed=5))
+    how = {"device": "cpu", "threads": 1, "compute_type": None, "vocabulary": str(tmp_path / "lists")}
+    loaded = load_ctranslate2_engine(str(path), seed=5, **how)
+    assert loaded.account.vocabulary == "candidates"
+    assert loaded.run(Work(5, 7, batch=2, beam=2)).total_s > 0
+    with pytest.raises(NmtError, match="another model"):
+        load_ctranslate2_engine(str(path), seed=6, **how)
