@@ -1,4 +1,4 @@
-"""`simnmt vocab build` and `simnmt vocab inspect`."""
+"""`simnmt vocab`: build and inspect bundles, and the bench."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
+from simnmt.cli import vocab_bench
+
 app = typer.Typer(help="A part of the vocabulary instead of all of it: clusters of contexts, or lists of candidate words.")
-
-
-@app.callback()
-def _verbs() -> None:
-    pass
+app.command("bench")(vocab_bench.bench)
 
 
 @app.command()
@@ -71,10 +69,13 @@ def build(
     need_all()
     from simnmt.cli.progress import stages
     from simnmt.cli.vocab_build import build_lists, build_sets, told_apart
+    from simnmt.nmt.errors import NmtError
     from simnmt.nmt.translation import Translator
 
     texts = told_apart(text)
     refuse_replacing(out, targets, *texts.values())
+    if not out.absolute().parent.is_dir():  # learning may take long
+        raise NmtError("no such folder", path=out.parent, remedy="make it first")
     lists = {"--targets": targets, "--candidates": candidates, "--align": align, "--always": always}
     sets = {"--clusters": clusters, "--top": top, "--pool": pool, "--method": method}
     if targets is None:
@@ -93,7 +94,7 @@ def build(
         else:
             source = next(iter(texts.values()))
             shape = {"count": candidates, "align": align, "always": always, "iterations": iterations}
-            told = build_lists(translator, source, targets, out, sentences, progress, **shape)
+            told = build_lists(translator, source, targets, out, sentences, progress, name=model.name, **shape)
     print(_shown(told, as_json))
 
 

@@ -37,8 +37,6 @@ def build_sets(
     progress: Progress | None,
     *,
     name: str,
-    clusters: int | None,
-    top: int | None,
     **options: Any,
 ) -> dict[str, Any]:
     """Build clusters, write them, and tell what they are."""
@@ -51,8 +49,8 @@ def build_sets(
         taken[label] = spread(lines, sentences or SENTENCES)
         if len(taken[label]) < len(lines):
             _note(f"{label}: {len(taken[label]):,} of {len(lines):,} lines, evenly spread; --sentences takes more")
-    given = {name: value for name, value in options.items() if value is not None}
-    bundle = build_clusters(translator, taken, clusters or CLUSTERS, top or TOP, name=name, progress=progress, **given)
+    given = {"clusters": CLUSTERS, "top": TOP} | {name: value for name, value in options.items() if value is not None}
+    bundle = build_clusters(translator, taken, name=name, progress=progress, **given)
     bundle.save(out)
     return told_of_clusters(bundle)
 
@@ -64,6 +62,8 @@ def build_lists(
     out: Path,
     sentences: int | None,
     progress: Progress | None,
+    *,
+    name: str,
     **options: Any,
 ) -> dict[str, Any]:
     """Build candidate lists, write them, and tell what they are."""
@@ -85,8 +85,9 @@ def build_lists(
 
     given = {name: value for name, value in options.items() if value is not None}
     lists = build_candidates(translator, spread(ours, count), spread(theirs, count), progress=tell, **given)
-    lists.save(out, translator.model)
-    return told_of_lists(lists)
+    note = {"model": name, "align": options["align"] or "ibm1", "sentences": count}
+    lists.save(out, translator.model, note)
+    return told_of_lists(lists, note)
 
 
 def _lines(path: Path) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +20,10 @@ def told_of(file: Path, model: Path | None) -> dict[str, Any]:
     from simnmt.nmt.vocabulary.cluster_bundle import KIND, load_clusters
 
     loaded: StepModel | None = None if model is None else load_model(str(model)).model
-    if read_bundle(file).kind == KIND:
+    bundle = read_bundle(file)
+    if bundle.kind == KIND:
         return told_of_clusters(load_clusters(file, loaded))
-    return told_of_lists(CandidateLists.load(file, loaded))
+    return told_of_lists(CandidateLists.load(file, loaded), bundle.note)
 
 
 def told_of_clusters(bundle: ClusterBundle) -> dict[str, Any]:
@@ -41,11 +43,12 @@ def told_of_clusters(bundle: ClusterBundle) -> dict[str, Any]:
     }
 
 
-def told_of_lists(lists: CandidateLists) -> dict[str, Any]:
-    """Sizes of candidate lists, and the memory that they take."""
+def told_of_lists(lists: CandidateLists, note: Mapping[str, Any]) -> dict[str, Any]:
+    """Sizes of candidate lists, where they came from, and the memory that they take."""
     sizes = lists.starts[1:] - lists.starts[:-1]
     return {
         "kind": "candidates",
+        **{name: note.get(name) for name in ("model", "align", "sentences")},
         "vocab": lists.vocab,
         "src_vocab": lists.src_vocab,
         "most": lists.count,
@@ -100,9 +103,11 @@ def _clusters_text(told: dict[str, Any]) -> str:
 
 
 def _lists_text(told: dict[str, Any]) -> str:
+    learnt = f", learnt by {told['align']} from {told['sentences']:,} pairs" if told["align"] else ""
     return "\n".join(
         [
-            f"candidate lists for {told['src_vocab']:,} source and {told['vocab']:,} target tokens",
+            f"candidate lists for {told['model'] or 'a model'}: "
+            f"{told['src_vocab']:,} source and {told['vocab']:,} target tokens{learnt}",
             f"a source token has {told['mean']:.1f} candidates on average, {told['most']:,} at most; "
             f"{told['without']:,} have none of their own",
             f"{told['always']:,} candidates of every sentence",

@@ -31,8 +31,8 @@ def build_clusters(
     `name`: the model's, for people. Raises `NmtError` and `OutOfMemory` as `collect` and `cluster` do.
     """
     method = method_named(method)
-    if clusters < 1:
-        raise NmtError(f"{clusters:,} clusters", remedy="give 1 or more")
+    if clusters < 1 or iterations < 1:  # decoding may take long
+        raise NmtError(f"{clusters:,} clusters by {iterations:,} iterations", remedy="give 1 or more of each")
     tell = progress or (lambda stage, share: None)
 
     def collected(label: str) -> Contexts:

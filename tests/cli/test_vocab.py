@@ -1,0 +1,135 @@
+"""`simnmt vocab build` and `simnmt vocab inspect`, as a user meets them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
+pytest.importorskip("sklearn", reason="the extra packages of simnmt[models] are not installed")
+pytest.importorskip("sentencepiece", reason="the extra packages of simnmt[models] are not installed")
+
+from simnmt.nmt.checkpoint import save_checkpoint
+from simnmt.nmt.models import build_model
+from simnmt.nmt.training.subwords import learn_vocabulary
+from tests.nmt import toy_language
+
+GRU = toy_language.GRU.model_copy(update={"src_vocab": 36, "tgt_vocab": 36})
+MARKS = {"pad": 0, "unk": 1, "start": 2, "eos": 3}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two models, and text; the models have learnt nothing."""
+    place = tmp_path_factory.mktemp("vocab")
+    toy_language.write(place, 120)
+    subwords = learn_vocabulary([text for pair in toy_language.pairs(300) for text in pair], 36, side="whole", **MARKS)
+    for name, seed in (("m", 4), ("other", 5)):
+        save_checkpoint(place / name, build_model(GRU, seed=seed), GRU)
+        for side in ("source.model", "target.model"):
+            (place / name / side).write_bytes(subwords)
+    return place
+
+
+@pytest.fixture
+def here(made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(made)
+    return made
+
+
+@pytest.fixture
+def build(here: Path, simnmt: Callable[..., Any]) -> Callable[..., Any]:
+    def run(*more: str) -> Any:
+        options = ["--clusters", "6", "--sentences", "40", "--threads", "1", "--method", "sklearn"]
+        return simnmt("vocab", "build", "--model", "m", *options, *more)
+
+    return run
+
+
+def test_a_bundle_is_built_and_told_again_by_inspect(build: Callable[..., Any], simnmt: Callable[..., Any]) -> None:
+    built = build("--text", "fr-en=one.txt", "--top", "2", "--out", "b")
+    assert built.status == 0
+    assert built.err == "simnmt: note: fr-en: 40 of 120 lines, evenly spread; --sentences takes more\n"
+    assert built.out.startswith("clusters for m: 36 target tokens, contexts of width 48\n")
+    assert "\nmemory: 0.00 MB, " in built.out and " of the model's " in built.out
+    assert simnmt("vocab", "inspect", "b").out == built.out
+    told = json.loads(simnmt("vocab", "inspect", "b", "--model", "m", "--json").out)
+    (direction,) = told["directions"]
+    assert (direction["label"], direction["clusters"], direction["top"], direction["sentences"]) == ("fr-en", 6, 2, 40)
+    assert 0 < direction["mean"] <= direction["quantiles"]["max"] <= 1
+    assert told["memory"]["centroids"] == 6 * 48 * 4
+    assert told["memory"]["total"] == sum(told["memory"][part] for part in ("centroids", "norms", "indices", "starts", "flags"))
+
+
+def test_each_text_has_clusters_of_its_own_unless_they_are_pooled(build: Callable[..., Any]) -> None:
+    texts = ["--text", "fr-en=one.txt", "--text", "other.txt", "--json", "--top", "1"]
+    apart = json.loads(build(*texts, "--out", "apart").out)["directions"]
+    assert [each["label"] for each in apart] == ["fr-en", "other"]
+    (pooled,) = json.loads(build(*texts, "--pool", "to-en", "--out", "pooled").out)["directions"]
+    assert (pooled["label"], pooled["sentences"]) == ("to-en", 80)
+    assert pooled["contexts"] == sum(each["contexts"] for each in apart)
+
+
+def test_the_same_command_writes_the_same_bytes(build: Callable[..., Any], here: Path) -> None:
+    for name in ("one", "again"):
+        assert build("--text", "one.txt", "--seed", "7", "--out", name).status == 0
+    assert (here / "one").read_bytes() == (here / "again").read_bytes()
+
+
+def test_lists_are_built_where_translations_are_named(here: Path, simnmt: Callable[..., Any]) -> None:
+    command = ["vocab", "build", "--model", "m", "--text", "one.txt", "--targets", "other.txt", "--candidates", "4"]
+    built = simnmt(*command, "--threads", "1", "--out", "lists")
+    assert (built.status, built.err) == (0, "")
+    assert built.out.startswith("candidate lists for m: 36 source and 36 target tokens, learnt by ibm1 from 120 pairs\n")
+    assert simnmt("vocab", "inspect", "lists", "--model", "m").out == built.out
+    told = json.loads(simnmt("vocab", "inspect", "lists", "--json").out)
+    assert told["most"] == 4 and told["kind"] == "candidates"
+
+
+def test_a_bundle_of_another_model_or_no_bundle_at_all_is_one_line(
+    build: Callable[..., Any], simnmt: Callable[..., Any]
+) -> None:
+    build("--text", "one.txt", "--out", "b")
+    for arguments, said in (
+        (["b", "--model", "other"], "b: a bundle of another model"),
+        (["one.txt"], "one.txt: damaged, or no vocabulary bundle"),
+        (["missing"], "missing: cannot be read"),
+    ):
+        found = simnmt("vocab", "inspect", *arguments)
+        assert (found.status, found.out, found.err.count("\n")) == (2, "", 1) and said in found.err
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--text", "one.txt", "--clusters", "100000"], "different contexts for 100,000 clusters"),
+        (["--text", "one.txt", "--clusters", "0"], "0 clusters"),
+        (["--text", "one.txt", "--top", "36"], "the 36 likeliest tokens of a vocabulary of 36"),
+        (["--text", "one.txt", "--top", "0"], "the 0 likeliest tokens of a vocabulary of 36"),
+        (["--text", "one.txt", "--iterations", "0"], "by 0 iterations"),
+        (["--text", "one.txt", "--method", "kmeans"], "no clustering by kmeans"),
+        (["--text", "missing.txt"], "missing.txt"),
+        (["--text", "one.txt", "--text", "there/one.txt"], "a second text one"),
+        (["--text", "=one.txt"], "no label"),
+        (["--text", "one.txt", "--out", "nowhere/b"], "nowhere: no such folder"),
+        (["--text", "one.txt", "--candidates", "3"], "name their --targets"),
+        (["--text", "one.txt", "--targets", "other.txt"], "leave out --targets"),
+    ],
+)
+def test_wrong_input_is_one_line_and_leaves_no_bundle(
+    build: Callable[..., Any], here: Path, more: list[str], said: str
+) -> None:
+    found = build("--out", "never", *more)
+    assert (found.status, found.out, found.err.splitlines()[-1].count(said)) == (2, "", 1)
+    assert not (here / "never").exists()
+
+
+def test_a_bundle_never_replaces_its_text(build: Callable[..., Any], here: Path) -> None:
+    before = (here / "one.txt").read_bytes()
+    found = build("--text", "one.txt", "--out", "one.txt")
+    assert found.status == 2 and "would replace what is read" in found.err
+    assert (here / "one.txt").read_bytes() == before
