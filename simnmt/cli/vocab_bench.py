@@ -30,7 +30,7 @@ def bench(
     ] = None,
     clusters: Annotated[int | None, typer.Option("--clusters", metavar="R", help="Clusters of contexts [2000].")] = None,
     rounds: Annotated[
-        int | None, typer.Option("--rounds", metavar="N", help="Rounds in which the contestants take turns [7].")
+        int | None, typer.Option("--rounds", metavar="N", help="Rounds in which the contestants take turns [5].")
     ] = None,
     threads: Annotated[int | None, typer.Option("--threads", metavar="T", help="CPU threads [1].")] = None,
     device: Annotated[str | None, typer.Option("--device", metavar="cpu|cuda", help="Where [cpu].")] = None,
@@ -80,8 +80,11 @@ def _told(done: VocabularyBench) -> str:
         "Whole steps; `columns`: straight into the search, `scattered`: as published, `kept`: from a copy found again:",
     ]
     lines += [aligned(header, [_whole(step) for step in done.steps], 0)]
-    lines += ["", "Above which share of V all columns win:"]
-    lines += [aligned(["V", "width", "rows", "columns", "scattered"], [_even(each) for each in done.break_even], 0)]
+    lines += [
+        "",
+        "Above which share of V all columns win; `own`: by whichever product is the faster one for all, torch's or ours:",
+    ]
+    lines += [aligned(["V", "width", "rows", "columns", "scattered", "own"], [_even(each) for each in done.break_even], 0)]
     error = done.heldout_error
     if error is not None:
         most = max(abs(step.error) for step in done.heldout if step.error is not None)
@@ -109,5 +112,5 @@ def _whole(step: StepTime) -> list[str]:
 
 
 def _even(each: BreakEven) -> list[str]:
-    shares = ["never" if share is None else f"{100 * share:.0f} %" for share in (each.columns, each.scattered)]
+    shares = ["never" if share is None else f"{100 * share:.0f} %" for share in (each.columns, each.scattered, each.own)]
     return [f"{each.vocab:,}", f"{each.width:,}", str(each.rows), *shares]

@@ -112,9 +112,17 @@ class ProjectionCost(Configuration):
         """Seconds of one step with all columns: product, bias, softmax and search."""
         return self.dense.seconds(rows, vocab * width, vocab) + self.search.seconds(rows, vocab, vocab)
 
-    def break_even_share(self, vocab: int, width: int, clusters: int, rows: int, *, scatter: bool = False) -> float | None:
-        """Share of V above which dense wins: 0 where it always does, None where it does not even at all of V."""
+    def break_even_share(
+        self, vocab: int, width: int, clusters: int, rows: int, *, scatter: bool = False, own: bool = False
+    ) -> float | None:
+        """Share of V above which dense wins: 0 where it always does, None where it does not even at all of V.
+
+        `own`: dense is the product here of all columns where that is faster than the library's, as with few rows it may be.
+        """
         dense_s = self.dense_s(vocab=vocab, width=width, rows=rows)
+        if own:
+            search_s = self.search.seconds(rows, vocab, vocab)
+            dense_s = min(dense_s, self.product_s(vocab, rows, width) + search_s)
         shares = []
         for way in WAYS:
             # Every stage is a line of the active columns, so two points of it say where it meets the dense one.
