@@ -8,9 +8,9 @@ import pytest
 
 pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
 
-from benchmarks.vocabulary_cuda import main, missed  # noqa: E402
-from simnmt.calibrate.vocabulary_bench import Setting, VocabularyBench  # noqa: E402
-from simnmt.calibrate.vocabulary_steps import StepTime  # noqa: E402
+from benchmarks.vocabulary_cuda import main, missed
+from simnmt.calibrate.vocabulary_bench import Setting, VocabularyBench
+from simnmt.calibrate.vocabulary_steps import StepTime
 
 
 def step(percent: float, ratio: float, overhead_s: float = 1e-4) -> StepTime:
