@@ -1,4 +1,4 @@
-// Figures of the pages on the fused kernel and on the sharp decoder: bars side by side, bars that add up, and lines.
+// Figures and tables of the pages on the fused kernel, the sharp decoder and the vocabulary: bars side by side, bars that add up, and lines.
 const PATTERNS = ["", "/", "x", ".", "\\", "+", "-", "|"];
 const HUES = [2, 4, 5, 1, 3, 0];
 const chosen = (state) => Number(state.of ?? 0);
@@ -51,3 +51,12 @@ figures.lines = ({ of }, state) => {
     reading,
   };
 };
+
+// What a cell is, where its column's head is out of sight: rows that share their first cells have fewer.
+for (const table of document.querySelectorAll("table.figures, table.claims")) {
+  const heads = [...table.tHead.rows[0].cells].map((head) => head.textContent);
+  for (const row of [...table.tBodies].flatMap((body) => [...body.rows])) {
+    for (const cell of row.cells) cell.dataset.head = heads[heads.length - row.cells.length + cell.cellIndex];
+  }
+  table.dataset.cards = "yes";
+}

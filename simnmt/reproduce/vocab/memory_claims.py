@@ -48,6 +48,7 @@ def preset_memory(studies: Sequence[Study] = ()) -> list[PresetMemory]:
         (own.clusters, fmean(own.columns) / study.model.vocab, f"{study.model.name}, {own.label}, K = {own.top}")
         for study in studies
         for own in study.per_cluster
+        if own.clusters == FIGURE_3_BEST
     ]
     return [
         PresetMemory(model, clusters, share, whose, preset_account(model, clusters, share))
