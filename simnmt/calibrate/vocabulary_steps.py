@@ -115,7 +115,7 @@ def measured_steps(
     push_out = pushing_out(layer.weight)
     logits = torch.empty(rows, layer.vocab, device=layer.weight.device)
     # All columns are multiplied in whole steps alone: what the search takes of those is little, and taken off.
-    over_all = [each for each in dense_stages(layer, [rows]) if each.stage == "search"]
+    over_all = [each for each in dense_stages(layer, rows) if each.stage == "search"]
     common = [*over_all, *assign_stages(layer, rows)]
     steps = {share: drawn_steps(layer, rows, share, seed=seed) for share in shares}
     kept = {share: SubMatrix.of(layer.weight, own[0].columns) for share, own in steps.items()}

@@ -14,6 +14,8 @@ from simnmt.kernels.column_sets import ColumnSets
 
 VARIANTS = 2
 """Steps that take turns, so that none finds its own columns where it left them."""
+MOST_DISTINCT = 40
+"""Clusters that a step's rows fall into: of more rows some meet in one, as the rows of a beam do."""
 NOISE = 0.1
 """Of hidden states about their centroid, whose own spread is 1."""
 
@@ -79,22 +81,24 @@ def layer_of(weight: Tensor, bias: Tensor | None, clusters: int, *, seed: int = 
 
 
 def drawn_steps(layer: Layer, rows: int, share: float, *, seed: int = 0) -> list[Step]:
-    """`VARIANTS` steps whose rows all fall into clusters of their own, with about this share of V active.
+    """`VARIANTS` steps whose rows fall into clusters of their own, up to `MOST_DISTINCT`, with about this share of V active.
 
     A column of frequency rank k is in each set with probability min(1, c/k), as of Zipf's law, c being such that the union of
     the rows' sets has the share asked for. Sets that no row asks for hold one column, which keeps the sets small.
     """
     random = np.random.default_rng((seed, rows, round(1e6 * share)))
     vocab, clusters = layer.vocab, len(layer.centroids)
-    probability = _probabilities(vocab, rows, share)
+    distinct = min(rows, MOST_DISTINCT, clusters)
+    probability = _probabilities(vocab, distinct, share).astype(np.float32)
     by_rank = random.permutation(vocab).astype(np.int32)
-    used = min(clusters, VARIANTS * rows)
-    drawn = [np.sort(by_rank[random.random(vocab) < probability]) for _ in range(used)]
+    used = min(clusters, VARIANTS * distinct)
+    drawn = [np.sort(by_rank[random.random(vocab, np.float32) < probability]) for _ in range(used)]
     columns = [each if each.size else by_rank[:1] for each in drawn] + [by_rank[:1]] * (clusters - used)
     starts = np.cumsum([0, *map(len, columns)])
     device = layer.weight.device
     sets = ColumnSets(torch.from_numpy(starts), torch.from_numpy(np.concatenate(columns)).to(device), vocab)
-    return [_step(layer, sets, torch.arange(variant * rows, (variant + 1) * rows) % used) for variant in range(VARIANTS)]
+    clusters_of_rows = torch.arange(rows) % distinct
+    return [_step(layer, sets, (variant * distinct + clusters_of_rows) % used) for variant in range(VARIANTS)]
 
 
 def _step(layer: Layer, sets: ColumnSets, chosen: Tensor) -> Step:

@@ -24,14 +24,16 @@ from simnmt.kernels.projection_setting import Layer, Step, drawn_layer, drawn_st
 from simnmt.kernels.roofline import last_cache_bytes
 from simnmt.kernels.scatter import scatter
 
-ROWS = (1, 8, 40)
-"""At which a quick look is taken: one sentence, a few, and 20 of beam 2 as published."""
+ROWS = (1, 8, 40, 160)
+"""At which a quick look is taken: one sentence, a few, 20 of beam 2 as published, and a full batch server."""
 SHARES = (0.02, 0.15)
 MOST_NUMBERS = 1 << 22
 """Of the active columns' weights in a quick look: a larger layer is measured with smaller shares of it."""
 MOST_DENSE = 1 << 24
 """Of all columns' weights in a quick look: of a larger layer its first columns are."""
-COLD = frozenset({"assign", *WAYS, "kept", "copy_out"})
+ROWS_OF_MOST = 16
+"""With as many times more rows as many times fewer weights are taken: then it is the arithmetic that takes the time."""
+COLD = frozenset({"dense", "assign", *WAYS, "kept", "copy_out"})
 """Stages that find their numbers in memory where no cache holds the weights; the others take what the one before left."""
 PIECE = 1_024
 """Columns at a time of the dense product in pieces, which is often the faster one."""
@@ -74,9 +76,11 @@ def measure_projection(
     if weight is not None and weight.shape[1] != width:
         raise ValueError(f"weights of width {weight.shape[1]}, not {width}")
     layer = drawn_layer(vocab, width, clusters) if weight is None else layer_of(weight, bias, clusters)
-    scale = min(1.0, MOST_NUMBERS / (max(shares) * layer.vocab * width))
-    timed = list(dense_stages(layer, rows, most_columns=max(1, MOST_DENSE // width)))
+    timed: list[Timed] = []
     for count in rows:
+        fewer = max(1.0, count / ROWS_OF_MOST)
+        scale = min(1.0, MOST_NUMBERS / fewer / (max(shares) * layer.vocab * width))
+        timed += dense_stages(layer, count, most_columns=max(1, int(MOST_DENSE / fewer / width)))
         timed += assign_stages(layer, count)
         logits = torch.empty(count, layer.vocab, device=layer.weight.device)
         for share in shares:
@@ -111,18 +115,15 @@ def projection_cost(
     )
 
 
-def dense_stages(layer: Layer, rows: Sequence[int], *, most_columns: int | None = None) -> Iterator[Timed]:
-    """The product with all columns by torch, whole and in pieces, and the search over all."""
-    vocab = min(layer.vocab, most_columns or layer.vocab)
-    for columns in sorted({max(1, vocab // 2), vocab}) if most_columns else (vocab,):
-        weight, bias = layer.weight[:columns], layer.bias[:columns]
-        for count in rows:
-            hidden = layer.centroids.points[torch.arange(count) % len(layer.centroids)].to(weight.dtype)
-            out = torch.empty(count, columns, dtype=weight.dtype, device=weight.device)
-            numbers = columns * layer.width
-            for run in dense_products(weight, hidden, out).values():
-                yield Timed("dense", count, numbers, columns, run)
-            yield Timed("search", count, columns, columns, searching(out.zero_(), bias, best_of(count)))
+def dense_stages(layer: Layer, rows: int, *, most_columns: int | None = None) -> Iterator[Timed]:
+    """The product with all columns by torch in every way, and the search over all; with the first columns alone of many."""
+    columns = min(layer.vocab, most_columns or layer.vocab)
+    weight = layer.weight[:columns]
+    hidden = layer.centroids.points[torch.arange(rows) % len(layer.centroids)].to(weight.dtype)
+    out = torch.zeros(rows, columns, dtype=weight.dtype, device=weight.device)
+    for run in dense_products(weight, hidden, out).values():
+        yield Timed("dense", rows, columns * layer.width, columns, run)
+    yield Timed("search", rows, columns, columns, searching(out, layer.bias[:columns], best_of(rows)))
 
 
 def dense_products(weight: Tensor, hidden: Tensor, out: Tensor) -> dict[str, Callable[[], Tensor]]:

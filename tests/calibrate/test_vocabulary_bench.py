@@ -67,7 +67,7 @@ def test_every_whole_step_finds_the_same_tokens(way: Way) -> None:
             assert torch.equal(columns, found[COLUMNS].long()) == (share == 1.0)
 
 
-@pytest.mark.parametrize(("rows", "share"), [(1, 0.02), (1, 0.2), (8, 0.06), (40, 0.12)])
+@pytest.mark.parametrize(("rows", "share"), [(1, 0.02), (1, 0.2), (8, 0.06), (40, 0.12), (100, 0.2)])
 def test_drawn_sets_have_the_share_asked_for_and_overlap(rows: int, share: float) -> None:
     layer = drawn_layer(20_000, 24, 200)
     for step in drawn_steps(layer, rows, share):
