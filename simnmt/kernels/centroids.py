@@ -54,7 +54,7 @@ class Centroids:
         try:
             if products.is_cpu:
                 return fused_argmax(products, self.half_norms, level=self.level)
-            return _lowest_argmax(products + self.half_norms)
+            return lowest_argmax(products + self.half_norms)
         except KernelError:
             broken = (~hidden.isfinite()).any(1).nonzero()
             if not broken.numel():
@@ -85,8 +85,11 @@ class Centroids:
         return self.points.untyped_storage().nbytes() + self.half_norms.untyped_storage().nbytes()
 
 
-def _lowest_argmax(scores: Tensor) -> Tensor:
-    """Where each row's maximum is, the lowest of equals: torch's argmax on CUDA promises no such thing."""
+def lowest_argmax(scores: Tensor) -> Tensor:
+    """Where each row's maximum is, the lowest of equals: torch's argmax on CUDA promises no such thing.
+
+    Raises `KernelError` for NaN.
+    """
     places = torch.arange(scores.shape[1], device=scores.device)
     found = torch.where(scores == scores.max(1, keepdim=True).values, places, scores.shape[1]).min(1).values
     if bool((found == scores.shape[1]).any()):

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simnmt.kernels.centroids import Centroids
+from simnmt.kernels.centroids import Centroids, lowest_argmax
 from simnmt.kernels.errors import KernelError
 from tests.kernels.each_level import each_level
 
@@ -44,6 +44,14 @@ def test_of_equally_near_ones_the_lowest_is_taken(level: str) -> None:
     points = torch.tensor([[3.0, 0.0], [1.0, 0.0], [-1.0, 0.0], [1.0, 0.0]])
     centroids = Centroids.of(points, level=level)
     assert centroids.nearest(torch.tensor([[0.0, 0.0], [1.0, 0.0], [2.0, 0.0]])).tolist() == [1, 1, 0]
+
+
+def test_the_way_of_cuda_takes_the_lowest_too_and_refuses_nan() -> None:
+    scores = torch.tensor([[1.0, 3.0, 3.0], [2.0, 2.0, 1.0], [-torch.inf, -1.0, -1.0]])
+    assert lowest_argmax(scores).tolist() == [1, 0, 1]
+    scores[1, 2] = torch.nan
+    with pytest.raises(KernelError, match="NaN"):
+        lowest_argmax(scores)
 
 
 def test_halves_are_widened_and_no_rows_are_no_error() -> None:
