@@ -70,7 +70,7 @@ class EngineAccount:
     fused: bool = False
     """Whether bias, softmax and search were fused (FNI-03 to 06)."""
     vocabulary: str | None = None
-    """The part of it that steps multiplied, by its bundle's label; None for all of it."""
+    """What chose the part of it that steps multiplied: clustered or candidates; None for all of it."""
     decoder: dict[str, Any] | None = None
     """How the sharp decoder was written, its beam aside, which is the work's; None for other backends."""
 
@@ -109,10 +109,10 @@ def load_engine(
     `device`: cpu, cuda or cuda:0. `threads`: of one operation on the CPU, all cores by default; sharp runs on one all the same.
     `compute_type`: float32 by default; torch on the CPU has also bfloat16 and float16_weights, torch on a GPU bfloat16 and
     float16, CTranslate2 what it says it supports of int8, int16, bfloat16 and float16, sharp int16. `fused`: torch decodes with
-    the fused output layer; `vocabulary`: with the columns alone that a bundle of this model names, of one `direction` where it
-    has several: what they are hangs on the text, so that made-up sources have others than real ones. `decoder`: how sharp
-    decodes, the beam aside, which is the work's; the paper's baseline by default. Raises `NmtError` where the model cannot be
-    read, or this machine lacks what is asked for.
+    the fused output layer. `vocabulary`: a bundle of this model's, whose columns alone are multiplied, of one `direction` where
+    it has several; only torch takes one of clusters. Which columns hangs on the text, so that made-up sources have others than
+    real ones. `decoder`: how sharp decodes, the beam aside, which is the work's; the paper's baseline by default. Raises
+    `NmtError` where the model cannot be read, or this machine lacks what is asked for.
     """
     if backend not in BACKENDS:
         raise NmtError(f"no backend {backend}", remedy=f"one of {', '.join(BACKENDS)}")
@@ -125,11 +125,8 @@ def load_engine(
         raise NmtError(f"a decoder's settings are of the sharp backend, not of {backend}", remedy="leave decoder out")
     if fused and backend != "torch":
         raise NmtError(f"the fused output layer is torch's, not of {backend}", remedy="leave fused out")
-    if (vocabulary or direction) and (backend != "torch" or vocabulary is None):
-        what = (
-            f"a bundle of the vocabulary is torch's, not of {backend}" if vocabulary else f"direction {direction} of no bundle"
-        )
-        raise NmtError(what, remedy="leave vocabulary and direction out")
+    if direction is not None and (backend != "torch" or vocabulary is None):
+        raise NmtError(f"direction {direction} where there is no bundle of clusters", remedy="leave direction out")
     place = "cuda:0" if device == "cuda" else device
     try:
         # Here, so that naming an engine's work needs no torch.
@@ -149,10 +146,14 @@ def load_engine(
         if backend == "sharp":
             from simnmt.nmt.sharp_engine import load_sharp_engine
 
-            return load_sharp_engine(model, device=place, compute_type=compute_type, seed=seed, decoder=decoder)
+            return load_sharp_engine(
+                model, device=place, compute_type=compute_type, seed=seed, decoder=decoder, vocabulary=vocabulary
+            )
         from simnmt.nmt.ctranslate2_engine import load_ctranslate2_engine
 
-        return load_ctranslate2_engine(model, device=place, threads=threads, compute_type=compute_type, seed=seed)
+        return load_ctranslate2_engine(
+            model, device=place, threads=threads, compute_type=compute_type, seed=seed, vocabulary=vocabulary
+        )
     except ModuleNotFoundError as error:
         extra = "ctranslate2" if error.name == "ctranslate2" else "models"
         raise NmtError(f"{error.name} is not installed", remedy=f"pip install 'simnmt[{extra}]'") from None

@@ -83,7 +83,7 @@ class TorchEngine:
             threads=threads,
             versions=_versions(loaded, device),
             fused=fused,
-            vocabulary=None if bundle is None else bundle.label,
+            vocabulary=None if part is None else "clustered" if part.clusters else "candidates",
         )
 
     def run(self, work: Work) -> Timing:

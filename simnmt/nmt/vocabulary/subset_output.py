@@ -49,7 +49,7 @@ class SubsetOutput:
         begin_s = clock() if clock else 0.0
         active = self._subset.columns(hidden)
         assigned_s = clock() if clock else 0.0
-        copy = self._kept(active, len(hidden))
+        copy, hit = self._kept(active, len(hidden))
         products = self._products(hidden, active.columns, copy)
         multiplied_s = clock() if clock else 0.0
         if scattered:
@@ -62,7 +62,7 @@ class SubsetOutput:
                 account.seconds(assigned_s - begin_s, multiplied_s - assigned_s, clock() - multiplied_s)
             missed = self._missed(hidden, active.columns) if self._vocabulary.audit else None
             columns = len(active.columns)
-            account.step(self._model.vocab, len(hidden), columns, copied=copy is not None, missed=missed)
+            account.step(self._model.vocab, len(hidden), columns, copied=hit, missed=missed)
         return projected
 
     def likeliest(self, projected: Any) -> Tensor:
@@ -100,12 +100,14 @@ class SubsetOutput:
         tokens = best.columns.view(sentences, -1).gather(1, places)
         return sums, places.div(own, rounding_mode="floor"), tokens
 
-    def _kept(self, active: Active, rows: int) -> SubMatrix | None:
+    def _kept(self, active: Active, rows: int) -> tuple[SubMatrix | None, bool]:
+        """The copy of these columns where there is one now, and whether it was there before."""
         cache = self._vocabulary.cache
         if cache is None or not len(active.columns):
-            return None
+            return None, False
         pays = partial(self._choice.pays, len(active.columns), rows)
-        return cache.get(self._weight, active.columns, active.key, pays)
+        hits = cache.hits
+        return cache.get(self._weight, active.columns, active.key, pays), cache.hits > hits
 
     def _products(self, hidden: Tensor, columns: Tensor, copy: SubMatrix | None) -> Tensor:
         if copy is not None:

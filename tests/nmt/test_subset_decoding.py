@@ -1,0 +1,312 @@
+"""Decoders with a part of the vocabulary: dense where all of it is active, and what they tell of themselves where not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
+pytest.importorskip("sklearn", reason="the extra packages of simnmt[models] are not installed")
+
+from simnmt.batching import half_empty, maxi, mini, top_up  # noqa: E402
+from simnmt.nmt.batched import BatchedRun, decode_batched  # noqa: E402
+from simnmt.nmt.checkpoint import save_checkpoint  # noqa: E402
+from simnmt.nmt.engine import Work, load_engine  # noqa: E402
+from simnmt.nmt.errors import NmtError  # noqa: E402
+from simnmt.nmt.half_weights import has_half_weights  # noqa: E402
+from simnmt.nmt.models import TranslationModel, build_model  # noqa: E402
+from simnmt.nmt.search import beam, greedy  # noqa: E402
+from simnmt.nmt.slot_decoder import SlotDecoder  # noqa: E402
+from simnmt.nmt.vocabulary import load  # noqa: E402
+from simnmt.nmt.vocabulary.candidate_lists import CandidateLists  # noqa: E402
+from simnmt.nmt.vocabulary.candidates_in_use import listed  # noqa: E402
+from simnmt.nmt.vocabulary.cluster_bundle import ClusterBundle, ClusterSet  # noqa: E402
+from simnmt.nmt.vocabulary.clustered import ClusteredColumns, clustered  # noqa: E402
+from simnmt.nmt.vocabulary.contexts import collect  # noqa: E402
+from simnmt.nmt.vocabulary.kmeans import cluster  # noqa: E402
+from simnmt.nmt.vocabulary.load import load_vocabulary  # noqa: E402
+from simnmt.nmt.vocabulary.subset import RestrictedVocabulary  # noqa: E402
+from simnmt.nmt.vocabulary.subset_account import SubsetAccount  # noqa: E402
+from tests.nmt.made_subsets import MadeLists, all_active  # noqa: E402
+from tests.nmt.tiny import ARCHITECTURES, GRU, VOCAB, lively, sources  # noqa: E402
+
+LENGTHS = [3, 9, 5, 7, 4, 12, 2, 6]
+WIDER = GRU.model_copy(update={"hidden": 20})
+
+
+def trained_clusters(top: int, clusters: int = 12) -> ClusterSet:
+    """Of the tiny GRU's own contexts, of other sentences than are decoded."""
+    model, (alone, _, _) = lively("gru"), sources(GRU, [3, 5, 7, 4, 6, 8, 5, 6] * 3, seed=2)
+    contexts = collect(model, alone, top)
+    return ClusterSet.of("one", contexts, cluster(contexts, clusters, seed=1, method="sklearn"), model)
+
+
+@pytest.fixture(scope="module")
+def narrow() -> ClusterSet:
+    """So few tokens a cluster that decoding goes astray at times."""
+    return trained_clusters(top=1)
+
+
+@pytest.fixture
+def alone() -> list[list[int]]:
+    return sources(GRU, LENGTHS, seed=6)[0]
+
+
+@pytest.mark.parametrize("width", [1, 3])
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_all_clusters_active_is_identical_to_dense(name: str, width: int) -> None:
+    """FVP-07: every kind of model, made to go on or not, the scattered way too; scores to 1e-5."""
+    model = lively(name)
+    _, src, lengths = sources(model.architecture, LENGTHS)
+    everything = clustered(all_active(VOCAB, model.weight.shape[1]))
+    for forced in (None, 6):
+        dense = beam(model, src, lengths, beam=width, max_len=30, forced_len=forced)
+        for scatter in (False, True):
+            part = replace(everything, scatter=scatter)
+            found = beam(model, src, lengths, beam=width, max_len=30, forced_len=forced, vocabulary=part)
+            assert [one.tokens for one in found] == [one.tokens for one in dense]
+            assert [one.score for one in found] == pytest.approx([one.score for one in dense], abs=1e-5)
+            if width == 1:
+                unscored = greedy(
+                    model, src, lengths, max_len=30, forced_len=forced, scored=False, vocabulary=part, fused=not scatter
+                )
+                assert [one.tokens for one in unscored] == [
+                    one.tokens for one in greedy(model, src, lengths, max_len=30, forced_len=forced)
+                ]
+
+
+@pytest.mark.parametrize("width", [1, 2])
+@pytest.mark.parametrize("kind", ["bfloat16", "half weights"])
+def test_all_clusters_active_goes_as_dense_in_other_number_types(kind: str, width: int) -> None:
+    from copy import deepcopy
+
+    model = deepcopy(lively("gru"))
+    if kind == "bfloat16":
+        model.to(torch.bfloat16)
+    elif has_half_weights():
+        model.halve()
+    else:
+        pytest.skip("this torch has no FBGEMM")
+    everything = clustered(all_active(VOCAB, 16))
+    _, src, lengths = sources(GRU, LENGTHS)
+    dense, found = (beam(model, src, lengths, beam=width, max_len=30, vocabulary=part) for part in (None, everything))
+    same = sum(one.tokens == other.tokens for one, other in zip(dense, found, strict=True))
+    assert same >= (len(LENGTHS) if kind == "half weights" else len(LENGTHS) - 2)  # dense bfloat16 rounds its logits
+
+
+@pytest.mark.parametrize("width", [1, 3])
+def test_scattered_and_straight_decode_alike(narrow: ClusterSet, alone: list[list[int]], width: int) -> None:
+    """XP-02, on a trained model, whoever is decoded together."""
+    model, found = lively("gru"), []
+    for batching in (mini(1), mini(3), top_up(3, half_empty(3))):
+        for scatter in (False, True):
+            run = decode_batched(model, alone, batching, beam=width, max_len=30, vocabulary=clustered(narrow, scatter=scatter))
+            found.append([one.tokens for one in run.hypotheses])
+        assert found[-1] == found[-2]
+
+
+def dense_and_audited(part: RestrictedVocabulary, alone: list[list[int]]) -> tuple[BatchedRun, BatchedRun, SubsetAccount]:
+    model = lively("gru")
+    dense = decode_batched(model, alone, mini(1), max_len=30)
+    audited = decode_batched(model, alone, mini(1), max_len=30, vocabulary=replace(part, audit=True))
+    assert audited.subset is not None
+    return dense, audited, audited.subset
+
+
+def test_greedily_a_sentence_is_identical_exactly_where_no_step_missed(narrow: ClusterSet) -> None:
+    """FVP-08: a miss is the dense argmax outside the active columns, and nothing else tells a sentence from its dense one."""
+    alone = sources(GRU, LENGTHS * 4, seed=6)[0]
+    dense, audited, account = dense_and_audited(clustered(narrow), alone)
+    missed = [account.by_sentence[sentence].missed for sentence in range(len(alone))]
+    same = [one.tokens == other.tokens for one, other in zip(dense.hypotheses, audited.hypotheses, strict=True)]
+    assert same == [not each for each in missed]
+    assert 0 < sum(same) < len(alone)
+    assert account.miss_rate == sum(missed) / sum(account.rows)
+
+
+def test_an_audit_changes_nothing(narrow: ClusterSet, alone: list[list[int]]) -> None:
+    run = decode_batched(lively("gru"), alone, mini(3), beam=2, max_len=30, vocabulary=clustered(narrow))
+    audited = decode_batched(lively("gru"), alone, mini(3), beam=2, max_len=30, vocabulary=clustered(narrow, audit=True))
+    assert run.hypotheses == audited.hypotheses
+    assert run.subset is not None and audited.subset is not None
+    assert (run.subset.missed, run.subset.miss_rate) == ([], 0.0)
+    assert len(audited.subset.missed) == len(audited.subset.rows) == len(run.active)
+    assert audited.subset.columns == run.subset.columns
+
+
+def test_misses_fall_with_more_tokens_a_cluster(alone: list[list[int]]) -> None:
+    """FVP-08; the active share rises (FVP-11)."""
+    found = [dense_and_audited(clustered(trained_clusters(top)), alone)[2] for top in (1, 4, 16)]
+    rates, shares = [each.miss_rate for each in found], [each.share.mean() for each in found]
+    assert rates[0] >= rates[1] >= rates[2] and rates[0] > rates[2]
+    assert shares[0] < shares[1] < shares[2]
+
+
+def test_the_account_tells_the_union_of_those_under_way(narrow: ClusterSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """FVP-06: against a union by hand, step by step; sentences that are done are left out, and columns then shrink."""
+    alone, seen = sources(GRU, [3, 6, 12], seed=6)[0], list[set[int]]()
+    columns = ClusteredColumns.columns
+
+    def watched(self: ClusteredColumns, hidden: torch.Tensor) -> object:
+        apart = ((hidden[:, None, :] - narrow.centroids.points).double() ** 2).sum(dim=2)
+        seen.append({token for own in apart.argmin(dim=1).tolist() for token in narrow.sets.of(own).tolist()})
+        active = columns(self, hidden)
+        assert active.columns.tolist() == sorted(seen[-1])
+        return active
+
+    monkeypatch.setattr(ClusteredColumns, "columns", watched)
+    account = decode_batched(lively("gru"), alone, mini(3), max_len=30, vocabulary=clustered(narrow)).subset
+    assert account is not None
+    assert account.columns == [len(each) for each in seen]
+    assert account.share.tolist() == [len(each) / VOCAB for each in seen]
+    assert account.rows == account.sentences and account.rows[0] == 3 and account.rows[-1] == 1
+
+
+def test_each_sentence_is_told_by_its_place_whatever_the_order(alone: list[list[int]]) -> None:
+    """Sorted by length, joining late, one at a time: the steps of each, and at batch 1 the share of its own columns."""
+    model = lively("gru")
+    lists = MadeLists([[1, 3, *range(4, 6 + token)] for token in range(16)], VOCAB)
+    own = [len(lists.of(source)) / VOCAB for source in alone]
+    for batching in (mini(1), maxi(3, 8), top_up(3, half_empty(3))):
+        run = decode_batched(model, alone, batching, max_len=30, vocabulary=listed(lists))
+        assert run.subset is not None
+        ended = [len(one.tokens) + (len(one.tokens) < 30) for one in run.hypotheses]
+        assert [run.subset.by_sentence[place].steps for place in range(len(alone))] == ended
+        shares = [run.subset.sentence_share[place] for place in range(len(alone))]
+        assert all(mine <= told + 1e-12 for mine, told in zip(own, shares, strict=True))
+        if batching.size == 1:
+            assert shares == pytest.approx(own)
+
+
+@pytest.mark.parametrize("width", [1, 2])
+def test_no_sentence_leaves_its_list(alone: list[list[int]], width: int) -> None:
+    """SHARP-02; and in a batch, the union of the lists of those under way."""
+    model = lively("gru")
+    lists = MadeLists([[1, 3, *range(4 + token % 5, 50, 5)] for token in range(16)], VOCAB)
+    singly = decode_batched(model, alone, mini(1), beam=width, max_len=12, vocabulary=listed(lists))
+    for source, found in zip(alone, singly.hypotheses, strict=True):
+        assert set(found.tokens) <= set(lists.of(source).tolist())
+    together = decode_batched(model, alone, mini(8), beam=width, max_len=12, vocabulary=listed(lists))
+    assert together.subset is not None
+    assert together.subset.columns[0] == len({token for source in alone for token in lists.of(source).tolist()})
+    assert together.subset.columns[-1] < together.subset.columns[0]
+
+
+def test_sentences_encoded_as_one_padded_batch_keep_their_own_lists() -> None:
+    """The decoder reads them back without their padding."""
+    model, (alone, src, lengths) = lively("gru"), sources(GRU, [3, 9, 5], seed=6)
+    asked: list[tuple[int, ...]] = []
+
+    class Asked(MadeLists):
+        def of(self, source: object) -> object:
+            asked.append(tuple(source))  # type: ignore[call-overload]
+            return super().of(source)  # type: ignore[arg-type]
+
+    greedy(model, src, lengths, max_len=4, vocabulary=listed(Asked([range(VOCAB)], VOCAB)))
+    assert asked == [tuple(source) for source in alone]
+
+
+def test_stages_are_timed_by_the_clock_that_is_given(narrow: ClusterSet, alone: list[list[int]]) -> None:
+    """A clock that ticks once at each look: every stage takes one."""
+    ticks = iter(range(100_000))
+    account = SubsetAccount(clock=lambda: float(next(ticks)))
+    decode_batched(lively("gru"), alone, mini(3), max_len=30, vocabulary=clustered(narrow, account=account))
+    assert len(account.rows) > 5
+    assert account.assign_s == account.product_s == account.search_s == [1.0] * len(account.rows)
+
+
+def test_a_decoder_that_dropped_all_begins_anew(narrow: ClusterSet, alone: list[list[int]]) -> None:
+    account = SubsetAccount()
+    decoder = SlotDecoder(lively("gru"), capacity=4, max_len=30, vocabulary=clustered(narrow, account=account))
+    decoder.join(decoder.encode(alone[:4]), range(4))
+    decoder.step()
+    decoder.drop_all()
+    decoder.join(decoder.encode(alone[:2]), [7, 8])
+    found = {}
+    while decoder.active:
+        found.update(decoder.step())
+    assert decoder.step() == []
+    assert set(found) == {7, 8} and account.sentences[:2] == [4, 2]
+    again = decode_batched(lively("gru"), alone[:2], mini(4), max_len=30, vocabulary=clustered(narrow))
+    assert [found[7], found[8]] == list(again.hypotheses)
+
+
+def quick(patch: pytest.MonkeyPatch) -> None:
+    """No half second for measuring a layer of 50 columns."""
+    patch.setattr(load, "with_measured_cost", lambda vocabulary, _: vocabulary)
+
+
+@pytest.fixture
+def saved(tmp_path: Path, narrow: ClusterSet) -> Iterator[Callable[[str], Path]]:
+    """The tiny model in a folder, and its bundles."""
+    model = lively("gru")
+    save_checkpoint(tmp_path / "gru", model, GRU)
+    ClusterBundle.of(model, [narrow]).save(tmp_path / "one")
+    ClusterBundle.of(model, [narrow, replace(trained_clusters(top=2), label="other")]).save(tmp_path / "two")
+    starts = torch.arange(0, 2 * (VOCAB + 1), 2).numpy()
+    columns = torch.arange(2 * VOCAB).remainder(VOCAB).to(torch.int32).numpy()
+    always = torch.tensor([1, 3], dtype=torch.int32).numpy()
+    CandidateLists(starts, columns, (columns / 99.0).astype("float32"), always, VOCAB).save(tmp_path / "lists", model)
+    yield lambda name: tmp_path / name
+
+
+def test_bundles_are_loaded_for_their_model_and_direction(saved: Callable[[str], Path]) -> None:
+    model: TranslationModel = lively("gru")
+    assert load_vocabulary(saved("one"), model).label == "one"
+    assert load_vocabulary(saved("two"), model, direction="other").label == "other"
+    assert load_vocabulary(saved("lists"), model).label == "candidates"
+    assert load_vocabulary(saved("one"), model).cache is None
+    cache = load_vocabulary(saved("one"), model, cache_mb=1.5).cache
+    assert cache is not None and cache.budget_bytes == 1_500_000
+    for name, other, options, said in (
+        ("one", build_model(GRU, seed=9), {}, "a bundle of another model: its output weights are not this one's"),
+        ("one", build_model(WIDER, seed=9), {}, "a bundle for contexts of width 16, and a model of 20"),
+        ("two", model, {}, "a bundle of several directions: one, other"),
+        ("two", model, {"direction": "othr"}, "did you mean other?"),
+        ("lists", model, {"direction": "one"}, r"candidate lists have no directions \(leave --direction out\)"),
+        ("gru/model.safetensors", model, {}, "no vocabulary bundle"),
+        ("none", model, {}, "none"),
+        ("one", model, {"cache_mb": -1.0}, "a cache of -1 MB"),
+        ("one", model, {"cache_mb": float("nan")}, "a cache of nan MB"),
+    ):
+        with pytest.raises(NmtError, match=said) as raised:
+            load_vocabulary(saved(name), other, **options)  # type: ignore[arg-type]
+        assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("compute_type", ["float32", "float16_weights", "bfloat16"])
+def test_an_engine_decodes_with_a_bundle_and_says_so(
+    saved: Callable[[str], Path], compute_type: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bundle knows the weights as they lie in the file, whatever the engine makes of them."""
+    from simnmt.nmt.torch_engine import supported_types
+
+    if compute_type not in supported_types("cpu"):
+        pytest.skip(f"no {compute_type} here")
+    quick(monkeypatch)
+    model = str(saved("gru"))
+    for name, kind in (("one", "clustered"), ("lists", "candidates")):
+        engine = load_engine(model, threads=1, compute_type=compute_type, vocabulary=str(saved(name)))
+        assert engine.account.vocabulary == kind
+        for width in (1, 2):
+            timing = engine.run(Work(4, 3, batch=2, beam=width))
+            assert timing.steps_s is not None and len(timing.steps_s) == 3
+    assert load_engine(model, threads=1).account.vocabulary is None
+
+
+def test_an_engine_joins_and_takes_turns_with_a_bundle(saved: Callable[[str], Path]) -> None:
+    """What calibration asks of it besides; the cost of products is measured at load."""
+    engine = load_engine(str(saved("gru")), threads=1, vocabulary=str(saved("lists")))
+    assert hasattr(engine, "joining_s") and hasattr(engine, "in_turn_s")
+    assert engine.joining_s(1, 2, src_len=4, beam=1, rounds=1).join_s > 0
+    assert len(engine.in_turn_s(Work(4, 3, batch=2), Work(4, 3, batch=2, beam=1))) == 2
+
+
+def test_an_engine_refuses_what_does_not_go_together(saved: Callable[[str], Path]) -> None:
+    with pytest.raises(NmtError, match=r"direction one where there is no bundle of clusters \(leave direction out\)"):
+        load_engine(str(saved("gru")), direction="one")
+    with pytest.raises(NmtError, match="a bundle for 50 target tokens, and a model of 32,000"):
+        load_engine("gru", vocabulary=str(saved("one")))
