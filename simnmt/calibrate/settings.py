@@ -81,7 +81,7 @@ class Settings:
             raise CalibrationError(f"{self.inferences} inferences determine no plane", remedy="give 6 or more")
         self._check_vocabulary()
         if self.text is not None and not self.vocabulary and (self.backend != "sharp" or "decoder" not in self.parts):
-            remedy = "give --backend sharp and the part decoder, or --vocabulary, or leave --text out"
+            remedy = "give --backend sharp and the part decoder, or leave --text out, or give --vocabulary"
             what = "a text tells how the sharp decoder's techniques round, or what a part of the vocabulary changes"
             raise CalibrationError(f"{what}, and nothing else", remedy=remedy)
         if self.disk_bytes_per_s is not None and not LEAST_PACE_BYTES_PER_S <= self.disk_bytes_per_s < math.inf:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.batching import immediate, mini, top_up
-from simnmt.calibrate.decoder_watch import clock_of, watched
+from simnmt.calibrate.decoder_watch import PARTS, clock_of, watched
 from simnmt.costs.active_share import ActiveShare
 from simnmt.nmt.batched import BatchedRun, decode_batched
 from simnmt.nmt.models import TranslationModel
@@ -23,6 +23,8 @@ WARMING = 8
 """Sentences decoded each way before a clock runs."""
 LEAST_STEPS = 8
 """Of a whole batch, below which nothing is told of it."""
+LEAST_ROUNDS, ENOUGH_S = 2, 20.0
+"""No more rounds than the least, once they have taken so long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ def restricted_steps(
     fused: bool,
     rounds: int,
 ) -> dict[str, RestrictedSteps]:
-    """Decode the sources with the whole vocabulary (`fused` or not) and with each part, in turn, `rounds` times.
+    """Decode the sources with the whole vocabulary (`fused` or not) and with each part, in turn, up to `rounds` times.
 
     Of each step the fastest round counts, which a busy box disturbs last: decoding is the same each time. Sentences that are
     done are replaced at once, and steps of fewer than `batch` sentences do not count; where hardly any other is left, nothing
@@ -65,70 +67,43 @@ def restricted_steps(
     names: list[str | None] = [None, *parts]
     for name in names:
         way.run(None if name is None else parts[name], WARMING)
-    runs: dict[str | None, list[BatchedRun]] = {name: [] for name in names}
+    runs: dict[str | None, list[_Run]] = {name: [] for name in names}
+    spent_s = 0.0
     for number in range(rounds):
         first = number % len(names)
         for name in names[first:] + names[:first]:
             runs[name].append(way.run(None if name is None else parts[name]))
-    full = runs[None]
-    whole = full[0].active == batch
-    if whole.sum() < LEAST_STEPS:
-        return {}
-    alike = [run.step_s for run in full if np.array_equal(run.active, full[0].active)]
-    full_step_s = float(np.min(alike, axis=0)[whole].mean())
-    product, search = way.shares_of_full()
-    full_s = np.array([1.0 - product - search, product, search]) * full_step_s
-    said = [each.tokens for each in full[0].hypotheses]
+            spent_s += runs[name][-1].told.total_s
+        if number + 1 >= LEAST_ROUNDS and spent_s > ENOUGH_S:
+            break
+    full, full_stages_s = runs[None][0].told, _fastest(runs[None], batch)
     found = {}
     for name, part in parts.items():
-        timed = _Timed.of(runs[name], batch)
-        if len(timed.columns) < LEAST_STEPS:
+        stages_s, account = _fastest(runs[name], batch), _account(runs[name][0].told)
+        if min(len(full_stages_s), len(stages_s)) < LEAST_STEPS:
             continue
-        audited = way.run(replace(part, audit=True))
-        body, product, search = (timed.stages_s.mean(axis=0) / full_s).tolist()
+        audited = way.run(replace(part, audit=True)).told
+        pairs = zip(audited.hypotheses, full.hypotheses, strict=True)
+        body, product, search = (stages_s.mean(axis=0) / full_stages_s.mean(axis=0)).tolist()
         found[name] = RestrictedSteps(
             body,
             product,
             search,
             agreement=1.0 - _account(audited).miss_rate,
-            identical=float(np.mean([each.tokens == own for each, own in zip(audited.hypotheses, said, strict=True)])),
-            active=timed.active(model.vocab, batch, _account(audited)),
-            full_step_s=full_step_s,
+            identical=float(np.mean([own.tokens == other.tokens for own, other in pairs])),
+            active=_active(account, np.asarray(runs[name][0].told.active) == batch, stages_s, model.vocab, batch),
+            full_step_s=float(full_stages_s.sum(axis=1).mean()),
         )
     return found
 
 
 @dataclass(frozen=True, slots=True)
-class _Timed:
-    """Whole batches' steps of one part, each as in its fastest round."""
+class _Run:
+    """One decoding."""
 
-    columns: NDArray[np.int64]
+    told: BatchedRun
     stages_s: Floats
     """[steps, 3]: body, product with the choice of columns, search."""
-
-    @classmethod
-    def of(cls, runs: Sequence[BatchedRun], batch: int) -> _Timed:
-        # Rounding may hang on what else the box does, and a sentence then be another; such a round cannot be compared.
-        runs = [run for run in runs if np.array_equal(run.active, runs[0].active)]
-        step_s = np.array([run.step_s for run in runs])
-        layer_s = np.array([[np.add(told.assign_s, told.product_s), told.search_s] for told in map(_account, runs)])
-        fastest = step_s.argmin(axis=0)
-        steps = np.flatnonzero(runs[0].active == batch)
-        own_s, own_layer_s = step_s[fastest[steps], steps], layer_s[fastest[steps], :, steps]
-        body_s = np.maximum(own_s - own_layer_s.sum(axis=1), 0.0)
-        columns = np.asarray(_account(runs[0]).columns, np.int64)[steps]
-        return cls(columns, np.column_stack([body_s, own_layer_s]))
-
-    def active(self, vocab: int, batch: int, account: SubsetAccount) -> ActiveShare:
-        """With the slope of the output layer's seconds over the share; none where all steps are alike, or times fall."""
-        share = self.columns / vocab
-        slope_s = float(np.polyfit(share, self.stages_s[:, 1:].sum(axis=1), 1)[0]) if np.ptp(share) > 0.0 else 0.0
-        return ActiveShare.of(
-            self.columns.tolist(),
-            vocab,
-            by_sentence=list(account.sentence_share.values()) if batch == 1 else None,
-            s_per_share=slope_s if slope_s > 0.0 else None,
-        )
 
 
 class _Way:
@@ -139,22 +114,79 @@ class _Way:
         self._batching = mini(1) if batch == 1 else top_up(batch, immediate(batch))
         self._clock = clock_of(model)
 
-    def run(self, part: RestrictedVocabulary | None, first: int | None = None) -> BatchedRun:
-        sources = self._sources[:first]
-        options: dict[str, Any] = {"fused": self._fused, "clock": self._clock}
-        if part is not None:
-            options["vocabulary"] = replace(part, account=SubsetAccount(clock=self._clock))
-        most = [2 * len(source) + 10 for source in sources]
-        return decode_batched(self._model, sources, self._batching, beam=self._beam, max_len=most, **options)
+    def run(self, part: RestrictedVocabulary | None, first: int | None = None) -> _Run:
+        if part is None:
+            with self._read_at_each_move() as readings:
+                told = self._decode(None, first)
+            layer_s = self._layer_s(np.diff(np.array(readings), axis=0))
+        else:
+            told = self._decode(replace(part, account=SubsetAccount(clock=self._clock)), first)
+            own = _account(told)
+            layer_s = np.column_stack([np.add(own.assign_s, own.product_s), own.search_s])
+        body_s = np.maximum(told.step_s - layer_s.sum(axis=1), 0.0)
+        return _Run(told, np.column_stack([body_s, layer_s]))
 
-    def shares_of_full(self) -> tuple[float, float]:
-        """Of the steps with the whole vocabulary: the output layer's product, and bias, softmax and search."""
+    def _decode(self, part: RestrictedVocabulary | None, first: int | None) -> BatchedRun:
+        sources = self._sources[:first]
+        return decode_batched(
+            self._model,
+            sources,
+            self._batching,
+            beam=self._beam,
+            max_len=[2 * len(source) + 10 for source in sources],
+            fused=self._fused,
+            vocabulary=part,
+            clock=self._now_s,
+        )
+
+    def _now_s(self) -> float:
+        if self._watch is not None:
+            self._readings.append(tuple(self._watch[part] for part in PARTS))
+        return self._clock()
+
+    @contextmanager
+    def _read_at_each_move(self) -> Iterator[list[tuple[float, ...]]]:
+        """What the decoder's parts have taken so far, read wherever decoding looks at the clock: before and after each move."""
         with watched(self._model, self._clock) as seconds:
-            run = self.run(None)
-        steps_s = float(run.step_s.sum())
-        product = seconds["fused_product"] if self._fused else seconds["project"]
-        search = seconds["fused"] if self._fused else seconds["softmax"] + seconds["search"]
-        return product / steps_s, search / steps_s
+            self._watch, self._readings = seconds, []
+            try:
+                yield self._readings
+            finally:
+                self._watch = None
+
+    def _layer_s(self, moves_s: Floats) -> Floats:
+        """[steps, 2]: product, and bias, softmax and search; of all moves only steps need the body."""
+        steps_s = dict(zip(PARTS, moves_s[moves_s[:, PARTS.index("body")] > 0.0].T, strict=True))
+        if self._fused:
+            return np.column_stack([steps_s["fused_product"], steps_s["fused"]])
+        return np.column_stack([steps_s["project"], steps_s["softmax"] + steps_s["search"]])
+
+    _watch: dict[str, float] | None = None
+    _readings: list[tuple[float, ...]]
+
+
+def _fastest(runs: Sequence[_Run], batch: int) -> Floats:
+    """[steps, 3] of whole batches: the stages of each step in its fastest round."""
+    # Rounding may hang on what else the box does, and a sentence then be another; such a round cannot be compared.
+    alike = [run for run in runs if np.array_equal(run.told.active, runs[0].told.active)]
+    steps = np.flatnonzero(runs[0].told.active == batch)
+    stages_s = np.array([run.stages_s for run in alike])
+    fastest = stages_s.sum(axis=2).argmin(axis=0)
+    found: Floats = stages_s[fastest[steps], steps]
+    return found
+
+
+def _active(account: SubsetAccount, whole: NDArray[np.bool_], stages_s: Floats, vocab: int, batch: int) -> ActiveShare:
+    """With the slope of the output layer's seconds over the share; none where all steps are alike, or times fall."""
+    columns = np.asarray(account.columns, np.int64)[whole]
+    share = columns / vocab
+    slope_s = float(np.polyfit(share, stages_s[:, 1:].sum(axis=1), 1)[0]) if np.ptp(share) > 0.0 else 0.0
+    return ActiveShare.of(
+        columns.tolist(),
+        vocab,
+        by_sentence=list(account.sentence_share.values()) if batch == 1 else None,
+        s_per_share=slope_s if slope_s > 0.0 else None,
+    )
 
 
 def _account(run: BatchedRun) -> SubsetAccount:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal, cast
 
 from simnmt.calibrate.errors import CalibrationError
+from simnmt.calibrate.plan import batches
 from simnmt.calibrate.settings import Settings
 from simnmt.calibrate.vocabulary_timing import RestrictedSteps, restricted_steps
 from simnmt.costs.active_share import ActiveShare
@@ -25,11 +26,11 @@ from simnmt.workload.text_lines import TextLines
 Vocabulary = Literal["clustered", "candidates"]
 _KINDS: dict[str, Vocabulary] = {"clusters": "clustered", "candidates": "candidates"}
 """What a bundle holds, and the decoder that it makes."""
-SENTENCES, QUICK_SENTENCES = 320, 96
-"""Of the text: ten batches of 32."""
+LEAST_SENTENCES, BATCHES = 200, 10
+"""Of the text: as many, and so many batches; a quick calibration has half of both."""
 MOST_TOKENS = 60
 """Of a source; longer ones are left out."""
-ROUNDS, QUICK_ROUNDS = 3, 2
+ROUNDS, QUICK_ROUNDS = 5, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +58,13 @@ class Restricted:
             parts[kind] = load_vocabulary(path, model, direction=direction)
             notes.append(f"{kind}: {path.name}, {parts[kind].label}")
         lines = [line for line in TextLines(text) if line.strip()]
-        count = QUICK_SENTENCES if settings.mode == "quick" else SENTENCES
+        count = _sentences(settings, batches(settings)[-1])
         kept = (ids for ids in translator.source.encode(lines[: 2 * count]) if 1 < len(ids) <= MOST_TOKENS)
         sources = list(islice(kept, count))
         if not sources:
             what = f"no sentence of at most {MOST_TOKENS} tokens"
             raise CalibrationError(what, path=text, remedy="give a text, one sentence a line")
-        notes.append(f"on {len(sources):,} sentences of {text.name}, each step's fastest of several rounds")
+        notes.append(f"on up to {len(sources):,} sentences of {text.name}; of each step the fastest of several rounds counts")
         return cls(model, sources, parts, tuple(notes))
 
     def beside(self, full: DecoderVariant, settings: Settings) -> Iterator[DecoderVariant]:
@@ -78,7 +79,7 @@ class Restricted:
         }
         found = restricted_steps(
             self.model,
-            self.sources,
+            self.sources[: _sentences(settings, full.batch)],
             parts,
             batch=full.batch,
             beam=own.beam,
@@ -114,6 +115,10 @@ def _ratio(told: RestrictedSteps, stage: str) -> float:
 def _of_the_block(active: ActiveShare, times: float) -> ActiveShare:
     """With its seconds in those of the block."""
     return active if active.s_per_share is None else active.model_copy(update={"s_per_share": times * active.s_per_share})
+
+
+def _sentences(settings: Settings, batch: int) -> int:
+    return max(LEAST_SENTENCES, BATCHES * batch) // (2 if settings.mode == "quick" else 1)
 
 
 def check_vocabularies(settings: Settings, weights: str) -> None:

@@ -1,0 +1,166 @@
+"""What parts of the vocabulary take and change on real text, and how a calibration takes it into a profile."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
+pytest.importorskip("sentencepiece", reason="the extra packages of simnmt[models] are not installed")
+pytest.importorskip("sklearn", reason="the extra packages of simnmt[models] are not installed")
+
+from simnmt.batching import mini  # noqa: E402
+from simnmt.calibrate.errors import CalibrationError  # noqa: E402
+from simnmt.calibrate.run import calibrate  # noqa: E402
+from simnmt.calibrate.settings import Settings  # noqa: E402
+from simnmt.calibrate.vocabulary_timing import restricted_steps  # noqa: E402
+from simnmt.costs.decoder_settings import DecoderSettings  # noqa: E402
+from simnmt.errors import InputError  # noqa: E402
+from simnmt.nmt.architecture import RecurrentArchitecture  # noqa: E402
+from simnmt.nmt.batched import decode_batched  # noqa: E402
+from simnmt.nmt.checkpoint import SOURCE_TOKENIZER, TARGET_TOKENIZER, save_checkpoint  # noqa: E402
+from simnmt.nmt.training.subwords import learn_vocabulary  # noqa: E402
+from simnmt.nmt.translation import Translator  # noqa: E402
+from simnmt.nmt.vocabulary.candidates_in_use import listed  # noqa: E402
+from simnmt.nmt.vocabulary.cluster_bundle import ClusterBundle, ClusterSet  # noqa: E402
+from simnmt.nmt.vocabulary.clustered import clustered  # noqa: E402
+from simnmt.nmt.vocabulary.contexts import collect  # noqa: E402
+from simnmt.nmt.vocabulary.kmeans import cluster  # noqa: E402
+from tests.nmt import toy_language  # noqa: E402
+from tests.nmt.made_subsets import MadeLists, all_active  # noqa: E402
+from tests.nmt.tiny import GRU, VOCAB, lively, sources  # noqa: E402
+
+TRAINED = Settings(
+    "?", mode="quick", threads=1, parts=("execution", "decoder"), max_batch=8, max_src_len=10, max_tgt_len=10, src_unit="word"
+)
+CLUSTERED, LISTED = DecoderSettings(vocabulary="clustered"), DecoderSettings(vocabulary="candidates")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that says something, as training would write it, a text, and clusters of its contexts."""
+    made = tmp_path_factory.mktemp("model")
+    save_checkpoint(made, lively("gru"), GRU)
+    texts = [text for pair in toy_language.pairs(300) for text in pair]
+    texts += [" ".join(chr(97 + (start + step) % 26) * 2 for step in range(6)) for start in range(26)]
+    for name in (SOURCE_TOKENIZER, TARGET_TOKENIZER):
+        marks = {"pad": GRU.pad_token, "unk": GRU.unk_token, "start": GRU.start_token, "eos": GRU.eos_token}
+        (made / name).write_bytes(learn_vocabulary(texts, VOCAB, side="whole", **marks))
+    lines = [source for source, _ in toy_language.pairs(60)]
+    (made / "text.txt").write_text("\n".join(lines), encoding="utf-8")
+    translator = Translator.load(made)
+    sets = []
+    for label, some in (("one", lines[:40]), ("two", lines[20:])):
+        contexts = collect(translator, some, 1)
+        sets.append(ClusterSet.of(label, contexts, cluster(contexts, 6, seed=1, method="sklearn"), translator.model))
+    ClusterBundle.of(translator.model, sets[:1], name="m").save(made / "one.clusters")
+    ClusterBundle.of(translator.model, sets, name="m").save(made / "two.clusters")
+    return made
+
+
+def settings(folder: Path, **other: Any) -> Settings:
+    chosen = {"model": str(folder), "text": str(folder / "text.txt"), "vocabulary": (str(folder / "one.clusters"),)}
+    return replace(TRAINED, **(chosen | other))
+
+
+@pytest.mark.parametrize("beam", [1, 2])
+@pytest.mark.parametrize("batch", [1, 4])
+def test_with_all_columns_active_nothing_changes(batch: int, beam: int) -> None:
+    model, (alone, _, _) = lively("gru"), sources(GRU, [3, 9, 5, 7, 4, 12, 2, 6] * 2)
+    part = clustered(all_active(VOCAB, model.weight.shape[1]))
+    found = restricted_steps(model, alone, {"all": part}, batch=batch, beam=beam, fused=False, rounds=2)["all"]
+    assert (found.agreement, found.identical, found.active.mean) == (1.0, 1.0, 1.0)
+    assert found.active.s_per_share is None, "steps that are all alike have no slope"
+    assert (found.active.by_sentence is not None) == (batch == 1)
+    assert min(found.body, found.product, found.search, found.full_step_s) > 0.0
+
+
+def test_shares_and_agreement_are_those_of_real_decoding() -> None:
+    """Lists of a few tokens: known columns in each step, and sentences that go astray."""
+    model, (alone, _, _) = lively("gru"), sources(GRU, [3, 9, 5, 7, 4, 12, 2, 6] * 2)
+    lists = MadeLists([[GRU.eos_token, 7, 8, 9], [GRU.eos_token, *range(20, 29)]], VOCAB)
+    part = listed(lists)
+    found = restricted_steps(model, alone, {"lists": part}, batch=1, beam=1, fused=True, rounds=2)["lists"]
+    most = [2 * len(source) + 10 for source in alone]
+    full = decode_batched(model, alone, mini(1), max_len=most)
+    own = decode_batched(model, alone, mini(1), max_len=most, vocabulary=replace(part, audit=True))
+    assert own.subset is not None
+    same = [one.tokens == other.tokens for one, other in zip(own.hypotheses, full.hypotheses, strict=True)]
+    assert found.identical == sum(same) / len(same) < 1.0
+    assert found.agreement == 1.0 - own.subset.miss_rate < 1.0
+    assert found.active.steps == sum(len(each.tokens) + 1 for each in own.hypotheses)
+    assert (found.active.by_step[0], found.active.by_step[-1]) == (4 / VOCAB, 10 / VOCAB)
+    assert found.active.by_sentence is not None
+    assert set(found.active.by_sentence) <= {4 / VOCAB, 10 / VOCAB} | set(found.active.by_sentence[1:-1])
+
+
+def test_only_whole_batches_count_and_too_few_of_them_tell_nothing() -> None:
+    model, (alone, _, _) = lively("gru"), sources(GRU, [3, 9, 5, 7, 4, 12, 2, 6])
+    part = clustered(all_active(VOCAB, model.weight.shape[1]))
+    assert restricted_steps(model, alone, {"all": part}, batch=9, beam=1, fused=False, rounds=1) == {}
+
+
+def test_a_trained_folder_is_calibrated_with_its_vocabulary(folder: Path, tmp_path: Path) -> None:
+    profile = calibrate(settings(folder), tmp_path / "box.json").profile
+    assert profile.decoder is not None
+    known = {each.settings for each in profile.decoder.variants if each.batch == 1}
+    assert {CLUSTERED, CLUSTERED.model_copy(update={"fused": True})} <= known
+    assert any("one.clusters" in note for note in profile.decoder.notes)
+    moved, choice = profile.with_decoder(CLUSTERED)
+    assert choice.how == "measured"
+    assert choice.agreement is not None
+    assert choice.identical is not None
+    assert choice.alone is not None
+    assert choice.alone.active is not None
+    assert choice.alone.active.vocab == VOCAB
+    assert 0.0 < choice.alone.active.mean < 1.0
+    assert moved.plane.s_per_tgt_token > 0.0
+    variants = {(each.settings, each.batch): each for each in profile.decoder.variants}
+    for batch in profile.decoder.batches:
+        if (CLUSTERED, batch) in variants:
+            assert variants[CLUSTERED, batch].active is not None
+        else:
+            assert any(f"batch {batch}" in told for told in profile.decoder.left_out)
+
+
+def test_what_could_tell_nothing_is_refused_before_anything_is_measured(folder: Path, tmp_path: Path) -> None:
+    one, two = (str(folder / f"{name}.clusters") for name in ("one", "two"))
+    (tmp_path / "tiny.json").write_text(RecurrentArchitecture(**GRU.model_dump()).model_dump_json())
+    (tmp_path / "empty.txt").write_text("\n")
+    save_checkpoint(tmp_path / "other", lively("bilstm"), lively("bilstm").architecture)
+    for name in (SOURCE_TOKENIZER, TARGET_TOKENIZER):
+        (tmp_path / "other" / name).write_bytes((folder / name).read_bytes())
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"model": str(tmp_path / "tiny.json")}, "random weights, whose contexts say nothing of text"),
+        ({"model": str(tmp_path / "other")}, "a bundle"),
+        ({"text": str(tmp_path / "empty.txt")}, "no sentence of at most"),
+        ({"text": str(tmp_path / "none.txt")}, "none.txt"),
+        ({"vocabulary": (one, one)}, "a second bundle of clustered columns"),
+        ({"vocabulary": (two,)}, "name one with --direction"),
+        ({"vocabulary": (one,), "direction": "three"}, "no direction three in this bundle"),
+        ({"vocabulary": (str(folder / "text.txt"),)}, "damaged, or no vocabulary bundle"),
+    ]
+    for other, said in cases:
+        with pytest.raises(InputError, match=said):
+            calibrate(settings(folder, **other), tmp_path / "box.json")
+    assert not list(tmp_path.glob("box.json*"))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"text": None}, "hangs on the text"),
+        ({"backend": "ctranslate2"}, "with torch's decoder alone"),
+        ({"parts": ("execution",)}, "with torch's decoder alone"),
+        ({"compute_type": "bfloat16"}, "in float32, not in bfloat16"),
+        ({"vocabulary": (), "text": None, "direction": "fr-en"}, "a direction without a bundle"),
+    ],
+)
+def test_settings_that_go_ill_together_are_refused_in_one_line(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(CalibrationError, match=said) as raised:
+        replace(TRAINED, **({"vocabulary": ("a.clusters",), "text": "t.txt"} | wrong))
+    assert "\n" not in str(raised.value)
+    assert raised.value.remedy
