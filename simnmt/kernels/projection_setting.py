@@ -16,6 +16,8 @@ VARIANTS = 2
 """Steps that take turns, so that none finds its own columns where it left them."""
 MOST_DISTINCT = 40
 """Clusters that a step's rows fall into: of more rows some meet in one, as the rows of a beam do."""
+SOME_RANKS = 8_192
+"""Of a large vocabulary that the share of a union is counted on."""
 NOISE = 0.1
 """Of hidden states about their centroid, whose own spread is 1."""
 
@@ -113,9 +115,10 @@ def _step(layer: Layer, sets: ColumnSets, chosen: Tensor) -> Step:
 def _probabilities(vocab: int, rows: int, share: float) -> NDArray[np.float64]:
     """Of each rank, so that `rows` sets have a union of this share, found by halving."""
     rank = np.arange(1.0, vocab + 1.0)
+    some = rank[:: 1 + vocab // SOME_RANKS]
     low, high = 0.0, float(vocab)
-    for _ in range(40):
+    for _ in range(30):
         middle = (low + high) / 2
-        union = 1.0 - (1.0 - np.minimum(1.0, middle / rank)) ** rows
+        union = 1.0 - (1.0 - np.minimum(1.0, middle / some)) ** rows
         low, high = (middle, high) if union.mean() < share else (low, middle)
     return np.minimum(1.0, high / rank)

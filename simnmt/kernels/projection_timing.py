@@ -31,6 +31,8 @@ MOST_NUMBERS = 1 << 22
 """Of the active columns' weights in a quick look: a larger layer is measured with smaller shares of it."""
 MOST_DENSE = 1 << 24
 """Of all columns' weights in a quick look: of a larger layer its first columns are."""
+MOST_LOGITS = 1 << 21
+"""Rows times V up to which a quick look scatters: it is the published way alone that does."""
 ROWS_OF_MOST = 16
 """With as many times more rows as many times fewer weights are taken: then it is the arithmetic that takes the time."""
 COLD = frozenset({"dense", "assign", *WAYS, "kept", "copy_out"})
@@ -85,7 +87,9 @@ def measure_projection(
         logits = torch.empty(count, layer.vocab, device=layer.weight.device)
         for share in shares:
             steps = drawn_steps(layer, count, scale * share)
-            timed += step_stages(layer, steps, SubMatrix.of(layer.weight, steps[0].columns), logits)
+            stages = step_stages(layer, steps, SubMatrix.of(layer.weight, steps[0].columns), logits)
+            few = count == rows[0] or logits.numel() <= MOST_LOGITS
+            timed += [each for each in stages if few or each.stage != "scatter"]
             timed += [copy_stage(layer, steps[0])] * (count == rows[0])
     fits = layer.weight.nbytes <= last_cache_bytes()
     runs, before = runs_of(timed, None if fits else pushing_out(layer.weight))
