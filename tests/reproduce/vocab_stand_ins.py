@@ -157,8 +157,8 @@ def study(**changed: Any) -> Study:
         ),
         "memory": (
             Memory(
-                label="fr-en", clusters=500, top=3, centroid_bytes=512_000, norm_bytes=2_000, start_bytes=4_008, set_bytes=300_000,
-                flag_bytes=10_000, total_bytes=828_008, share_of_model=0.02,
+                label="fr-en", clusters=500, top=3, centroid_bytes=512_000, norm_bytes=2_000, start_bytes=4_008,
+                set_bytes=300_000, flag_bytes=10_000, total_bytes=828_008, share_of_model=0.02,
             ),
         ),
         "chosen": tuple(decoded(label, beam) for label in LABELS for beam in (1, 2)),
@@ -182,6 +182,5 @@ def study(**changed: Any) -> Study:
             parameter_bytes=40_000_000,
         ),
         texts=texts,
-        runs=tuple(run(part) for part in parts),
-        **(parts | changed),
+        **({"runs": tuple(run(part) for part in parts)} | parts | changed),
     )  # fmt: skip
