@@ -123,6 +123,41 @@ def test_as_many_lines_come_out_as_go_in(
     assert all(row["score"] < 0 for row in rows if row["src_len"])
 
 
+def test_a_bundle_of_the_vocabulary_is_translated_with(here: Path, model: str, simnmt: Callable[..., Any]) -> None:
+    """With each token a candidate the text is the same; with fewer no other is written; what does not fit is told."""
+    import numpy as np
+
+    from simnmt.nmt.models import load_model
+    from simnmt.nmt.subwords import Subwords
+    from simnmt.nmt.vocabulary.candidate_lists import CandidateLists
+
+    loaded = load_model(model)
+    src_vocab, vocab = loaded.architecture.src_vocab, loaded.architecture.tgt_vocab
+    none, starts = np.empty(0, np.int32), np.zeros(src_vocab + 1, np.int64)
+    few = np.array([loaded.architecture.unk_token, loaded.architecture.eos_token, 9], np.int32)
+    for name, always in (("all", np.arange(vocab, dtype=np.int32)), ("few", np.sort(few))):
+        CandidateLists(starts, none, none.astype(np.float32), always, vocab).save(name, loaded.model)
+    Path("in.txt").write_text("un deux\n\nneuf sept un\ndeux\n")
+    translate = ("nmt", "translate", "--model", model, "--threads", "1", "in.txt", "--max-len", "6")
+    dense = simnmt(*translate)
+    for more in ((), ("--beam", "2"), ("--cache-mb", "1", "--batch", "1"), ("--fused",)):
+        full = simnmt(*translate, *more) if "--beam" in more else dense
+        found = simnmt(*translate, "--vocabulary", "all", *more)
+        assert (found.status, found.out, found.err) == (0, full.out, full.err)
+    short = simnmt(*translate, "--vocabulary", "few")
+    target = Subwords.read(Path(model) / "target.model")
+    words = set(target.decode([[9]])[0].split()) | set(target.decode([[int(few[0])]])[0].split())
+    assert short.status == 0 and set(short.out.split()) <= words
+    for found, said in (
+        (simnmt(*translate, "--direction", "fr-en"), "a direction without a bundle of the vocabulary (name the bundle with"),
+        (simnmt(*translate, "--vocabulary", "all", "--direction", "x"), "all: candidate lists have no directions"),
+        (simnmt(*translate, "--vocabulary", "in.txt"), "in.txt: damaged, or no vocabulary bundle"),
+        (simnmt(*translate, "--vocabulary", "absent"), "absent: "),
+        (simnmt(*translate, "--vocabulary", "all", "--cache-mb", "-1"), "a cache of -1 MB (give 0 or more)"),
+    ):
+        assert found.status == 2 and said in found.err and found.err.count("\n") == 1, found.err
+
+
 def test_lines_too_long_are_told_by_number(here: Path, model: str, simnmt: Callable[..., Any]) -> None:
     Path("long.txt").write_text("un\n" + "neuf " * 700 + "\n" + "deux\n")
     found = simnmt("nmt", "translate", "--model", model, "--threads", "1", "long.txt", "--max-len", "2")
