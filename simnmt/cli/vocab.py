@@ -24,9 +24,9 @@ def build(
         ),
     ],
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Bundle to write.")],
-    clusters: Annotated[int | None, typer.Option("--clusters", metavar="R", help="Clusters of each direction [300].")] = None,
+    clusters: Annotated[int | None, typer.Option("--clusters", metavar="R", help="Clusters of each direction [100].")] = None,
     top: Annotated[
-        int | None, typer.Option("--top", metavar="K", help="Likeliest tokens of each context that are active [3].")
+        int | None, typer.Option("--top", metavar="K", help="Likeliest tokens of each context that are active [5].")
     ] = None,
     pool: Annotated[
         str | None, typer.Option("--pool", metavar="LABEL", help="One set of clusters of that label, for all texts together.")

@@ -11,7 +11,7 @@ import typer
 
 from simnmt.nmt.translation import Translator
 
-CLUSTERS, TOP, SENTENCES = 300, 3, 30_000
+CLUSTERS, TOP, SENTENCES = 100, 5, 30_000
 Progress = Callable[[str, float | None], None]
 
 

@@ -85,6 +85,19 @@ def test_fewer_tokens_of_each_context_make_smaller_sets() -> None:
         ClusterSet.of("x", contexts, found, model, top=6)
 
 
+def test_sets_that_share_their_clusters_are_saved_and_counted(tmp_path: Path) -> None:
+    """The same clusters with another K: in memory their centroids are there once, on disk each set is whole."""
+    model, (alone, _, _) = lively("gru"), sources(GRU, [3, 5, 7, 4, 6, 8, 5, 6])
+    contexts = collect(model, alone, 5)
+    found = cluster(contexts, 4, seed=1, method="sklearn")
+    both = ClusterBundle.of(model, [ClusterSet.of(f"K={top}", contexts, found, model, top=top) for top in (1, 5)])
+    assert both.account().centroids == 4 * 16 * 4
+    both.save(tmp_path / "b")
+    loaded = load_clusters(tmp_path / "b", model)
+    assert [each.top for each in loaded.sets] == [1, 5] and loaded.account().centroids == 2 * 4 * 16 * 4
+    assert loaded.account().total == sum(each.centroids.nbytes + each.sets.nbytes for each in loaded.sets)
+
+
 def test_a_bundle_of_another_model_or_vocabulary_is_refused(saved: Path) -> None:
     model: Any = copy.deepcopy(lively("gru"))
     model.projection.bias.data[7] += 1e-3

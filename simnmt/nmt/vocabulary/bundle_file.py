@@ -33,7 +33,10 @@ class BundleFile:
 
 
 def write_bundle(path: str | os.PathLike[str], kind: str, note: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-    """Write a bundle, whole or not at all; raises `NmtError` where it cannot be written."""
+    """Write a bundle, whole or not at all; tensors may share memory. Raises `NmtError` where it cannot be written."""
+    own: dict[int, str] = {}
+    shared = {name for name, tensor in tensors.items() if own.setdefault(tensor.data_ptr(), name) != name}
+    tensors = {name: tensor.clone() if name in shared else tensor for name, tensor in tensors.items()}
     said = {"version": VERSION, "kind": kind, "sha256": _sha256(tensors), "note": dict(note)}
     try:
         write_tensors(Path(path), tensors, {_KEY: json.dumps(said, ensure_ascii=False, allow_nan=False)})

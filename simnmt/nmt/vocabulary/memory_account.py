@@ -66,13 +66,14 @@ def memory_account(
 
 
 def allocated(clusters: Sequence[tuple[Centroids, ColumnSets]], model_bytes: int | None = None) -> MemoryAccount:
-    """What these hold in memory, as allocated; the parts sum to their own `nbytes`."""
-    points = sum(centroids.points.untyped_storage().nbytes() for centroids, _ in clusters)
+    """What these hold in memory, as allocated: the sum of their own `nbytes`, centroids that two of them share counted once."""
+    sizes = {centroids.points.data_ptr(): centroids.points.untyped_storage().nbytes() for centroids, _ in clusters}
+    norms = sum(centroids.half_norms.untyped_storage().nbytes() for centroids, _ in clusters)
     indices = sum(sets.columns.untyped_storage().nbytes() for _, sets in clusters)
     starts = sum(sets.starts.untyped_storage().nbytes() for _, sets in clusters)
     return MemoryAccount(
-        points,
-        sum(centroids.nbytes for centroids, _ in clusters) - points,
+        sum(sizes.values()),
+        norms,
         indices,
         starts,
         sum(sets.nbytes for _, sets in clusters) - indices - starts,
