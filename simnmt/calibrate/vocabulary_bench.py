@@ -20,7 +20,7 @@ from simnmt.costs.projection_cost import ProjectionCost
 from simnmt.costs.projection_fit import StagePoint
 from simnmt.kernels.library_threads import library_threads
 from simnmt.kernels.projection_setting import drawn_layer
-from simnmt.kernels.projection_timing import projection_cost
+from simnmt.kernels.projection_timing import clock_of, projection_cost
 
 Progress = Callable[[int, int, str], None]
 """Called with what is done, what there is in all, and what comes next."""
@@ -147,7 +147,7 @@ def vocabulary_bench(
     with library_threads(setting.threads), torch.inference_mode():
         for done, (vocab, width) in enumerate(sizes):
             progress(done, len(sizes), f"V {vocab:,}, width {width:,}")
-            cost, own = _size(setting, vocab, width, _clock(setting.device, clock), box)
+            cost, own = _size(setting, vocab, width, clock_of(torch.device(setting.device), clock), box)
             costs[vocab, width] = cost
             steps += own
     others.append(busy.others_cpus())
@@ -192,18 +192,6 @@ def _break_even(setting: Setting, costs: dict[tuple[int, int], ProjectionCost]) 
         for rows in setting.rows:
             share = partial(cost.break_even_share, vocab, width, setting.clusters, rows)
             yield BreakEven(vocab, width, rows, share(), share(scatter=True), share(own=True))
-
-
-def _clock(device: str, clock: Callable[[], float]) -> Callable[[], float]:
-    """Read when the device has done all that it was told."""
-    if device == "cpu":
-        return clock
-
-    def after_all() -> float:
-        torch.cuda.synchronize()
-        return clock()
-
-    return after_all
 
 
 def _box(setting: Setting) -> str:

@@ -91,10 +91,11 @@ def measure_projection(
             few = count == rows[0] or logits.numel() <= MOST_LOGITS
             timed += [each for each in stages if few or each.stage != "scatter"]
             timed += [copy_stage(layer, steps[0])] * (count == rows[0])
-    fits = layer.weight.nbytes <= last_cache_bytes()
+    fits = layer.weight.nbytes <= cache_bytes(layer.weight.device)
     runs, before = runs_of(timed, None if fits else pushing_out(layer.weight))
     # Of few rounds the least: a single one that was disturbed would decide the median.
-    points = points_of(timed, interleaved(runs, rounds, before, least_s=0.0, clock=clock), of=Times.least_s)
+    times = interleaved(runs, rounds, before, least_s=0.0, clock=clock_of(layer.weight.device, clock))
+    points = points_of(timed, times, of=Times.least_s)
     return projection_cost(points, provenance={"how": f"quick, {rounds} rounds"}, layers=[layer])
 
 
@@ -245,9 +246,25 @@ def points_of(
 
 def pushing_out(weight: Tensor) -> Run:
     """Reads as much as pushes all else out of the last cache of where `weight` lies."""
-    size = last_cache_bytes() if weight.is_cpu else int(torch.cuda.get_device_properties(weight.device).L2_cache_size)
-    filler = torch.ones(3 * size // 8, device=weight.device)
+    filler = torch.ones(3 * cache_bytes(weight.device) // 8, device=weight.device)
     return filler.sum
+
+
+def cache_bytes(device: torch.device) -> int:
+    """Of the processor's last cache, or of a GPU's."""
+    return last_cache_bytes() if device.type == "cpu" else int(torch.cuda.get_device_properties(device).L2_cache_size)
+
+
+def clock_of(device: torch.device, clock: Callable[[], float]) -> Callable[[], float]:
+    """The same clock, read when the device has done all that it was told."""
+    if device.type == "cpu":
+        return clock
+
+    def after_all() -> float:
+        torch.cuda.synchronize(device)
+        return clock()
+
+    return after_all
 
 
 def in_turn(runs: Sequence[Run]) -> Run:

@@ -168,3 +168,17 @@ def test_the_verb_tells_tables_and_writes_the_figures(tmp_path: Path, capsys: py
     for words in ("Stages in us", "Whole steps", "Above which share", "that were not fitted (*) are off by"):
         assert words in told
     assert json.loads((tmp_path / "bench.json").read_text())["setting"]["vocabs"] == [400]
+
+
+def test_the_clock_waits_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Launches return at once: a time read without waiting would be theirs."""
+    events: list[str] = []
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: events.append(f"waited for {device}"))
+
+    def clock() -> float:
+        events.append("read")
+        return 7.0
+
+    assert projection_timing.clock_of(torch.device("cuda"), clock)() == 7.0
+    assert events == ["waited for cuda", "read"]
+    assert projection_timing.clock_of(torch.device("cpu"), clock) is clock
