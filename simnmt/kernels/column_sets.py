@@ -43,7 +43,8 @@ class ColumnSets:
         object.__setattr__(self, "starts", self.starts.cpu())
         object.__setattr__(self, "_bounds", self.starts.tolist())
         self._check()
-        object.__setattr__(self, "_flags", torch.zeros(self.vocab, dtype=torch.uint8, device=self.columns.device))
+        with torch.inference_mode(False):  # else they could be written to in that mode alone
+            object.__setattr__(self, "_flags", torch.zeros(self.vocab, dtype=torch.uint8, device=self.columns.device))
         object.__setattr__(self, "_lock", threading.Lock())
 
     def _check(self) -> None:

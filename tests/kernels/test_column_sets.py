@@ -59,6 +59,15 @@ def test_no_row_left_chooses_no_column(level: str) -> None:
     assert (union.dtype, union.tolist()) == (torch.int32, [])
 
 
+@each_level
+def test_sets_made_where_a_model_is_loaded_serve_outside_of_it_too(level: str) -> None:
+    """What is made in torch's inference mode cannot be written to elsewhere: the flags of the sets were."""
+    with torch.inference_mode():
+        sets = sets_of(*EXAMPLE, vocab=10, level=level)
+    for _ in range(2):
+        assert sets.union(torch.tensor([0, 2])).tolist() == [1, 2, 3, 4, 6]
+
+
 def test_one_cluster_chosen_by_all_rows_is_its_own_slice_without_a_copy() -> None:
     sets = sets_of(*EXAMPLE, vocab=10)
     union = sets.union(torch.tensor([1, 1, 1]))
