@@ -3,46 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Literal
-
-import torch
 
 from simnmt.calibrate.vocabulary_study import Cell, ClusterSizes, Memory
 from simnmt.calibrate.vocabulary_study_cells import ActiveBits, outcome, spread
+from simnmt.calibrate.vocabulary_study_clusterer import Clusterer
 from simnmt.calibrate.vocabulary_study_contexts import DirectionContexts
-from simnmt.kernels.centroids import Centroids
 from simnmt.nmt.step_model import StepModel
 from simnmt.nmt.vocabulary.cluster_bundle import ClusterBundle, ClusterSet
 from simnmt.nmt.vocabulary.contexts import Contexts
-from simnmt.nmt.vocabulary.kmeans import Clustering, assign, cluster
-from simnmt.streams import stream
+from simnmt.nmt.vocabulary.kmeans import assign
 
 UNION_ROWS = 20
 """Of a step: the paper's batch."""
-
-
-@dataclass(frozen=True, slots=True)
-class Clusterer:
-    """k-means of a study."""
-
-    seed: int
-    most: int
-    """Contexts that k-means sees; of more, so many are drawn, and the rest then join their nearest centroid."""
-    method: str | None = None
-    """See `cluster`."""
-
-    def seen(self, contexts: Contexts) -> int:
-        """Contexts that k-means sees of these."""
-        return min(len(contexts), self.most)
-
-    def clusters(self, contexts: Contexts, clusters: int) -> Clustering:
-        """All contexts in clusters; the inertia is that of those which k-means saw."""
-        if len(contexts) <= self.most:
-            return cluster(contexts, clusters, seed=self.seed, method=self.method)
-        drawn = stream(self.seed, 0, "clustered contexts").choice(len(contexts), self.most, replace=False)
-        found = cluster(contexts.hidden[torch.from_numpy(drawn).sort().values], clusters, seed=self.seed, method=self.method)
-        return replace(found, labels=assign(contexts.hidden, Centroids.of(found.centroids)))
 
 
 def cluster_sets(

@@ -57,11 +57,11 @@ class KeptContexts:
 
     def __init__(self, translator: Translator, model_sha256: str, folder: Path | None, say: Callable[[str], None]) -> None:
         """`folder`: where contexts are kept, None: nowhere; `say`: is told of what takes long."""
-        self._translator, self._model, self._folder, self._say = translator, model_sha256, folder, say
+        self._translator, self._model, self.folder, self._say = translator, model_sha256, folder, say
 
     def of(self, what: str, lines: Sequence[str], top: int) -> Contexts:
         """Contexts with their `top` likeliest tokens, sentence by sentence; `what`: for people."""
-        path = None if self._folder is None else self._folder / f"contexts-{self._key(lines, top)}.safetensors"
+        path = None if self.folder is None else self.folder / f"contexts-{self._key(lines, top)}.safetensors"
         if path is not None and path.is_file():
             self._say(f"contexts of {what}: kept from before")
             return _read(path, len(lines))

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from statistics import median
 from typing import Any, NoReturn
 
 from simnmt.calibrate.errors import CalibrationError
 from simnmt.calibrate.vocabulary_study import Cell, ClusterSizes, Decoded, Memory, Part, Speed, Study
-from simnmt.calibrate.vocabulary_study_clusters import Clusterer, cells, cluster_sets, memory, sizes, usual
+from simnmt.calibrate.vocabulary_study_clusterer import Clusterer
+from simnmt.calibrate.vocabulary_study_clusters import cells, cluster_sets, memory, sizes, usual
 from simnmt.calibrate.vocabulary_study_contexts import DirectionContexts, KeptContexts, beginning
 from simnmt.calibrate.vocabulary_study_decoding import Cut, Sentences, WayOf, decoded, speed_ratios
 from simnmt.calibrate.vocabulary_study_settings import StudySettings
 from simnmt.calibrate.vocabulary_study_texts import Direction, held_out, training_lines, training_pairs
+from simnmt.costs.projection_cost import ProjectionCost
 from simnmt.nmt.recurrent import RecurrentModel
 from simnmt.nmt.translation import Translator
 from simnmt.nmt.vocabulary.build_candidates import Align, build_candidates
+from simnmt.nmt.vocabulary.candidate_lists import CandidateLists
 from simnmt.nmt.vocabulary.candidates_in_use import listed
 from simnmt.nmt.vocabulary.cluster_bundle import ClusterSet
 from simnmt.nmt.vocabulary.clustered import clustered
 from simnmt.nmt.vocabulary.contexts import joined
+from simnmt.nmt.vocabulary.load import with_measured_cost
+from simnmt.nmt.vocabulary.subset import RestrictedVocabulary
+from simnmt.nmt.vocabulary.subset_account import SubsetAccount
 
 Say = Callable[[str], None]
 """Is told of what comes next."""
@@ -33,8 +40,9 @@ class StudyBench:
     ) -> None:
         self._translator, self._model, self._settings = translator, translator.model, settings
         self._directions, self._kept, self._say = {each.label: each for each in directions}, kept, say
-        self._clusterer = Clusterer(settings.seed, settings.clustered_contexts, settings.method)
+        self._clusterer = Clusterer(settings.seed, settings.clustered_contexts, settings.method, kept.folder)
         self._contexts: dict[str, DirectionContexts] = {}
+        self._cost: ProjectionCost | None = None
 
     def measured(self, part: Part, study: Study) -> Iterator[Any]:
         """The entries of a part; `study`: what is known so far, from whose sweep r and K are chosen."""
@@ -109,7 +117,7 @@ class StudyBench:
             clusters, top = self._choice(label, study)
             (own,) = self._sets(label, clusters, (top,))
             cut = Cut("clustered", clusters=clusters, top=top)
-            yield from self._decoded(direction, _clusters_way(own), cut, self._of(label).emitted)
+            yield from self._decoded(direction, self._clusters_way(own), cut, self._of(label).emitted)
 
     def _speeds(self, study: Study) -> Iterator[Speed]:
         settings = self._settings
@@ -118,7 +126,7 @@ class StudyBench:
             sentences = self._test(direction).first(settings.speed_sentences)
             for beam, batch in settings.settings:
                 self._say(f"{label}: speed of {len(own)} cluster sets, beam {beam}, batch {batch}")
-                ways = [_clusters_way(each) for each in own]
+                ways = [self._clusters_way(each) for each in own]
                 ratios = speed_ratios(self._translator, sentences, ways, beam=beam, batch=batch, rounds=settings.rounds)
                 for each, found in zip(own, ratios, strict=True):
                     yield Speed(
@@ -144,11 +152,8 @@ class StudyBench:
                         self._translator, sources, targets, count=settings.candidates, align=align, always=always
                     )
 
-                    def way(audit: bool, account: Any, lists: Any = lists) -> Any:
-                        return listed(lists, audit=audit, account=account)
-
                     cut = Cut(align, candidates=settings.candidates, always=always)
-                    yield from self._decoded(direction, way, cut, self._of(label).emitted)
+                    yield from self._decoded(direction, self._lists_way(lists), cut, self._of(label).emitted)
 
     def _decoded(self, direction: Direction, way: WayOf, cut: Cut, emitted: int) -> Iterator[Decoded]:
         sentences, settings = self._test(direction), self._settings
@@ -194,16 +199,27 @@ class StudyBench:
         best = usual(found, settings.least_identical, settings.most_share)
         return best.clusters, best.top
 
+    def _clusters_way(self, own: ClusterSet) -> WayOf:
+        def way(audit: bool, account: SubsetAccount) -> RestrictedVocabulary:
+            return self._costed(clustered(own, audit=audit, account=account))
+
+        return way
+
+    def _lists_way(self, lists: CandidateLists) -> WayOf:
+        def way(audit: bool, account: SubsetAccount) -> RestrictedVocabulary:
+            return self._costed(listed(lists, audit=audit, account=account))
+
+        return way
+
+    def _costed(self, vocabulary: RestrictedVocabulary) -> RestrictedVocabulary:
+        """With products made as a translator makes them; what they cost is measured once, and shared."""
+        if self._cost is None:
+            self._cost = with_measured_cost(vocabulary, self._model).cost
+        return replace(vocabulary, cost=self._cost)
+
     def _aligners(self) -> tuple[Align, ...]:
         blind = isinstance(self._model, RecurrentModel) and self._model.score is None
         return ("ibm1",) if blind else ("ibm1", "attention")
-
-
-def _clusters_way(own: ClusterSet) -> WayOf:
-    def way(audit: bool, account: Any) -> Any:
-        return clustered(own, audit=audit, account=account)
-
-    return way
 
 
 def _refuse(what: str, remedy: str) -> NoReturn:
