@@ -39,7 +39,7 @@ def gathered_cases(threads: int, vocab: int = VOCAB, width: int = WIDTH, cluster
     """One row and forty, both shares in one contest: the product with all columns takes most of the time."""
     layer = cache(partial(_layer, vocab, width, clusters))
     for rows in ROWS:
-        text = f"{rows} row{'s' if rows > 1 else ''}, V {vocab:,} x {width:,}, {clusters:,} clusters"
+        text = f"{rows} row{'s' if rows > 1 else ''}, V {vocab:,}"
         yield Case(text, "beyond", level_name(), partial(_contest, layer, rows))
 
 
