@@ -63,8 +63,19 @@ class Setting:
                 raise CalibrationError(f"{100 * share:g} % of the columns active", remedy="give more than 0 and up to 100")
         if self.dtype not in TYPES:
             raise CalibrationError(f"no weights of type {self.dtype}", remedy=f"take one of {', '.join(TYPES)}")
-        if self.device == "cuda" and not torch.cuda.is_available():
+        if self.device == "cpu":
+            self._check_memory()
+        elif not torch.cuda.is_available():
             raise CalibrationError("torch sees no GPU here", remedy="leave --device out, or run it where a GPU is")
+
+    def _check_memory(self) -> None:
+        shares = sum(self.shares) + sum(self.heldout_shares)
+        numbers = max(self.vocabs) * max(self.widths) * (1.0 + shares) + 2 * max(self.rows) * max(self.vocabs)
+        free_bytes = describe(libraries=False).memory_available_bytes
+        if free_bytes is not None and 4 * numbers > free_bytes:
+            size = f"V {max(self.vocabs):,} x width {max(self.widths):,} takes {4e-9 * numbers:.1f} GB"
+            what = f"{size}, and {1e-9 * free_bytes:.1f} GB are free"
+            raise CalibrationError(what, remedy="measure a smaller size, or smaller shares of it")
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,4 +59,5 @@ def active_steps(layer: Layer, steps: Sequence[Step], way: Way, kept: SubMatrix,
 
 
 def _search(products: Tensor, bias: Tensor | None) -> Best:
-    return fused_best(products, bias, best_of(len(products)), threads=torch.get_num_threads())
+    rows, columns = products.shape
+    return fused_best(products, bias, min(best_of(rows), columns), threads=torch.get_num_threads())

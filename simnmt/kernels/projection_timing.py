@@ -24,8 +24,9 @@ from simnmt.kernels.projection_setting import Layer, Step, drawn_layer, drawn_st
 from simnmt.kernels.roofline import last_cache_bytes
 from simnmt.kernels.scatter import scatter
 
-ROWS = (1, 8, 40, 160)
-"""At which a quick look is taken: one sentence, a few, 20 of beam 2 as published, and a full batch server."""
+ROWS = (1, 2, 8, 40, 160)
+"""At which a quick look is taken: one row, two (torch's product of two may take twice as long), a few, 20 sentences of beam 2
+as published, and a full batch server."""
 SHARES = (0.02, 0.15)
 MOST_NUMBERS = 1 << 22
 """Of the active columns' weights in a quick look: a larger layer is measured with smaller shares of it."""

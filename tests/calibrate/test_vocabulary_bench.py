@@ -142,6 +142,15 @@ def test_the_document_is_plain_json(benched: VocabularyBench) -> None:
     assert ProjectionCost.model_validate_json(json.dumps(read["costs"][0])) == benched.costs[900, 24]
 
 
+@pytest.mark.parametrize(("vocab", "clusters"), [(2, 1), (20, 3)])
+def test_tiny_layers_are_measured_too(vocab: int, clusters: int) -> None:
+    """One active column, of which two were to be found; fewer clusters than rows."""
+    small = Setting(vocabs=(vocab,), widths=(1,), rows=(6,), shares=(0.02,), heldout_shares=(), clusters=clusters, rounds=1)
+    done = vocabulary_bench(small)
+    assert [step.rows for step in done.steps] == [6] and done.heldout_error is None
+    json.dumps(done.as_json(), allow_nan=False)
+
+
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
@@ -152,6 +161,7 @@ def test_the_document_is_plain_json(benched: VocabularyBench) -> None:
         ({"rounds": 0}, "round 0"),
         ({"dtype": "int8"}, "no weights of type int8"),
         ({"device": "cuda"}, "no GPU"),
+        ({"vocabs": (1_000_000_000,)}, "GB are free"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(changed: dict[str, object], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
