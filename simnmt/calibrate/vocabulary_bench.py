@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -24,6 +24,7 @@ from simnmt.kernels.projection_timing import clock_of, projection_cost
 
 Progress = Callable[[int, int, str], None]
 """Called with what is done, what there is in all, and what comes next."""
+DEVICES = ("cpu", "cuda")
 TYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
@@ -44,7 +45,7 @@ class Setting:
     clusters: int = 2_000
     rounds: int = 5
     threads: int = 1
-    device: Literal["cpu", "cuda"] = "cpu"
+    device: str = "cpu"
     dtype: str = "float32"
     seed: int = 0
 
@@ -63,6 +64,8 @@ class Setting:
                 raise CalibrationError(f"{100 * share:g} % of the columns active", remedy="give more than 0 and up to 100")
         if self.dtype not in TYPES:
             raise CalibrationError(f"no weights of type {self.dtype}", remedy=f"take one of {', '.join(TYPES)}")
+        if self.device not in DEVICES:
+            raise CalibrationError(f"no device {self.device}", remedy=f"take {' or '.join(DEVICES)}")
         if self.device == "cpu":
             self._check_memory()
         elif not torch.cuda.is_available():

@@ -40,7 +40,7 @@ def bench(
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write all figures to this file, as JSON.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
 ) -> None:
-    """Measure the output layer on this box with all columns and with the active ones alone; some four minutes.
+    """Measure the output layer on this box with all columns and with the active ones alone; some three minutes.
 
     Random weights, and active sets that overlap as those of clusters do. Leave the box alone meanwhile: contestants take turns,
     so their ratios bear some noise, but their times do not.
