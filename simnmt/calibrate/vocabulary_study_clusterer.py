@@ -65,8 +65,8 @@ class Clusterer:
     def _key(self, contexts: Contexts, clusters: int) -> str:
         told = f"{clusters} {self.seed} {self.seen(contexts)} {method_named(self.method)} {list(contexts.hidden.shape)}"
         digest = hashlib.sha256(told.encode())
-        for piece in contexts.hidden.split(_PIECE):
-            digest.update(piece.numpy().tobytes())
+        for first in range(0, len(contexts), _PIECE):
+            digest.update(contexts.hidden[first : first + _PIECE].numpy().tobytes())
         return digest.hexdigest()[:32]
 
 
