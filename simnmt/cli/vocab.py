@@ -49,7 +49,7 @@ def build(
         int | None, typer.Option("--always", metavar="N", help="Most frequent target words that every list holds [0].")
     ] = None,
     beam: Annotated[int, typer.Option("--beam", metavar="B", min=1, help="Beam that contexts are collected with.")] = 1,
-    batch: Annotated[int, typer.Option("--batch", metavar="N", min=1, help="Most sentences decoded together.")] = 64,
+    batch: Annotated[int, typer.Option("--batch", metavar="N", min=1, help="Most sentences decoded together.")] = 128,
     method: Annotated[
         str | None,
         typer.Option("--method", metavar="sklearn|faiss", help="What clusters [faiss where it is installed]."),

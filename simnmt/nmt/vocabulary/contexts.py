@@ -22,7 +22,7 @@ from simnmt.nmt.slot_search import Limit, SlotSearch
 from simnmt.nmt.step_model import StepModel
 from simnmt.nmt.translation import LONGEST_SOURCE, Translator
 
-BATCH = 64
+BATCH = 128
 Progress = Callable[[str, float | None], None]
 """Told what is at work and the share of it that is done; None where nobody knows."""
 
