@@ -62,6 +62,16 @@ def speeds(best: int, clusters: int = 1_300) -> tuple[Any, ...]:
         ("FVP-10", {"by_language": (cell(sets=spread(0.1, 0.9)), cell(knowledge="target"))}, "does not hold"),
         ("FVP-10", {"by_language": (cell(),)}, "not measurable here"),
         (
+            "FVP-10",
+            {
+                "by_language": (
+                    *(cell(top=3, knowledge=what) for what in ("both", "target")),
+                    *(cell(sets=spread(0.1, share), knowledge=what) for share, what in ((0.9, "both"), (0.8, "target"))),
+                )
+            },
+            "not distinguishable",
+        ),
+        (
             "FVP-11 (c)",
             {
                 "per_cluster": tuple(
@@ -81,6 +91,13 @@ def test_a_trend_allows_noise_and_no_more() -> None:
     shares = (0.05, 0.04, 0.0415, 0.03)
     noisy = tuple(cell(clusters=100 * place, share=spread(share)) for place, share in enumerate(shares, 1))
     assert verdicts(study(sweep=noisy))["FVP-11 (a)"] == "holds"
+
+
+def test_where_nothing_is_missed_a_larger_k_cannot_miss_less() -> None:
+    """FVP-08."""
+    own = study(sweep=(cell(top=1), cell(top=3, miss_rate=0.0), cell(top=5, miss_rate=0.0)))
+    assert verdicts(own)["FVP-08 (c)"] == "holds"
+    assert verdicts(study(sweep=(cell(top=1), cell(top=3, miss_rate=0.02))))["FVP-08 (c)"] == "does not hold", "as many"
 
 
 def test_a_prediction_that_no_gain_would_pass_as_well_is_told_to_be_no_test() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from simnmt.reproduce.verdicts import UNKNOWN, Records, together
@@ -110,42 +110,50 @@ def way_of(each: Decoded) -> str:
     return f"lists of {each.candidates} by {made}{always}"
 
 
-def cell_of(each: Decoded) -> str:
-    """Direction, way and search."""
-    return f"{each.label}, {way_of(each)}, beam {each.beam}, batch {each.batch}"
+def by_search(rows: Sequence[Decoded], tell: Callable[[Decoded], str]) -> str:
+    """What is told of each, by direction and way, and of these by beam and batch."""
+    groups = in_groups(rows, lambda each: (each.label, way_of(each)), lambda each: each.beam * each.batch)
+    return "; ".join(
+        f"{label}, {way}: " + ", ".join(f"{tell(each)} (beam {each.beam}, batch {each.batch})" for each in own)
+        for (label, way), own in groups.items()
+    )
 
 
 def _identical(study: Study, way: Way, rows: Sequence[Decoded]) -> dict[str, Any]:
-    ours = "; ".join(
-        f"{cell_of(each)}: {100 * each.identical:.1f} % of {each.sentences:,}"
-        + (f", {each.near_ties} near ties" if each.near_ties else "")
-        for each in rows
-    )
+    def tell(each: Decoded) -> str:
+        ties = f" and {each.near_ties} near ties" if each.near_ties else ""
+        return f"{100 * each.identical:.1f} % of {each.sentences:,}{ties}"
+
     kept = all(each.identical >= published.LEAST_IDENTICAL for each in rows)
-    return told(study, *way, ours, kept, "near ties, closer than rounding, count as different")
+    return told(study, *way, by_search(rows, tell), kept, "near ties, closer than rounding, count as different")
 
 
 def _bleu(study: Study, way: Way, rows: Sequence[Decoded]) -> dict[str, Any]:
-    known = [(each, change) for each in rows if (change := bleu_change(each)) is not None]
-    ours = "; ".join(f"{cell_of(each)}: {change:+.2f} of {each.dense.bleu:.2f}" for each, change in known)
-    kept = all(abs(change) <= published.MOST_BLEU_CHANGE for _, change in known)
+    def tell(each: Decoded) -> str:
+        return f"{bleu_change(each):+.2f} of {each.dense.bleu:.2f}"
+
+    known = [each for each in rows if bleu_change(each) is not None]
+    ours = by_search(known, tell)
+    kept = all(abs(bleu_change(each) or 0.0) <= published.MOST_BLEU_CHANGE for each in known)
     return told(study, *way, ours, kept if known else UNKNOWN, "" if known else "needs references")
 
 
 def _active(study: Study, way: Way, rows: Sequence[Decoded]) -> dict[str, Any]:
+    def tell(each: Decoded) -> str:
+        return (
+            f"{100 * each.share.mean:.2f} % of V with {100 * each.share.most:.2f} % at most, so "
+            f"{100 * each.share_of_emitted:.1f} % of the {each.emitted:,} tokens ever written"
+        )
+
     single = [each for each in rows if each.beam * each.batch == 1]
-    ours = "; ".join(
-        f"{cell_of(each)}: {100 * each.share.mean:.2f} % of V, at most {100 * each.share.most:.2f} %, "
-        f"{100 * each.share_of_emitted:.1f} % of the {each.emitted:,} tokens that are ever written"
-        for each in rows
-    )
+    ours = by_search(rows, tell)
     kept = all(each.share.most <= published.MOST_ACTIVE for each in single)
     return told(study, *way, ours, kept if single else UNKNOWN, "judged by the most of any step at batch 1")
 
 
 def _step(study: Study, way: Way, rows: Sequence[Decoded]) -> dict[str, Any]:
     asked = published.LIST_RATIO if way is LISTS else published.STEP_RATIO
-    ours = "; ".join(f"{cell_of(each)}: {each.layer_ratio:.2f}" for each in rows)
+    ours = by_search(rows, lambda each: f"{each.layer_ratio:.2f}")
     reached = max(each.layer_ratio for each in rows) >= asked
     return told(
         study, *way, ours, reached, "projection, softmax and search, the choice of columns included; the best is judged"
@@ -154,7 +162,7 @@ def _step(study: Study, way: Way, rows: Sequence[Decoded]) -> dict[str, Any]:
 
 def _whole(study: Study, way: Way, rows: Sequence[Decoded]) -> dict[str, Any]:
     best = max(rows, key=lambda each: each.measured)
-    ours = "; ".join(f"{cell_of(each)}: {_percent(each.measured)}" for each in rows)
+    ours = by_search(rows, lambda each: _percent(each.measured))
     reached = [ratio >= 1.0 + published.END_TO_END_GAIN for ratio in ratios(best)] or [
         best.measured >= 1.0 + published.END_TO_END_GAIN
     ]
@@ -164,10 +172,14 @@ def _whole(study: Study, way: Way, rows: Sequence[Decoded]) -> dict[str, Any]:
 
 def _amdahl(study: Study, way: Way, rows: Sequence[Decoded]) -> dict[str, Any]:
     near = [[_is_near(each.predicted, ratio) for ratio in ratios(each) or [each.measured]] for each in rows]
-    trivial = [cell_of(each) for each in rows if all(_is_near(1.0, ratio) for ratio in ratios(each) or [each.measured])]
-    ours = "; ".join(f"{cell_of(each)}: {_percent(each.measured)}, foretold {_percent(each.predicted)}" for each in rows)
+    trivial = [each for each in rows if all(_is_near(1.0, ratio) for ratio in ratios(each) or [each.measured])]
+    ours = by_search(rows, lambda each: f"{_percent(each.measured)} where {_percent(each.predicted)} was foretold")
     why = "each round's ratio against the prediction"
-    why += f"; no test of it where a prediction of no gain passes too: {'; '.join(trivial)}" if trivial else ""
+    why += (
+        f"; no test of it where a prediction of no gain passes too: {by_search(trivial, lambda each: _percent(each.measured))}"
+        if trivial
+        else ""
+    )
     return told(study, *way, ours, together(near), why)
 
 
