@@ -20,7 +20,6 @@ from simnmt.nmt.half_weights import has_half_weights  # noqa: E402
 from simnmt.nmt.models import TranslationModel, build_model  # noqa: E402
 from simnmt.nmt.search import beam, greedy  # noqa: E402
 from simnmt.nmt.slot_decoder import SlotDecoder  # noqa: E402
-from simnmt.nmt.vocabulary import load  # noqa: E402
 from simnmt.nmt.vocabulary.candidate_lists import CandidateLists  # noqa: E402
 from simnmt.nmt.vocabulary.candidates_in_use import listed  # noqa: E402
 from simnmt.nmt.vocabulary.cluster_bundle import ClusterBundle, ClusterSet  # noqa: E402
@@ -234,11 +233,6 @@ def test_a_decoder_that_dropped_all_begins_anew(narrow: ClusterSet, alone: list[
     assert [found[7], found[8]] == list(again.hypotheses)
 
 
-def quick(patch: pytest.MonkeyPatch) -> None:
-    """No half second for measuring a layer of 50 columns."""
-    patch.setattr(load, "with_measured_cost", lambda vocabulary, _: vocabulary)
-
-
 @pytest.fixture
 def saved(tmp_path: Path, narrow: ClusterSet) -> Iterator[Callable[[str], Path]]:
     """The tiny model in a folder, and its bundles."""
@@ -278,15 +272,12 @@ def test_bundles_are_loaded_for_their_model_and_direction(saved: Callable[[str],
 
 
 @pytest.mark.parametrize("compute_type", ["float32", "float16_weights", "bfloat16"])
-def test_an_engine_decodes_with_a_bundle_and_says_so(
-    saved: Callable[[str], Path], compute_type: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_engine_decodes_with_a_bundle_and_says_so(saved: Callable[[str], Path], compute_type: str) -> None:
     """The bundle knows the weights as they lie in the file, whatever the engine makes of them."""
     from simnmt.nmt.torch_engine import supported_types
 
     if compute_type not in supported_types("cpu"):
         pytest.skip(f"no {compute_type} here")
-    quick(monkeypatch)
     model = str(saved("gru"))
     for name, kind in (("one", "clustered"), ("lists", "candidates")):
         engine = load_engine(model, threads=1, compute_type=compute_type, vocabulary=str(saved(name)))
