@@ -193,3 +193,27 @@ def test_the_clock_waits_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     assert projection_timing.clock_of(torch.device("cuda"), clock)() == 7.0
     assert events == ["waited for cuda", "read"]
     assert projection_timing.clock_of(torch.device("cpu"), clock) is clock
+
+
+@pytest.mark.parametrize("cache_bytes", [4_096, 1 << 20])
+def test_no_way_finds_what_the_one_before_it_has_read(cache_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of weights that the last cache holds: else what is timed second seems the faster one."""
+    monkeypatch.setattr(projection_timing, "last_cache_bytes", lambda: cache_bytes)
+    restored: list[int] = []
+    interleaved = projection_timing.interleaved
+
+    def watched(runs: dict[str, object], rounds: int, before: dict[str, object], **named: object) -> object:
+        restored.extend(map(int, before))
+        return interleaved(runs, rounds, before, **named)  # type: ignore[arg-type]
+
+    stages: list[str] = []
+    points_of = projection_timing.points_of
+    monkeypatch.setattr(projection_timing, "interleaved", watched)
+    monkeypatch.setattr(
+        projection_timing,
+        "points_of",
+        lambda timed, *more, **named: stages.extend(each.stage for each in timed) or points_of(timed, *more, **named),
+    )
+    measure_projection(16, vocab=600, clusters=20, rounds=1)
+    assert {stages[place] for place in restored} == {"row_wise", "gather", "kept", "copy_out", "assign", "dense"}
+    assert all(place in restored for place, stage in enumerate(stages) if stage in ("row_wise", "gather", "kept"))
