@@ -29,7 +29,7 @@ _COUNTS = (
     "candidates",
     "shown_clusters",
 )
-_LISTS = ("clusters", "tops", "volume_clusters", "language_clusters", "speed_clusters", "always")
+_LISTS = ("clusters", "tops", "fine_clusters", "fine_tops", "volume_clusters", "language_clusters", "speed_clusters", "always")
 
 
 def main(argv: list[str] | None = None) -> int:

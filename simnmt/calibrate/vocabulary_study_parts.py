@@ -58,14 +58,18 @@ class StudyBench:
         }
         return ways[part](study)
 
-    def notes(self, part: Part) -> list[str]:
+    def notes(self, part: Part, study: Study) -> list[str]:
         """What was left out or sampled, one sentence each."""
         settings, found = self._settings, list[str]()
+        lines = {(each.label, each.role): each.lines for each in study.texts}
         for label, of in self._contexts.items():
-            if len(of.training) > settings.clustered_contexts and part != "candidates":
+            read, seen = of.training.sentences, settings.clustered_contexts
+            if read < (there := lines.get((label, "train"), read)):
+                found.append(f"{label}: the first {read:,} sentences that are not empty, of {there:,} lines of training text.")
+            if len(of.training) > seen and part != "candidates":
                 found.append(
-                    f"{label}: k-means saw {settings.clustered_contexts:,} of {len(of.training):,} contexts, drawn at random; "
-                    "the others joined their nearest centroid, and active sets are made of all."
+                    f"{label}: k-means saw {seen:,} of {len(of.training):,} contexts, drawn at random; the others joined their "
+                    "nearest centroid, and active sets are made of all."
                 )
         return found
 
@@ -73,9 +77,9 @@ class StudyBench:
         settings = self._settings
         for label in self._directions:
             of = self._of(label)
-            for clusters in settings.clusters:
+            for clusters, tops in settings.grid.items():
                 self._say(f"{label}: {clusters:,} clusters")
-                yield from cells(self._model, of, of.training, clusters, settings.tops, self._clusterer)
+                yield from cells(self._model, of, of.training, clusters, tops, self._clusterer)
 
     def _volume(self, study: Study) -> Iterator[Cell]:
         settings = self._settings
@@ -178,7 +182,7 @@ class StudyBench:
     def _of(self, label: str) -> DirectionContexts:
         """Contexts of a direction's texts, decoded when they are first asked for."""
         if label not in self._contexts:
-            direction, settings, top = self._directions[label], self._settings, max(self._settings.tops)
+            direction, settings, top = self._directions[label], self._settings, self._settings.most_top
             training = self._kept.of(f"{label}, training", training_lines(direction, settings.train_sentences), top)
             development = held_out(direction, settings.heldout_sentences).development
             self._contexts[label] = DirectionContexts(label, training, self._kept.of(f"{label}, held out", development, top))

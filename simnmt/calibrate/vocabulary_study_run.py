@@ -83,7 +83,7 @@ def run_study(
                 versions=_versions(),
                 method=None if part == "candidates" else method_named(settings.method),
                 seed=settings.seed,
-                notes=tuple(bench.notes(part)),
+                notes=tuple(bench.notes(part, study)),
             )
             study = merged(study, part, found, run)
             if out is not None:

@@ -44,6 +44,8 @@ MARKS = {"pad": 0, "unk": 1, "start": 2, "eos": 3}
 SMALL = StudySettings(
     clusters=(2, 5),
     tops=(1, 2),
+    fine_clusters=(2, 3),
+    fine_tops=(3,),
     train_sentences=20,
     clustered_contexts=40,
     heldout_sentences=2,
@@ -261,7 +263,8 @@ def test_every_part_is_measured_and_read_again(made: Path, study: Study) -> None
     assert (study.model.name, study.model.vocab, study.model.width) == ("m", 36, 48)
     assert study.model.parameter_bytes == 4 * study.model.parameters
     keys = [(each.label, each.clusters, each.top) for each in study.sweep]
-    assert keys == [(label, r, k) for label in ("one-other", "other-one") for r in (2, 5) for k in (1, 2)]
+    grid = [(2, 1), (2, 2), (2, 3), (3, 3), (5, 1), (5, 2)]
+    assert keys == [(label, *each) for label in ("one-other", "other-one") for each in grid]
     assert [each.training_sentences for each in study.volume if each.label == "one-other"] == [10, 10, 20, 20]
     assert {(each.label, each.knowledge) for each in study.by_language} == {
         (label, knowledge) for label in ("one-other", "other-one") for knowledge in ("both", "target")
@@ -273,7 +276,9 @@ def test_every_part_is_measured_and_read_again(made: Path, study: Study) -> None
     assert len(study.speeds) == 2 * 2 * 2
     assert all(each.total_bytes > each.centroid_bytes == each.clusters * 48 * 4 for each in study.memory)
     assert [run.part for run in study.runs] == list(dict.fromkeys(run.part for run in study.runs))
-    assert any("k-means saw 40 of" in note for note in study.runs[0].notes)
+    read, seen = study.runs[0].notes[:2]
+    assert read == "one-other: the first 20 sentences that are not empty, of 60 lines of training text."
+    assert seen.startswith("one-other: k-means saw 40 of ")
     assert {each.role for each in study.texts} == {"train", "targets", "heldout", "references"}
 
 
@@ -283,7 +288,7 @@ def shown(study: Study) -> list[Any]:
 
 def test_what_is_chosen_comes_from_the_sweep_or_is_named(made: Path, study: Study) -> None:
     for label in ("one-other", "other-one"):
-        best = usual([each for each in study.sweep if each.label == label], 0.92, 0.15)
+        best = usual([each for each in study.sweep if each.label == label], 0.97, 0.15)
         assert {(each.clusters, each.top) for each in study.chosen if each.label == label} == {(best.clusters, best.top)}
     named = dataclasses.replace(SMALL, chosen={"one-other": (3, 1)}, settings=((1, 1),))
     found = run_study(made / "m", [direction(made)], settings=named, parts=["chosen"], kept=made / "kept")
@@ -299,8 +304,8 @@ def test_a_run_that_was_stopped_goes_on_and_replaces_no_more_than_it_measures(ma
     found = run_study(made / "m", [direction(made)], settings=fewer, parts=["sweep"], out=out, kept=made / "kept")
     assert found == read_study(out)
     assert [(each.label, each.clusters) for each in found.sweep] == [
-        *[("other-one", r) for r in (2, 2, 5, 5)],
-        *[("one-other", 3)] * 2,
+        *[("other-one", r) for r in (2, 2, 2, 3, 5, 5)],
+        *[("one-other", r) for r in (2, 3, 3, 3)],
     ]
     assert (found.volume, found.chosen, found.texts) == (study.volume, study.chosen, found.texts)
     assert {(each.label, each.role) for each in found.texts} == {(each.label, each.role) for each in study.texts}
@@ -353,7 +358,7 @@ def test_kept_clusters_are_those_of_their_contexts_and_are_not_made_again(
 
 
 def test_more_clusters_than_contexts_and_more_tokens_than_the_vocabulary_are_refused(made: Path) -> None:
-    many = dataclasses.replace(SMALL, clusters=(1_000,))
+    many = dataclasses.replace(SMALL, clusters=(1_000,), fine_clusters=())
     with pytest.raises(NmtError, match="different contexts for 1,000 clusters"):
         run_study(made / "m", [direction(made)], settings=many, parts=["sweep"], kept=made / "kept")
     with pytest.raises(NmtError, match="vocabulary of 36"):
