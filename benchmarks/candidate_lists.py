@@ -4,9 +4,12 @@
 The model is a folder that `simnmt nmt train` wrote, with its text still in place: lists are learnt from the part it was trained
 on, and judged on the part that was held out. torch decodes with all of the vocabulary and with the lists in turn, greedily one
 sentence after another, and with a beam of 2 in batches of 20. An attentional model is decoded by the sharp decoder as well,
-with a beam of 6; its clock tells the output layer's part. `--ctranslate2` times MarianMT of 65,001 tokens, with random weights
-and random lists of 20 a token, under CTranslate2 with and without the lists as its vocabulary map; of it only the whole can be
-timed, so that the prediction goes by multiplications.
+with a beam of 6; its clock tells the output layer's part. Amdahl's prediction takes the rest of a step for unchanged;
+`body_ratio` tells whether it is: caches that the output layer's weights no longer pass through serve it better.
+
+`--ctranslate2` times MarianMT of 65,001 tokens, with random weights and random lists of 20 a token, under CTranslate2 with and
+without the lists as its vocabulary map; of it only the whole can be timed, so the output layer's share is that of the
+decoder's multiplications.
 """
 
 from __future__ import annotations
@@ -85,6 +88,8 @@ def by_torch(translator: Translator, sentences: Sentences, lists: CandidateLists
         kept = ("identical", "near_ties", "token_agreement", "miss_rate", "layer_share", "layer_ratio", "predicted", "measured")
         figures |= {f"{name}_{field}": getattr(found, field) for field in kept}
         figures |= {f"{name}_bleu_dense": found.dense.bleu, f"{name}_bleu": found.part.bleu}
+        before, after = (each.body_s / each.steps for each in (found.dense, found.part))
+        figures[f"{name}_body_ratio"] = before / after
         figures[f"{name}_active_share"] = found.share.mean
         figures[f"{name}_measured_over_fused"] = found.measured_over_fused
         figures[f"{name}_measured_over_predicted"] = found.measured / found.predicted
@@ -102,6 +107,7 @@ def by_sharp(
     found: dict[str, list[SharpTranslation]] = {}
     whole_s: dict[str, list[float]] = {way: [] for way in ways}
     layer_s: dict[str, list[float]] = {way: [] for way in ways}
+    body_s: dict[str, list[float]] = {way: [] for way in ways}
     for _ in range(rounds):
         for way, own in ways.items():
             begin_s = time.perf_counter()
@@ -112,6 +118,7 @@ def by_sharp(
             whole_s[way].append(time.perf_counter() - begin_s)
             stages = [each.stage_s for each in found[way] if each.stage_s is not None]
             layer_s[way].append(sum(each.product_s + each.search_s for each in stages))
+            body_s[way].append(sum(each.body_s for each in stages))
     full, short = found["full"], found["listed"]
     figures: dict[str, Any] = {
         "sharp_identical": sum(one.tokens == other.tokens for one, other in zip(full, short, strict=True)) / len(full),
@@ -120,10 +127,12 @@ def by_sharp(
     }
     steps = {way: sum(each.steps for each in found[way]) for way in ways}
     if any(layer_s["full"]):
-        ratio = _median_ratio(layer_s["full"], layer_s["listed"]) * steps["listed"] / steps["full"]
+        a_step = steps["listed"] / steps["full"]
+        ratio = _median_ratio(layer_s["full"], layer_s["listed"]) * a_step
+        figures["sharp_body_ratio"] = _median_ratio(body_s["full"], body_s["listed"]) * a_step
         share = median(own / all_s for own, all_s in zip(layer_s["full"], whole_s["full"], strict=True))
         figures |= {"sharp_layer_share": share, "sharp_layer_ratio": ratio, "sharp_predicted": 1 / (1 - share + share / ratio)}
-        measured = _median_ratio(whole_s["full"], whole_s["listed"]) * steps["listed"] / steps["full"]
+        measured = _median_ratio(whole_s["full"], whole_s["listed"]) * a_step
         figures |= {"sharp_measured": measured, "sharp_measured_over_predicted": measured / figures["sharp_predicted"]}
     return figures
 
