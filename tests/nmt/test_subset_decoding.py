@@ -16,6 +16,7 @@ from simnmt.nmt.batched import BatchedRun, decode_batched  # noqa: E402
 from simnmt.nmt.checkpoint import save_checkpoint  # noqa: E402
 from simnmt.nmt.engine import Work, load_engine  # noqa: E402
 from simnmt.nmt.errors import NmtError  # noqa: E402
+from simnmt.nmt.greedy_search import GreedySearch  # noqa: E402
 from simnmt.nmt.half_weights import has_half_weights  # noqa: E402
 from simnmt.nmt.models import TranslationModel, build_model  # noqa: E402
 from simnmt.nmt.search import beam, greedy  # noqa: E402
@@ -206,6 +207,15 @@ def test_sentences_encoded_as_one_padded_batch_keep_their_own_lists() -> None:
 
     greedy(model, src, lengths, max_len=4, vocabulary=listed(Asked([range(VOCAB)], VOCAB)))
     assert asked == [tuple(source) for source in alone]
+
+
+def test_lists_without_the_sources_are_no_lists() -> None:
+    """A decoder that was not told of the vocabulary keeps no tokens: better an error than the few words all sentences share."""
+    model, (alone, _, _) = lively("gru"), sources(GRU, [3, 4])
+    part = listed(MadeLists([range(VOCAB)], VOCAB))
+    decoder = SlotDecoder(model, capacity=2, search=lambda: GreedySearch(model, vocabulary=part))
+    with pytest.raises(ValueError, match="without its source tokens"):
+        decoder.join(decoder.encode(alone), range(2))
 
 
 def test_stages_are_timed_by_the_clock_that_is_given(narrow: ClusterSet, alone: list[list[int]]) -> None:

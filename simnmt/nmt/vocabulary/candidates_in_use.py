@@ -68,7 +68,9 @@ class ListedColumns:
         return self._active
 
     def join(self, sources: Sequence[Sequence[int]], beam: int) -> None:
-        """See `VocabularySubset`."""
+        """See `VocabularySubset`. Raises `ValueError` for a sentence without its tokens."""
+        if not all(map(len, sources)):
+            raise ValueError("a sentence joins without its source tokens: hand the SlotDecoder the vocabulary as well")
         self._own += [self._lists.of(source) for source in sources]
         self._sources += [tuple(sorted(set(source))) for source in sources]
         self._active = None
