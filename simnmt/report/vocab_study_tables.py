@@ -46,9 +46,10 @@ def amdahl(rows: Rows) -> dict[str, Any]:
         "amdahl",
         "The output layer by Amdahl’s law",
         "Share: of the plain decoder’s time in projection, softmax and search. Gain: of the output layer, the choice of "
-        "columns included. Over fused: beside the fused output layer with all columns, so what leaving some out gains alone.",
-        ("direction", "beam, batch", "share, %", "output layer’s gain", "predicted", "measured", "off, %", "over fused",
-         "translations"),
+        "columns included. Over fused: beside the fused output layer with all columns, so what leaving some out gains alone. "
+        "Body: what is below the output layer, whose gain Amdahl’s law takes for 1.",
+        ("direction", "beam, batch", "share, %", "output layer’s gain", "body’s gain", "predicted", "measured", "off, %",
+         "over fused", "translations"),
         [
             Line(
                 f"{row['model']}, {row['label']}",
@@ -56,6 +57,7 @@ def amdahl(rows: Rows) -> dict[str, Any]:
                     f"{row['beam']}, {row['batch']}",
                     number(100 * row["layer_share"], 1),
                     Figure(number(row["layer_ratio"], 2), f"{number(row['layer_ratio_over_fused'], 2)} over fused"),
+                    number(row["body_ratio"], 2),
                     number(row["predicted"], 3),
                     Figure(number(row["measured"], 3), _rounds(row["rounds"])),
                     signed(100 * row["off"], 1),

@@ -49,6 +49,7 @@ def test_amdahls_prediction_stands_beside_what_was_measured() -> None:
     """XP-07: 40 % of the time, 5 times as fast."""
     (row, *_) = next(table["rows"] for table in document_of(judged([study()]))["tables"] if table["id"] == "amdahl")
     assert row["predicted"] == pytest.approx(1 / (0.6 + 0.4 / 5)) and row["measured"] == pytest.approx(1 / 0.68)
+    assert row["body_ratio"] == 1.0, "as the law takes it"
 
 
 def test_a_study_with_no_part_measured_is_told_like_none() -> None:
@@ -81,6 +82,11 @@ def test_shipped_studies_are_taken_where_none_is_named(tmp_path: Path, monkeypat
     write_study(tmp_path / "calibration/vocabulary/gru-xx-en.json", study())
     assert [each.model.name for each in reproduce().studies] == ["gru-xx-en"]
     assert reproduce(studies=[]).studies == []
+
+
+def test_every_shipped_study_is_read_and_told() -> None:
+    for path in shipped_studies():
+        assert as_text(reproduce(studies=[path])), path.name
 
 
 @pytest.fixture

@@ -94,6 +94,12 @@ def ratios(each: Decoded) -> list[float]:
     return [dense / part for dense, part in zip(each.dense.rounds_s, each.part.rounds_s, strict=False) if part > 0.0]
 
 
+def body_ratio(each: Decoded) -> float:
+    """Times as fast is a step below the output layer, which Amdahl's law takes for 1: weights may stay in a cache."""
+    dense_s, part_s = (own.body_s / own.steps for own in (each.dense, each.part))
+    return dense_s / part_s if part_s > 0.0 else 1.0
+
+
 def bleu_change(each: Decoded) -> float | None:
     """In points; None without references."""
     if each.dense.bleu is None or each.part.bleu is None:
@@ -174,7 +180,9 @@ def _amdahl(study: Study, way: Way, rows: Sequence[Decoded]) -> dict[str, Any]:
     near = [[_is_near(each.predicted, ratio) for ratio in ratios(each) or [each.measured]] for each in rows]
     trivial = [each for each in rows if all(_is_near(1.0, ratio) for ratio in ratios(each) or [each.measured])]
     ours = by_search(rows, lambda each: f"{_percent(each.measured)} where {_percent(each.predicted)} was foretold")
-    why = "each round's ratio against the prediction"
+    bodies = [body_ratio(each) for each in rows]
+    why = "each round's ratio against the prediction; what is below the output layer, which it takes as it is, gets "
+    why += f"{min(bodies):.2f} to {max(bodies):.2f} times as fast"
     why += (
         f"; no test of it where a prediction of no gain passes too: {by_search(trivial, lambda each: _percent(each.measured))}"
         if trivial

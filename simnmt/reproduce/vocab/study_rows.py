@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from simnmt.reproduce.vocab.decoding_claims import ratios, way_of
+from simnmt.reproduce.vocab.decoding_claims import body_ratio, ratios, way_of
 from simnmt.reproduce.vocab.published_rows import Rows, agreement, decoded
 
 if TYPE_CHECKING:
@@ -130,6 +130,7 @@ def amdahl(studies: Sequence[Study]) -> Rows:
             "batch": own.batch,
             "layer_share": own.layer_share,
             "layer_ratio": own.layer_ratio,
+            "body_ratio": body_ratio(own),
             "step_ratio": own.step_ratio,
             "predicted": own.predicted,
             "measured": own.measured,

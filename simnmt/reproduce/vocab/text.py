@@ -85,13 +85,23 @@ def _amdahl(rows: list[dict[str, Any]]) -> str:
             f"{row['beam']} x {row['batch']}",
             f"{100 * row['layer_share']:.1f}",
             f"{row['layer_ratio']:.2f}",
+            f"{row['body_ratio']:.2f}",
             f"{row['predicted']:.3f}",
             f"{row['measured']:.3f}",
             f"{row['measured_over_fused']:.3f}",
         )
         for row in rows
     ]
-    head = ("Amdahl", "beam x batch", "output layer, %", "its gain", "predicted", "measured", "measured over fused")
+    head = (
+        "Amdahl",
+        "beam x batch",
+        "output layer, %",
+        "its gain",
+        "body's gain",
+        "predicted",
+        "measured",
+        "measured over fused",
+    )
     return columns(head, lines) if lines else ""
 
 
