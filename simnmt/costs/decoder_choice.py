@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import Any, Literal, NoReturn
 
 import numpy as np
@@ -20,13 +19,12 @@ from simnmt.costs.decoder_composition import (
     composition_error,
     value_of,
 )
+from simnmt.costs.decoder_fidelity import agreement_of, fidelity_words, identical_of, rounding_of
 from simnmt.costs.decoder_settings import DecoderSettings
 from simnmt.costs.profile_error import ProfileError
 
 How = Literal["base", "measured", "composed"]
 CALIBRATE = "measure it with simnmt calibrate --only decoder"
-EXACT_TYPE = "float32"
-"""Of engines; any other rounds what this one tells."""
 _HOW = {"base": "as calibrated", "measured": "measured", "composed": "composed"}
 
 
@@ -160,36 +158,6 @@ class DecoderChoice:
         } | vocabulary
 
 
-def fidelity_words(
-    settings: DecoderSettings,
-    agreement: float | None,
-    *,
-    rounding: str | None = None,
-    multiplied: bool = False,
-    identical: float | None = None,
-) -> str:
-    """`exact`, or how many tokens agree, or that this was not measured; a type that rounds and a candidate list apart.
-
-    `multiplied`: the agreement is the product of those of single techniques; `identical`: share of whole sentences.
-    """
-    if not settings.noise:
-        told = "exact" if rounding is None else f"exact but for rounding in {rounding}"
-    else:
-        if agreement is None:
-            told = f"not exact ({', '.join(settings.noise)}), agreement not measured"
-        else:
-            told = f"{_percent(agreement)} of tokens as the exact decoder's"
-            told += ", its techniques' agreements multiplied" if multiplied else ""
-            told += "" if identical is None else f", {_percent(identical)} of sentences"
-        told += "" if rounding is None else f", rounding in {rounding} aside"
-    return told if settings.candidates is None else f"{told}, among its candidates"
-
-
-def rounding_of(settings: DecoderSettings, compute_type: str | None) -> str | None:
-    """The engine's type where the decoder's products are in it and it is not float32."""
-    return None if settings.gemm is not None or compute_type in (None, EXACT_TYPE) else compute_type
-
-
 def choose(block: DecoderBlock, settings: DecoderSettings, *, name: str, compute_type: str | None = None) -> DecoderChoice:
     """Find a variant, or compose it. `name`: of the profile; `compute_type`: its engine's, which `gemm: null` means.
 
@@ -206,8 +174,7 @@ def choose(block: DecoderBlock, settings: DecoderSettings, *, name: str, compute
     steps = tuple(found for batch in block.batches if (found := _times(block, wanted, batch)) is not None)
     if not steps:
         _refuse_combination(block, wanted, name)
-    agreement, multiplied = _agreement(block, wanted)
-    noise = _noise(wanted)
+    agreement, multiplied = agreement_of(block, wanted)
     return DecoderChoice(
         settings=wanted,
         base=block.base,
@@ -217,7 +184,7 @@ def choose(block: DecoderBlock, settings: DecoderSettings, *, name: str, compute
         multiplied=multiplied,
         error=(composition_error(block, wanted.beam) or composition_error(block)) if how == "composed" else None,
         rounding=rounding_of(wanted, compute_type),
-        identical=min((each.identical for each in _rounding_so(block, noise) if each.identical is not None), default=None),
+        identical=identical_of(block, wanted),
     )
 
 
@@ -280,32 +247,6 @@ def _active(
     return own.active, None if slope_s is None else slope_s * product_s / own.product_s
 
 
-def _agreement(block: DecoderBlock, wanted: DecoderSettings) -> tuple[float | None, bool]:
-    """As measured, at its worst; else the product of the techniques' own, and that it is one. Identities change none of it."""
-    if not wanted.noise:
-        return None, False
-    noise = _noise(wanted)
-    if (together := _worst(block, noise)) is not None:
-        return together, False
-    alone = [_worst(block, [each]) for each in noise]
-    known = [each for each in alone if each is not None]
-    return (prod(known), True) if len(known) == len(alone) else (None, False)
-
-
-def _worst(block: DecoderBlock, noise: list[tuple[str, object]]) -> float | None:
-    """Of the variants that round so and not otherwise."""
-    return min((each.agreement for each in _rounding_so(block, noise) if each.agreement is not None), default=None)
-
-
-def _rounding_so(block: DecoderBlock, noise: list[tuple[str, object]]) -> Iterator[DecoderVariant]:
-    return (each for each in block.variants if _noise(each.settings) == noise)
-
-
-def _noise(settings: DecoderSettings) -> list[tuple[str, object]]:
-    """The options that round, and their values."""
-    return [(option, getattr(settings, option)) for option in settings.noise]
-
-
 def _check_values(block: DecoderBlock, wanted: DecoderSettings, name: str) -> None:
     """Effects are known of the values that were measured, and of no other."""
     for option in OPTIONS:
@@ -337,7 +278,3 @@ def _said(value: object) -> str:
 
 def _listed(values: Sequence[object], between: str = ", ") -> str:
     return between.join(_said(value) for value in values)
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.4g} %" if share > 0.99 else f"{100 * share:.3g} %"

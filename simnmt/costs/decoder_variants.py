@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.costs.batch_cost import StepCost
-from simnmt.costs.decoder_choice import CALIBRATE, DecoderChoice, as_meant, choose, rounding_of
+from simnmt.costs.decoder_choice import CALIBRATE, DecoderChoice, as_meant, choose
+from simnmt.costs.decoder_fidelity import rounding_of
 from simnmt.costs.decoder_settings import DecoderSettings
 from simnmt.costs.overhead_fit import fit_overhead
 from simnmt.costs.profile_blocks import EngineBlock, Kind, Overhead, Overheads, StepBlock

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from simnmt.costs.decoder_block import DecoderBlock, canonical
-from simnmt.costs.decoder_choice import fidelity_words, rounding_of
 from simnmt.costs.decoder_composition import composition_error
+from simnmt.costs.decoder_fidelity import fidelity_words, rounding_of
 from simnmt.costs.decoder_settings import DecoderSettings
 
 if TYPE_CHECKING:

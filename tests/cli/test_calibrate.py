@@ -202,3 +202,10 @@ def test_a_signal_leaves_a_journal_that_the_same_command_goes_on_with(tiny: Path
     assert re.search(r"going on from box\.json\.journal\.jsonl: \d+ measurements are there", resumed.err)
     assert read_profile("box.json").conditions.model_extra["sessions"] == 2
     assert not journal.exists()
+
+
+def test_a_vocabulary_without_a_text_is_refused_in_one_line(folder: Path, simnmt: Any) -> None:
+    done = simnmt("calibrate", "--model", "trained", "--vocabulary", "a.clusters", "--quick", "--out", "box.json")
+    assert (done.status, done.out) == (2, "")
+    assert done.err.startswith("simnmt: what is active of a vocabulary hangs on the text (give --text")
+    assert done.err.count("\n") == 1

@@ -1,0 +1,77 @@
+"""How far a decoder's translations are those of the exact one: what was measured, and how it is said (XP-03, SHARP-10)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+from simnmt.costs.decoder_block import DecoderBlock, DecoderVariant
+from simnmt.costs.decoder_settings import DecoderSettings
+
+EXACT_TYPE = "float32"
+"""Of engines; any other rounds what this one tells."""
+
+
+def fidelity_words(
+    settings: DecoderSettings,
+    agreement: float | None,
+    *,
+    rounding: str | None = None,
+    multiplied: bool = False,
+    identical: float | None = None,
+) -> str:
+    """`exact`, or how many tokens agree, or that this was not measured; a type that rounds and a candidate list apart.
+
+    `multiplied`: the agreement is the product of those of single techniques; `identical`: share of whole sentences.
+    """
+    if not settings.noise:
+        told = "exact" if rounding is None else f"exact but for rounding in {rounding}"
+    else:
+        if agreement is None:
+            told = f"not exact ({', '.join(settings.noise)}), agreement not measured"
+        else:
+            told = f"{_percent(agreement)} of tokens as the exact decoder's"
+            told += ", its techniques' agreements multiplied" if multiplied else ""
+            told += "" if identical is None else f", {_percent(identical)} of sentences"
+        told += "" if rounding is None else f", rounding in {rounding} aside"
+    return told if settings.candidates is None else f"{told}, among its candidates"
+
+
+def rounding_of(settings: DecoderSettings, compute_type: str | None) -> str | None:
+    """The engine's type where the decoder's products are in it and it is not float32."""
+    return None if settings.gemm is not None or compute_type in (None, EXACT_TYPE) else compute_type
+
+
+def agreement_of(block: DecoderBlock, wanted: DecoderSettings) -> tuple[float | None, bool]:
+    """As measured, at its worst; else the product of the techniques' own, and that it is one. Identities change none of it."""
+    if not wanted.noise:
+        return None, False
+    noise = _noise(wanted)
+    if (together := _worst(block, noise)) is not None:
+        return together, False
+    alone = [_worst(block, [each]) for each in noise]
+    known = [each for each in alone if each is not None]
+    return (prod(known), True) if len(known) == len(alone) else (None, False)
+
+
+def identical_of(block: DecoderBlock, wanted: DecoderSettings) -> float | None:
+    """Share of sentences translated as by the exact decoder, at its worst; None where it was not measured of just this."""
+    return min((each.identical for each in _rounding_so(block, _noise(wanted)) if each.identical is not None), default=None)
+
+
+def _worst(block: DecoderBlock, noise: list[tuple[str, object]]) -> float | None:
+    """Of the variants that round so and not otherwise."""
+    return min((each.agreement for each in _rounding_so(block, noise) if each.agreement is not None), default=None)
+
+
+def _rounding_so(block: DecoderBlock, noise: list[tuple[str, object]]) -> Iterator[DecoderVariant]:
+    return (each for each in block.variants if _noise(each.settings) == noise)
+
+
+def _noise(settings: DecoderSettings) -> list[tuple[str, object]]:
+    """The options that round, and their values."""
+    return [(option, getattr(settings, option)) for option in settings.noise]
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.4g} %" if share > 0.99 else f"{100 * share:.3g} %"
