@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +21,10 @@ from simnmt.nmt.vocabulary.contexts import Contexts, collect
 
 BATCH = 128
 """Sentences decoded together: 1.3 times as fast on one thread as 64."""
+
+
+SILENT_S = 10.0
+"""Seconds of decoding that need no word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +71,7 @@ class KeptContexts:
             self._say(f"contexts of {what}: kept from before")
             return _read(path, len(lines))
         self._say(f"decoding {len(lines):,} sentences of {what}")
-        contexts = by_sentence(collect(self._translator, lines, top, batch=BATCH))
+        contexts = by_sentence(collect(self._translator, lines, top, batch=BATCH, progress=_tenths(self._say)))
         if path is not None:
             _write(path, contexts)
         return contexts
@@ -76,6 +81,19 @@ class KeptContexts:
         for line in lines:
             digest.update(f"{line}\n".encode())
         return digest.hexdigest()[:32]
+
+
+def _tenths(say: Callable[[str], None]) -> Callable[[str, float | None], None]:
+    """Says each tenth once, where there are minutes to tell of."""
+    next_share, begin_s = 0.1, time.monotonic()
+
+    def progress(what: str, share: float | None) -> None:
+        nonlocal next_share
+        if share is not None and share >= next_share and time.monotonic() - begin_s > SILENT_S:
+            say(f"{what}: {share:.0%}")
+            next_share = share + 0.1
+
+    return progress
 
 
 _NAMES = ("hidden", "top", "sentence", "emitted")
