@@ -147,3 +147,22 @@ def test_a_cluster_without_a_member_and_a_token_beyond_the_vocabulary_are_refuse
         active_sets(torch.tensor([0, 2]), top, 3, [0], vocab=5)
     with pytest.raises(NmtError, match="beyond a vocabulary of 2"):
         active_sets(torch.tensor([0, 1]), top, 2, [0], vocab=2)
+
+
+@pytest.mark.parametrize("clusters", [8, 16, 24])
+def test_clusters_of_a_target_alone_have_a_largest_set_no_smaller_than_a_direction_s_own(clusters: int) -> None:
+    """FVP-10: contexts of two source languages lie at the same places and want different inflections of the same words."""
+    draw = torch.Generator().manual_seed(9)
+    hidden, top = [], []
+    for language in range(2):
+        at = torch.randint(8, (400,), generator=draw)
+        places = torch.randn(8, 6, generator=torch.Generator().manual_seed(1)) * 4
+        hidden.append(places[at] + torch.randn(400, 6, generator=draw))
+        top.append((at * 12 + 4 * language + torch.randint(8, (400,), generator=draw))[:, None].to(torch.int32))
+
+    def largest_share(points: torch.Tensor, tokens: torch.Tensor) -> float:
+        labels = cluster(points, clusters, seed=1, method="sklearn").labels
+        return int(active_sets(labels, tokens, clusters, [0], vocab=100).sizes().max()) / 100
+
+    apart = [largest_share(points, tokens) for points, tokens in zip(hidden, top, strict=True)]
+    assert max(apart) <= largest_share(torch.cat(hidden), torch.cat(top))
