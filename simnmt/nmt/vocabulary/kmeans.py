@@ -97,7 +97,10 @@ def _by_sklearn(points: Tensor, clusters: int, seed: int, iterations: int) -> Te
 
 
 def _by_faiss(points: Tensor, clusters: int, seed: int, iterations: int) -> Tensor:
-    faiss = need("faiss")
+    with warnings.catch_warnings():
+        # Python 3.12 and later warn of what made faiss's wrapper.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        faiss = need("faiss")
     kmeans = faiss.Kmeans(
         points.shape[1],
         clusters,
