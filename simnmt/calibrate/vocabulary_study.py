@@ -5,6 +5,7 @@ Needs no torch: `simnmt reproduce vocab` reads it. `simnmt.calibrate.vocabulary_
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Annotated, Literal
@@ -287,10 +288,22 @@ def read_study(path: str | os.PathLike[str]) -> Study:
         raise CalibrationError(f"no study: {said}", path=path, remedy="make the study again with this version") from None
 
 
+def _text(study: Study) -> str:
+    """JSON with each entry of a list on one line: thousands of numbers else stand one below the other."""
+    parts = []
+    for key, value in study.model_dump(mode="json").items():
+        if isinstance(value, list):
+            entries = ",\n  ".join(json.dumps(each, allow_nan=False) for each in value)
+            parts.append(f" {json.dumps(key)}: [\n  {entries}\n ]")
+        else:
+            parts.append(f" {json.dumps(key)}: {json.dumps(value, allow_nan=False)}")
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
 def write_study(path: str | os.PathLike[str], study: Study) -> None:
     """Write a study whole or not at all; raises `CalibrationError` where the file cannot be written."""
     try:
         with written_whole(path) as partial:
-            partial.write_text(study.model_dump_json(indent=1) + "\n", encoding="utf-8")
+            partial.write_text(_text(study), encoding="utf-8")
     except OSError as error:
         raise CalibrationError(f"cannot be written: {error.strerror}", path=path, remedy="choose another folder") from None
