@@ -168,7 +168,7 @@ class Decoded(Configuration):
     """Real decoding of held-out text with all of the vocabulary and with a part of it, in turn (FVP-08, FVP-16, FVP-20)."""
 
     label: str
-    way: Literal["clustered", "ibm1", "attention", "probabilities"]
+    way: Literal["clustered", "ibm1", "attention"]
     """What says which columns are active: clusters, or candidate lists from what is named."""
     clusters: Positive | None = None
     top: Positive | None = None

@@ -68,7 +68,7 @@ class Sentences:
 class Cut(NamedTuple):
     """What is known of a part of the vocabulary, as `Decoded` tells it."""
 
-    way: Literal["clustered", "ibm1", "attention", "probabilities"]
+    way: Literal["clustered", "ibm1", "attention"]
     clusters: int | None = None
     top: int | None = None
     candidates: int | None = None
