@@ -117,7 +117,7 @@ def _restricted(
     """Beside each of the variants that are as fused as the engine, on real text; and on what."""
     from simnmt.calibrate.vocabulary_variants import Restricted  # reads bundles, which few calibrations have
 
-    on_text = Restricted.load(settings, engine.account.threads)
+    on_text = Restricted.load(settings, engine.account.threads).with_costs()
     found = list[DecoderVariant]()
     for full in variants:
         if full.settings.fused != engine.account.fused:

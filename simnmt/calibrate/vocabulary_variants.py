@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Literal, cast
+from typing import cast
 
 from simnmt.calibrate.errors import CalibrationError
 from simnmt.calibrate.plan import batches
@@ -23,8 +23,7 @@ from simnmt.nmt.vocabulary.load import load_vocabulary, with_measured_cost
 from simnmt.nmt.vocabulary.subset import RestrictedVocabulary
 from simnmt.workload.text_lines import TextLines
 
-Vocabulary = Literal["clustered", "candidates"]
-_KINDS: dict[str, Vocabulary] = {"clusters": "clustered", "candidates": "candidates"}
+_KINDS = {"clusters": "clustered", "candidates": "candidates"}
 """What a bundle holds, and the decoder that it makes."""
 LEAST_SENTENCES, BATCHES = 200, 10
 """Of the text: as many, and so many batches; a quick calibration has half of both."""
@@ -39,7 +38,8 @@ class Restricted:
 
     model: TranslationModel
     sources: Sequence[Sequence[int]]
-    parts: dict[Vocabulary, RestrictedVocabulary]
+    parts: Mapping[str, RestrictedVocabulary]
+    """By the vocabulary that a decoder's settings name."""
     notes: tuple[str, ...]
 
     @classmethod
@@ -48,7 +48,7 @@ class Restricted:
         assert settings.text is not None
         translator = Translator.load(Path(settings.model), device=settings.device, threads=threads)
         model, text = cast("TranslationModel", translator.model), Path(settings.text)
-        parts, notes = dict[Vocabulary, RestrictedVocabulary](), list[str]()
+        parts, notes = dict[str, RestrictedVocabulary](), list[str]()
         for path in map(Path, settings.vocabulary):
             kind = _KINDS[read_bundle(path).kind]
             if kind in parts:
@@ -57,15 +57,19 @@ class Restricted:
             direction = settings.direction if kind == "clustered" else None
             parts[kind] = load_vocabulary(path, model, direction=direction)
             notes.append(f"{kind}: {path.name}, {parts[kind].label}")
-        lines = [line for line in TextLines(text) if line.strip()]
         count = _sentences(settings, batches(settings)[-1])
-        kept = (ids for ids in translator.source.encode(lines[: 2 * count]) if 1 < len(ids) <= MOST_TOKENS)
+        lines = islice((line for line in TextLines(text) if line.strip()), 2 * count)
+        kept = (ids for ids in translator.source.encode(lines) if 1 < len(ids) <= MOST_TOKENS)
         sources = list(islice(kept, count))
         if not sources:
             what = f"no sentence of at most {MOST_TOKENS} tokens"
             raise CalibrationError(what, path=text, remedy="give a text, one sentence a line")
-        notes.append(f"on up to {len(sources):,} sentences of {text.name}; of each step the fastest of several rounds counts")
+        notes.append(f"on up to the first {len(sources):,} sentences of {text.name}; of each step the fastest of several rounds counts")
         return cls(model, sources, parts, tuple(notes))
+
+    def with_costs(self) -> Restricted:
+        """The same, with products made as a measurement here and now says is fastest."""
+        return replace(self, parts={kind: with_measured_cost(part, self.model) for kind, part in self.parts.items()})
 
     def beside(self, full: DecoderVariant, settings: Settings) -> Iterator[DecoderVariant]:
         """The variants that restrict the vocabulary, with the beam and batch of one that does not.
@@ -74,13 +78,10 @@ class Restricted:
         kernel as they are, whether the layer is fused or not: the same times stand for both.
         """
         own = full.settings
-        parts: dict[str, RestrictedVocabulary] = {
-            kind: with_measured_cost(part, self.model) for kind, part in self.parts.items()
-        }
         found = restricted_steps(
             self.model,
             self.sources[: _sentences(settings, full.batch)],
-            parts,
+            self.parts,
             batch=full.batch,
             beam=own.beam,
             fused=own.fused,
