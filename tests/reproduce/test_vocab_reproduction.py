@@ -84,6 +84,13 @@ def test_shipped_studies_are_taken_where_none_is_named(tmp_path: Path, monkeypat
     assert reproduce(studies=[]).studies == []
 
 
+def test_two_studies_of_one_model_would_be_told_as_one_and_are_refused(tmp_path: Path) -> None:
+    for name in ("a.json", "b.json"):
+        write_study(tmp_path / name, study())
+    with pytest.raises(InputError, match="two studies of gru-xx-en"):
+        reproduce(studies=[tmp_path / "a.json", tmp_path / "b.json"])
+
+
 def test_every_shipped_study_is_read_and_told() -> None:
     for path in shipped_studies():
         assert as_text(reproduce(studies=[path])), path.name

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from simnmt import shipped
+from simnmt.errors import InputError
 from simnmt.reproduce.verdicts import UNKNOWN, record_of
 
 if TYPE_CHECKING:
@@ -24,10 +25,16 @@ def shipped_studies() -> list[Path]:
 
 
 def read_studies(paths: Iterable[Path]) -> list[Study]:
-    """Raises `CalibrationError` for a file that is no study."""
+    """Raises `CalibrationError` for a file that is no study, and `InputError` for two of models of one name."""
     from simnmt.calibrate.vocabulary_study import read_study
 
-    return [read_study(path) for path in paths]
+    found: dict[str, tuple[Path, Study]] = {}
+    for path in paths:
+        study = read_study(path)
+        before, _ = found.setdefault(study.model.name, (path, study))
+        if before is not path:
+            raise InputError(f"{before} and {path}: two studies of {study.model.name}", remedy="name one of them")
+    return [study for _, study in found.values()]
 
 
 def told(
