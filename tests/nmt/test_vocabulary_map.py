@@ -12,8 +12,9 @@ torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models
 pytest.importorskip("ctranslate2", reason="the extra package of simnmt[ctranslate2] is not installed")
 
 from simnmt.nmt.architecture import TransformerArchitecture  # noqa: E402
-from simnmt.nmt.ctranslate2_engine import CTranslate2Engine, load_ctranslate2_engine  # noqa: E402
-from simnmt.nmt.engine import Work  # noqa: E402
+from simnmt.nmt.checkpoint import save_checkpoint  # noqa: E402
+from simnmt.nmt.ctranslate2_engine import CTranslate2Engine  # noqa: E402
+from simnmt.nmt.engine import Work, load_engine  # noqa: E402
 from simnmt.nmt.errors import NmtError  # noqa: E402
 from simnmt.nmt.marian import MarianModel  # noqa: E402
 from simnmt.nmt.models import LoadedModel, build_model  # noqa: E402
@@ -120,14 +121,19 @@ def test_lists_that_hold_what_is_no_output_are_refused() -> None:
         engine("marian", lists)
 
 
-def test_an_engine_takes_a_bundle_of_its_model(tmp_path: Path) -> None:
-    path = tmp_path / "marian.json"
-    architecture, _ = model_of("marian")
-    path.write_text(architecture.model_dump_json(), encoding="utf-8")
-    lists_for("marian").save(tmp_path / "lists", build_model(architecture, seed=5))
-    how = {"device": "cpu", "threads": 1, "compute_type": None, "vocabulary": str(tmp_path / "lists")}
-    loaded = load_ctranslate2_engine(str(path), seed=5, **how)
-    assert loaded.account.vocabulary == "candidates"
+def test_an_engine_of_a_trained_folder_takes_its_bundle_and_says_what_our_decoder_says(tmp_path: Path) -> None:
+    architecture, model = model_of("own tokens")
+    save_checkpoint(tmp_path / "trained", model, architecture)
+    lists = lists_for("own tokens")
+    lists.save(tmp_path / "lists", model)
+    how = {"backend": "ctranslate2", "threads": 1, "vocabulary": str(tmp_path / "lists")}
+    loaded = load_engine(str(tmp_path / "trained"), **how)
+    assert isinstance(loaded, CTranslate2Engine)
+    assert (loaded.account.vocabulary, loaded.account.weights) == ("candidates", "checkpoint")
     assert loaded.run(Work(5, 7, batch=2, beam=2)).total_s > 0
+    for source in sources(architecture, LENGTHS)[0]:
+        (ours,) = greedy(model, *pad([source], model.pad_token), max_len=12, vocabulary=listed(lists))
+        assert said(loaded, [source]) == [list(ours.tokens)]
+    save_checkpoint(tmp_path / "other", build_model(architecture, seed=6), architecture)
     with pytest.raises(NmtError, match="another model"):
-        load_ctranslate2_engine(str(path), seed=6, **how)
+        load_engine(str(tmp_path / "other"), **how)
