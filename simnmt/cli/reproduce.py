@@ -144,7 +144,8 @@ def vocab(
         ),
     ] = None,
     model: Annotated[
-        Path | None, typer.Option("--model", metavar="FOLDER", help="A trained model to study: an hour, minutes with --quick.")
+        Path | None,
+        typer.Option("--model", metavar="FOLDER", help="A trained model to study: an hour or more, minutes with --quick."),
     ] = None,
     text: Annotated[
         list[str] | None,

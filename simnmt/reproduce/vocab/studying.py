@@ -94,6 +94,8 @@ def quick_settings() -> StudySettings:
 
     return StudySettings(
         clusters=(50, 100, 200),
+        fine_clusters=(50,),
+        fine_tops=(10,),
         train_sentences=2_000,
         clustered_contexts=20_000,
         heldout_sentences=100,
