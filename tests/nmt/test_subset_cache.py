@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from time import sleep
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
@@ -10,10 +12,13 @@ from simnmt.batching import mini  # noqa: E402
 from simnmt.costs.projection_cost import ProjectionCost  # noqa: E402
 from simnmt.nmt.batched import decode_batched  # noqa: E402
 from simnmt.nmt.errors import NmtError  # noqa: E402
+from simnmt.nmt.half_weights import HalfLinear, has_half_weights  # noqa: E402
+from simnmt.nmt.models import build_model  # noqa: E402
 from simnmt.nmt.vocabulary.clustered import clustered  # noqa: E402
+from simnmt.nmt.vocabulary.load import with_measured_cost  # noqa: E402
 from simnmt.nmt.vocabulary.product_choice import ProductChoice  # noqa: E402
 from simnmt.nmt.vocabulary.sub_matrix_cache import SubMatrixCache  # noqa: E402
-from tests.nmt.made_subsets import drawn  # noqa: E402
+from tests.nmt.made_subsets import all_active, drawn  # noqa: E402
 from tests.nmt.tiny import GRU, VOCAB, lively, sources  # noqa: E402
 
 WEIGHT = torch.randn((40, 8), generator=torch.Generator().manual_seed(1))
@@ -88,6 +93,26 @@ def test_a_cache_changes_no_translation(width: int, monkeypatch: pytest.MonkeyPa
     assert without.subset.cache_hits == 0
     assert found.subset.cache_hits == cache.hits > 0 and cache.made > len(cache)
     assert cache.nbytes <= 6_000
+
+
+@pytest.mark.parametrize("slow", [False, True])
+def test_packed_weights_are_timed_as_they_are_multiplied(slow: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the break-even all columns are multiplied where the packed product is fast, and not where it is slow."""
+    if not has_half_weights():
+        pytest.skip("this torch has no FBGEMM")
+    vocab = 5_000
+    model = build_model(GRU.model_copy(update={"tgt_vocab": vocab, "hidden": 64}), seed=1).eval()
+    model.halve()
+
+    def products(self: HalfLinear, inputs: torch.Tensor) -> torch.Tensor:
+        if slow:
+            sleep(0.02)
+        return inputs.new_zeros((1, 1)).expand(len(inputs), vocab)
+
+    monkeypatch.setattr(HalfLinear, "products", products)
+    part = with_measured_cost(clustered(all_active(vocab, 64)), model)
+    choice = ProductChoice(part.cost, vocab, 64)
+    assert [choice.way(vocab, rows) == "dense" for rows in (1, 40)] == [not slow] * 2
 
 
 def test_a_measured_cost_model_decides_what_is_kept() -> None:
