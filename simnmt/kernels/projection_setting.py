@@ -107,7 +107,7 @@ def _step(layer: Layer, sets: ColumnSets, chosen: Tensor) -> Step:
     near = layer.centroids.points[chosen.to(layer.weight.device)]
     generator = torch.Generator(near.device).manual_seed(int(chosen[0]))
     hidden = near + NOISE * torch.randn(near.shape, generator=generator, device=near.device)
-    indices = int(sets.sizes()[chosen.unique()].sum())
+    indices = int(sets.sizes()[torch.unique(chosen)].sum())
     chosen = chosen.to(near.device)
     return Step(sets, hidden, chosen, sets.union(chosen), indices)
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from simnmt.kernels.centroids import Centroids
-from simnmt.kernels.column_sets import ColumnSets
+if TYPE_CHECKING:  # counting the paper's own sizes needs no torch
+    from simnmt.kernels.centroids import Centroids
+    from simnmt.kernels.column_sets import ColumnSets
 
 _START_BYTES = 8
 
