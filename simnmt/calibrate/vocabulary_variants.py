@@ -64,7 +64,8 @@ class Restricted:
         if not sources:
             what = f"no sentence of at most {MOST_TOKENS} tokens"
             raise CalibrationError(what, path=text, remedy="give a text, one sentence a line")
-        notes.append(f"on up to the first {len(sources):,} sentences of {text.name}; of each step the fastest of several rounds counts")
+        told = f"on up to the first {len(sources):,} sentences of {text.name}"
+        notes.append(f"{told}; of each step the fastest of several rounds counts")
         return cls(model, sources, parts, tuple(notes))
 
     def with_costs(self) -> Restricted:
