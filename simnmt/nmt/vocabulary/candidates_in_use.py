@@ -44,7 +44,18 @@ def listed(
     def begin() -> VocabularySubset:
         return ListedColumns(label, lists)
 
-    return RestrictedVocabulary(label, lists.vocab, None, begin, True, scatter, audit, cost, cache, account)
+    return RestrictedVocabulary(
+        label=label,
+        vocab=lists.vocab,
+        width=None,
+        begin=begin,
+        reads_sources=True,
+        scatter=scatter,
+        audit=audit,
+        cost=cost,
+        cache=cache,
+        account=account,
+    )
 
 
 class ListedColumns:

@@ -56,9 +56,19 @@ def clustered(
     def begin() -> VocabularySubset:
         return ClusteredColumns(clusters.label, centroids, sets)
 
-    width = centroids.points.shape[1]
-    options = (scatter, audit, cost, cache, account, len(sets))
-    return RestrictedVocabulary(clusters.label, sets.vocab, width, begin, False, *options)
+    return RestrictedVocabulary(
+        label=clusters.label,
+        vocab=sets.vocab,
+        width=centroids.points.shape[1],
+        begin=begin,
+        reads_sources=False,
+        scatter=scatter,
+        audit=audit,
+        cost=cost,
+        cache=cache,
+        account=account,
+        clusters=len(sets),
+    )
 
 
 class ClusteredColumns:

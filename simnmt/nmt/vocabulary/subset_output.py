@@ -22,6 +22,8 @@ from simnmt.nmt.vocabulary.product_choice import ProductChoice
 from simnmt.nmt.vocabulary.subset import Active, RestrictedVocabulary, VocabularySubset
 
 _NEVER = float("-inf")
+_MOST_BANNED = 2
+"""Padding and the end."""
 
 
 class SubsetOutput:
@@ -138,6 +140,8 @@ class SubsetOutput:
 
     def _check_some_left(self, columns: Tensor, rows: int) -> None:
         """Raises `NmtError` where every active column of a row is banned."""
+        if len(columns) > _MOST_BANNED:
+            return
         banned = self._banned.columns
         left = columns if banned is None else columns[~torch.isin(columns, banned)]
         ends = self._banned.ends
