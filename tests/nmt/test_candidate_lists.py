@@ -49,7 +49,7 @@ def tables(draw: st.DrawFn) -> tuple[dict[tuple[int, int], int], int, int]:
 
 
 @given(tables(), st.integers(1, 9), st.data())
-@settings(max_examples=120)
+@settings(max_examples=60)
 def test_a_sentence_has_the_best_of_each_of_its_tokens_and_no_more_than_they_bring(
     table: tuple[dict[tuple[int, int], int], int, int], count: int, data: st.DataObject
 ) -> None:
