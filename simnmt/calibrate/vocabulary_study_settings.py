@@ -16,7 +16,7 @@ class StudySettings:
     """Of the sweep: r."""
     tops: tuple[int, ...] = (1, 3, 5)
     """K."""
-    fine_clusters: tuple[int, ...] = (50, 100, 200, 300)
+    fine_clusters: tuple[int, ...] = (50, 100, 200, 300, 500, 1_000)
     """Of the sweep beside the grid, where quality is sought: few clusters with many tokens each miss least."""
     fine_tops: tuple[int, ...] = (5, 10, 20)
     train_sentences: int = 100_000
