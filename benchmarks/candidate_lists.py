@@ -26,7 +26,7 @@ import numpy as np
 import torch
 
 from benchmarks.printing import print_figures
-from simnmt.calibrate.vocabulary_study_decoding import Cut, Sentences, decoded
+from simnmt.calibrate.vocabulary.study.decoding import Cut, Sentences, decoded
 from simnmt.costs.decoder_settings import DecoderSettings
 from simnmt.errors import SimnmtError
 from simnmt.kernels.sharp import SharpTranslation

@@ -19,8 +19,8 @@ from typing import Any
 
 import torch
 
-from simnmt.calibrate.vocabulary_bench import TYPES, Setting, VocabularyBench, vocabulary_bench
-from simnmt.calibrate.vocabulary_steps import StepTime
+from simnmt.calibrate.vocabulary.layer_bench import TYPES, Setting, VocabularyBench, vocabulary_bench
+from simnmt.calibrate.vocabulary.layer_steps import StepTime
 
 VOCABS, WIDTH, ROWS = (128_000, 250_000), 1_024, (1, 40)
 LEAST_RATIO, MOST_SHARE = 1.5, 0.15

@@ -13,10 +13,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from simnmt.calibrate.vocabulary_study import PARTS, Study
-from simnmt.calibrate.vocabulary_study_run import run_study
-from simnmt.calibrate.vocabulary_study_settings import StudySettings
-from simnmt.calibrate.vocabulary_study_texts import Direction
+from simnmt.calibrate.vocabulary.study.document import PARTS, Study
+from simnmt.calibrate.vocabulary.study.run import run_study
+from simnmt.calibrate.vocabulary.study.settings import StudySettings
+from simnmt.calibrate.vocabulary.study.texts import Direction
 from simnmt.errors import SimnmtError
 
 _COUNTS = (

@@ -115,7 +115,7 @@ def _restricted(
     engine: Engine, variants: Sequence[DecoderVariant], settings: Settings, listener: Listener, left_out: list[str]
 ) -> tuple[list[DecoderVariant], list[str]]:
     """Beside each of the variants that are as fused as the engine, on real text; and on what."""
-    from simnmt.calibrate.vocabulary_variants import Restricted  # reads bundles, which few calibrations have
+    from simnmt.calibrate.vocabulary.decoding_variants import Restricted  # reads bundles, which few calibrations have
 
     on_text = Restricted.load(settings, engine.account.threads).with_costs()
     found = list[DecoderVariant]()

@@ -84,7 +84,7 @@ def agreement_can_be_told(account: EngineAccount, settings: Settings) -> None:
     if settings.text is None:
         return
     if settings.vocabulary:
-        from simnmt.calibrate.vocabulary_variants import check_vocabularies
+        from simnmt.calibrate.vocabulary.decoding_variants import check_vocabularies
 
         check_vocabularies(settings, account.weights)
         return

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from simnmt.calibrate.vocabulary_bench import BreakEven, VocabularyBench
-    from simnmt.calibrate.vocabulary_steps import StepTime
+    from simnmt.calibrate.vocabulary.layer_bench import BreakEven, VocabularyBench
+    from simnmt.calibrate.vocabulary.layer_steps import StepTime
 
 
 def bench(
@@ -48,7 +48,7 @@ def bench(
     from simnmt.kernels.needs import need_torch
 
     need_torch()
-    from simnmt.calibrate.vocabulary_bench import Setting, vocabulary_bench
+    from simnmt.calibrate.vocabulary.layer_bench import Setting, vocabulary_bench
     from simnmt.cli.progress import bar
     from simnmt.files import written_whole
 

@@ -9,8 +9,8 @@ import pytest
 pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
 
 from benchmarks.vocabulary_cuda import main, missed
-from simnmt.calibrate.vocabulary_bench import Setting, VocabularyBench
-from simnmt.calibrate.vocabulary_steps import StepTime
+from simnmt.calibrate.vocabulary.layer_bench import Setting, VocabularyBench
+from simnmt.calibrate.vocabulary.layer_steps import StepTime
 
 
 def step(percent: float, ratio: float, overhead_s: float = 1e-4) -> StepTime:

@@ -13,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
 
 from simnmt.calibrate.errors import CalibrationError  # noqa: E402
-from simnmt.calibrate.vocabulary_bench import Setting, VocabularyBench, vocabulary_bench  # noqa: E402
+from simnmt.calibrate.vocabulary.layer_bench import Setting, VocabularyBench, vocabulary_bench  # noqa: E402
 from simnmt.cli.vocab_bench import bench as bench_verb  # noqa: E402
 from simnmt.costs.projection_cost import ProjectionCost  # noqa: E402
 from simnmt.costs.projection_fit import StageCost  # noqa: E402

@@ -20,15 +20,15 @@ pytest.importorskip("sentencepiece", reason="the extra packages of simnmt[models
 pytest.importorskip("sacrebleu", reason="the extra packages of simnmt[models] are not installed")
 
 from simnmt.calibrate.errors import CalibrationError  # noqa: E402
-from simnmt.calibrate.vocabulary_study import Cell, Spread, Study, read_study, write_study  # noqa: E402
-from simnmt.calibrate.vocabulary_study_cells import ActiveBits, HeldOutTokens, outcome, spread  # noqa: E402
-from simnmt.calibrate.vocabulary_study_clusterer import Clusterer  # noqa: E402
-from simnmt.calibrate.vocabulary_study_clusters import cells, cluster_sets, usual  # noqa: E402
-from simnmt.calibrate.vocabulary_study_contexts import DirectionContexts, KeptContexts, beginning, by_sentence  # noqa: E402
-from simnmt.calibrate.vocabulary_study_decoding import Cut, Sentences, decoded  # noqa: E402
-from simnmt.calibrate.vocabulary_study_run import run_study  # noqa: E402
-from simnmt.calibrate.vocabulary_study_settings import StudySettings  # noqa: E402
-from simnmt.calibrate.vocabulary_study_texts import Direction, held_out, training_pairs  # noqa: E402
+from simnmt.calibrate.vocabulary.study.decoding import Cut, Sentences, decoded  # noqa: E402
+from simnmt.calibrate.vocabulary.study.document import Cell, Spread, Study, read_study, write_study  # noqa: E402
+from simnmt.calibrate.vocabulary.study.held_cells import ActiveBits, HeldOutTokens, outcome, spread  # noqa: E402
+from simnmt.calibrate.vocabulary.study.kept_clusters import Clusterer  # noqa: E402
+from simnmt.calibrate.vocabulary.study.kept_contexts import DirectionContexts, KeptContexts, beginning, by_sentence  # noqa: E402
+from simnmt.calibrate.vocabulary.study.run import run_study  # noqa: E402
+from simnmt.calibrate.vocabulary.study.settings import StudySettings  # noqa: E402
+from simnmt.calibrate.vocabulary.study.sweep import cells, cluster_sets, usual  # noqa: E402
+from simnmt.calibrate.vocabulary.study.texts import Direction, held_out, training_pairs  # noqa: E402
 from simnmt.kernels.centroids import Centroids  # noqa: E402
 from simnmt.nmt.checkpoint import save_checkpoint  # noqa: E402
 from simnmt.nmt.errors import NmtError  # noqa: E402
@@ -347,7 +347,7 @@ def test_kept_clusters_are_those_of_their_contexts_and_are_not_made_again(
     first = clusterer.clusters(training, 4)
     fewer = clusterer.clusters(beginning(training, 3), 4)
     assert len(fewer.labels) < len(first.labels) == len(training)
-    monkeypatch.setattr("simnmt.calibrate.vocabulary_study_clusterer.cluster", None)
+    monkeypatch.setattr("simnmt.calibrate.vocabulary.study.kept_clusters.cluster", None)
     again = clusterer.clusters(training, 4)
     assert torch.equal(again.centroids, first.centroids) and torch.equal(again.labels, first.labels)
     assert (again.inertia, again.method, again.seed) == (first.inertia, "sklearn", 1)
@@ -386,7 +386,7 @@ def test_what_is_no_study_is_told_in_one_line(made: Path, study: Study, tmp_path
 
 
 def test_reading_a_study_needs_no_torch() -> None:
-    code = "import sys, simnmt.calibrate.vocabulary_study; print('torch' in sys.modules)"
+    code = "import sys, simnmt.calibrate.vocabulary.study.document; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
 

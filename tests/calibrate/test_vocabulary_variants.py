@@ -16,7 +16,7 @@ from simnmt.batching import mini  # noqa: E402
 from simnmt.calibrate.errors import CalibrationError  # noqa: E402
 from simnmt.calibrate.run import calibrate  # noqa: E402
 from simnmt.calibrate.settings import Settings  # noqa: E402
-from simnmt.calibrate.vocabulary_timing import restricted_steps  # noqa: E402
+from simnmt.calibrate.vocabulary.decoding_steps import restricted_steps  # noqa: E402
 from simnmt.costs.decoder_choice import choose  # noqa: E402
 from simnmt.costs.decoder_settings import DecoderSettings  # noqa: E402
 from simnmt.errors import InputError  # noqa: E402

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from simnmt.calibrate.vocabulary_study import ClusterSizes, Study
+from simnmt.calibrate.vocabulary.study.document import ClusterSizes, Study
 from simnmt.reproduce.vocab.cluster_claims import cluster_claims
 from simnmt.reproduce.vocab.decoding_claims import decoding_claims
 from simnmt.reproduce.vocab.reproduction import judged

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from simnmt.calibrate import vocabulary_study_run
-from simnmt.calibrate.vocabulary_study import PARTS, write_study
+from simnmt.calibrate.vocabulary.study import run as study_run
+from simnmt.calibrate.vocabulary.study.document import PARTS, write_study
 from simnmt.cli.reproduce import app
 from simnmt.errors import InputError
 from simnmt.reproduce.vocab import studies as studies_module
@@ -105,7 +105,7 @@ def studied(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         asked.append({"folder": folder, "directions": directions, **options})
         return study()
 
-    monkeypatch.setattr(vocabulary_study_run, "run_study", pretend)
+    monkeypatch.setattr(study_run, "run_study", pretend)
     return asked
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from simnmt.calibrate.vocabulary_study import (
+from simnmt.calibrate.vocabulary.study.document import (
     Cell,
     ClusterSizes,
     Decoded,

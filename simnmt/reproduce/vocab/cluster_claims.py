@@ -12,7 +12,7 @@ from simnmt.reproduce.vocab import published
 from simnmt.reproduce.vocab.studies import in_groups, told, unasked
 
 if TYPE_CHECKING:
-    from simnmt.calibrate.vocabulary_study import Cell, Study
+    from simnmt.calibrate.vocabulary.study.document import Cell, Study
 
 NOISE = 0.05
 """By how much a share may rise from one step to the next, relative, without spoiling a trend."""

@@ -10,7 +10,7 @@ from simnmt.reproduce.vocab import published
 from simnmt.reproduce.vocab.studies import in_groups, told, unasked
 
 if TYPE_CHECKING:
-    from simnmt.calibrate.vocabulary_study import Decoded, Speed, Study
+    from simnmt.calibrate.vocabulary.study.document import Decoded, Speed, Study
 
 Way = tuple[str, str, str]
 """Identifier, claim, and what is published."""

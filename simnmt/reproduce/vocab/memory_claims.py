@@ -13,7 +13,7 @@ from simnmt.reproduce.vocab.presets import preset_account
 from simnmt.reproduce.vocab.published import FIGURE_3_BEST, FIGURE_4, MODELS, TABLE_5, Model
 
 if TYPE_CHECKING:
-    from simnmt.calibrate.vocabulary_study import Study
+    from simnmt.calibrate.vocabulary.study.document import Study
     from simnmt.nmt.vocabulary.memory_account import MemoryAccount
 
 

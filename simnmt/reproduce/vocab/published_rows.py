@@ -13,7 +13,7 @@ from simnmt.reproduce.vocab.published import DIRECTIONS, MODELS, SENTENCES, TABL
 from simnmt.reproduce.vocab.published_quality import CELLS, means
 
 if TYPE_CHECKING:
-    from simnmt.calibrate.vocabulary_study import Decoded, Study
+    from simnmt.calibrate.vocabulary.study.document import Decoded, Study
 
 Rows = list[dict[str, Any]]
 

@@ -17,7 +17,7 @@ from simnmt.reproduce.vocab.studies import read_studies, shipped_studies
 from simnmt.reproduce.vocab.studying import Say, Texts, study_model
 
 if TYPE_CHECKING:
-    from simnmt.calibrate.vocabulary_study import Study
+    from simnmt.calibrate.vocabulary.study.document import Study
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from simnmt.errors import InputError
 from simnmt.reproduce.verdicts import UNKNOWN, record_of
 
 if TYPE_CHECKING:
-    from simnmt.calibrate.vocabulary_study import Study
+    from simnmt.calibrate.vocabulary.study.document import Study
 
 Key = TypeVar("Key", bound=Hashable)
 Row = TypeVar("Row")
@@ -26,7 +26,7 @@ def shipped_studies() -> list[Path]:
 
 def read_studies(paths: Iterable[Path]) -> list[Study]:
     """Raises `CalibrationError` for a file that is no study, and `InputError` for two of models of one name."""
-    from simnmt.calibrate.vocabulary_study import read_study
+    from simnmt.calibrate.vocabulary.study.document import read_study
 
     found: dict[str, tuple[Path, Study]] = {}
     for path in paths:

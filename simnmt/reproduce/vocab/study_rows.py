@@ -9,7 +9,7 @@ from simnmt.reproduce.vocab.decoding_claims import body_ratio, ratios, way_of
 from simnmt.reproduce.vocab.published_rows import Rows, agreement, decoded
 
 if TYPE_CHECKING:
-    from simnmt.calibrate.vocabulary_study import Cell, Study
+    from simnmt.calibrate.vocabulary.study.document import Cell, Study
 
 
 def cells(studies: Sequence[Study], part: str) -> Rows:

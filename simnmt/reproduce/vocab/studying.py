@@ -11,8 +11,8 @@ from simnmt.errors import InputError
 from simnmt.names import nearest
 
 if TYPE_CHECKING:
-    from simnmt.calibrate.vocabulary_study import Part, Study
-    from simnmt.calibrate.vocabulary_study_settings import StudySettings
+    from simnmt.calibrate.vocabulary.study.document import Part, Study
+    from simnmt.calibrate.vocabulary.study.settings import StudySettings
 
 Say = Callable[[str], None]
 """Is told of what comes next."""
@@ -60,7 +60,7 @@ def study_model(
     Contexts are kept beside the file, so that a run that was stopped goes on. Raises `InputError` for texts that do not go
     together and parts that there are not, and what studying raises.
     """
-    from simnmt.calibrate.vocabulary_study import PARTS, read_study
+    from simnmt.calibrate.vocabulary.study.document import PARTS, read_study
 
     texts.check()
     for name in parts:
@@ -75,9 +75,9 @@ def study_model(
         if before is not None and not wanted:
             return before
     # Here, since all that is read needs no torch.
-    from simnmt.calibrate.vocabulary_study_run import run_study
-    from simnmt.calibrate.vocabulary_study_settings import StudySettings
-    from simnmt.calibrate.vocabulary_study_texts import Direction
+    from simnmt.calibrate.vocabulary.study.run import run_study
+    from simnmt.calibrate.vocabulary.study.settings import StudySettings
+    from simnmt.calibrate.vocabulary.study.texts import Direction
 
     directions = [
         Direction(label, train, texts.heldout[label], texts.references.get(label), texts.targets.get(label))
@@ -90,7 +90,7 @@ def study_model(
 
 def quick_settings() -> StudySettings:
     """Minutes: few sentences, clusters and rounds."""
-    from simnmt.calibrate.vocabulary_study_settings import StudySettings
+    from simnmt.calibrate.vocabulary.study.settings import StudySettings
 
     return StudySettings(
         clusters=(50, 100, 200),

@@ -1,6 +1,6 @@
 """What a trained model does with a part of its vocabulary, clusters or candidate lists: measured, in one file (FVP-08 to 12).
 
-Needs no torch: `simnmt reproduce vocab` reads it. `simnmt.calibrate.vocabulary_study_run` makes it, part by part.
+Needs no torch: `simnmt reproduce vocab` reads it. `simnmt.calibrate.vocabulary.study.run` makes it, part by part.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ import numpy as np
 from simnmt.batching import Batching, maxi, mini
 from simnmt.calibrate.decoder_watch import watched
 from simnmt.calibrate.errors import CalibrationError
-from simnmt.calibrate.vocabulary_study import Decoded, Told
-from simnmt.calibrate.vocabulary_study_cells import spread
+from simnmt.calibrate.vocabulary.study.document import Decoded, Told
+from simnmt.calibrate.vocabulary.study.held_cells import spread
 from simnmt.nmt.agreement import agreement
 from simnmt.nmt.batched import BatchedRun, decode_batched
 from simnmt.nmt.errors import need

@@ -11,7 +11,7 @@ from typing import cast
 from simnmt.calibrate.errors import CalibrationError
 from simnmt.calibrate.plan import batches
 from simnmt.calibrate.settings import Settings
-from simnmt.calibrate.vocabulary_timing import RestrictedSteps, restricted_steps
+from simnmt.calibrate.vocabulary.decoding_steps import RestrictedSteps, restricted_steps
 from simnmt.costs.active_share import ActiveShare
 from simnmt.costs.decoder_block import STAGES, DecoderVariant
 from simnmt.costs.decoder_settings import DecoderSettings

@@ -17,7 +17,7 @@ from simnmt import __version__
 from simnmt.calibrate import busy
 from simnmt.calibrate.box import describe
 from simnmt.calibrate.errors import CalibrationError
-from simnmt.calibrate.vocabulary_study import (
+from simnmt.calibrate.vocabulary.study.document import (
     PARTS,
     TIMED_PARTS,
     Part,
@@ -27,10 +27,10 @@ from simnmt.calibrate.vocabulary_study import (
     read_study,
     write_study,
 )
-from simnmt.calibrate.vocabulary_study_contexts import KeptContexts
-from simnmt.calibrate.vocabulary_study_parts import StudyBench
-from simnmt.calibrate.vocabulary_study_settings import StudySettings
-from simnmt.calibrate.vocabulary_study_texts import Direction, sha256_of, studied_texts
+from simnmt.calibrate.vocabulary.study.kept_contexts import KeptContexts
+from simnmt.calibrate.vocabulary.study.parts import StudyBench
+from simnmt.calibrate.vocabulary.study.settings import StudySettings
+from simnmt.calibrate.vocabulary.study.texts import Direction, sha256_of, studied_texts
 from simnmt.nmt.checkpoint import WEIGHTS_FILE
 from simnmt.nmt.translation import Translator
 from simnmt.nmt.vocabulary.fingerprint import model_bytes

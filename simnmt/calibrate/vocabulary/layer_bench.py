@@ -15,7 +15,7 @@ import torch
 from simnmt.calibrate import busy
 from simnmt.calibrate.box.describe import describe
 from simnmt.calibrate.errors import CalibrationError
-from simnmt.calibrate.vocabulary_steps import StepTime, measured_steps
+from simnmt.calibrate.vocabulary.layer_steps import StepTime, measured_steps
 from simnmt.costs.projection_cost import ProjectionCost
 from simnmt.costs.projection_fit import StagePoint
 from simnmt.kernels.library_threads import library_threads

@@ -10,7 +10,7 @@ from itertools import islice, zip_longest
 from pathlib import Path
 
 from simnmt.calibrate.errors import CalibrationError
-from simnmt.calibrate.vocabulary_study import Role, StudiedText
+from simnmt.calibrate.vocabulary.study.document import Role, StudiedText
 from simnmt.workload.text_lines import TextLines
 
 _BLOCK_BYTES = 1 << 20

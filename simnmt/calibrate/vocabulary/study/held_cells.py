@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.calibrate.vocabulary_study import Spread
+from simnmt.calibrate.vocabulary.study.document import Spread
 
 _BLOCK = 256
 """Steps whose rows' sets are gathered at a time."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from simnmt.calibrate.vocabulary_study import Cell, ClusterSizes, Memory
-from simnmt.calibrate.vocabulary_study_cells import ActiveBits, outcome, spread
-from simnmt.calibrate.vocabulary_study_clusterer import Clusterer
-from simnmt.calibrate.vocabulary_study_contexts import DirectionContexts
+from simnmt.calibrate.vocabulary.study.document import Cell, ClusterSizes, Memory
+from simnmt.calibrate.vocabulary.study.held_cells import ActiveBits, outcome, spread
+from simnmt.calibrate.vocabulary.study.kept_clusters import Clusterer
+from simnmt.calibrate.vocabulary.study.kept_contexts import DirectionContexts
 from simnmt.nmt.step_model import StepModel
 from simnmt.nmt.vocabulary.cluster_bundle import ClusterBundle, ClusterSet
 from simnmt.nmt.vocabulary.contexts import Contexts

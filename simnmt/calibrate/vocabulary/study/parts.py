@@ -8,13 +8,13 @@ from statistics import median
 from typing import Any, NoReturn
 
 from simnmt.calibrate.errors import CalibrationError
-from simnmt.calibrate.vocabulary_study import Cell, ClusterSizes, Decoded, Memory, Part, Speed, Study
-from simnmt.calibrate.vocabulary_study_clusterer import Clusterer
-from simnmt.calibrate.vocabulary_study_clusters import cells, cluster_sets, memory, sizes, usual
-from simnmt.calibrate.vocabulary_study_contexts import DirectionContexts, KeptContexts, beginning
-from simnmt.calibrate.vocabulary_study_decoding import Cut, Sentences, WayOf, decoded, speed_ratios
-from simnmt.calibrate.vocabulary_study_settings import StudySettings
-from simnmt.calibrate.vocabulary_study_texts import Direction, held_out, training_lines, training_pairs
+from simnmt.calibrate.vocabulary.study.decoding import Cut, Sentences, WayOf, decoded, speed_ratios
+from simnmt.calibrate.vocabulary.study.document import Cell, ClusterSizes, Decoded, Memory, Part, Speed, Study
+from simnmt.calibrate.vocabulary.study.kept_clusters import Clusterer
+from simnmt.calibrate.vocabulary.study.kept_contexts import DirectionContexts, KeptContexts, beginning
+from simnmt.calibrate.vocabulary.study.settings import StudySettings
+from simnmt.calibrate.vocabulary.study.sweep import cells, cluster_sets, memory, sizes, usual
+from simnmt.calibrate.vocabulary.study.texts import Direction, held_out, training_lines, training_pairs
 from simnmt.costs.projection_cost import ProjectionCost
 from simnmt.nmt.recurrent import RecurrentModel
 from simnmt.nmt.translation import Translator

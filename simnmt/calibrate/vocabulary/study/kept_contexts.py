@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from simnmt.calibrate.errors import CalibrationError
-from simnmt.calibrate.vocabulary_study_cells import HeldOutTokens
+from simnmt.calibrate.vocabulary.study.held_cells import HeldOutTokens
 from simnmt.nmt.tensor_files import write_tensors
 from simnmt.nmt.translation import Translator
 from simnmt.nmt.vocabulary.contexts import Contexts, collect

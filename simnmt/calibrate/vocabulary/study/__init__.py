@@ -1,0 +1,1 @@
+"""A study of a trained model: clusters and candidate lists at many sizes, held against held-out text."""
