@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, JsonValue, ValidationError
 
 from simnmt.calibrate.errors import CalibrationError
 from simnmt.configuration import Configuration
@@ -20,12 +20,17 @@ Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(ge=0.0)]
+Ratio = Annotated[float, Field(gt=0.0)]
 
 Role = Literal["train", "targets", "heldout", "references"]
 Part = Literal["sweep", "volume", "by_language", "per_cluster", "memory", "chosen", "speeds", "candidates"]
 PARTS: tuple[Part, ...] = ("sweep", "volume", "by_language", "per_cluster", "memory", "chosen", "speeds", "candidates")
 """Each is measured by itself; the last three time real decoding and want a quiet box."""
 TIMED_PARTS: tuple[Part, ...] = PARTS[-3:]
+
+
+Knowledge = Literal["both", "target", "mixed, same size"]
+"""See `Cell.knowledge`."""
 
 
 class Spread(Configuration):
@@ -89,6 +94,10 @@ class PartRun(Configuration):
     method: str | None
     """Of k-means; None where nothing is clustered."""
     seed: int
+    quick: bool = False
+    """With few sentences, clusters and rounds."""
+    settings: dict[str, JsonValue] | None = None
+    """How much was measured, see `StudySettings`; None in files of before it was told."""
     notes: tuple[str, ...] = ()
     """What was left out, or sampled: one sentence each."""
 
@@ -103,8 +112,9 @@ class Cell(Configuration):
 
     label: str
     """Of the held-out direction."""
-    knowledge: Literal["both", "target"]
-    """Clustered from this direction's text alone, or from a mix of all directions into this target (FVP-10)."""
+    knowledge: Knowledge
+    """Clustered from this direction's text alone; from all directions into this target, each with all of its text (FVP-10); or
+    from such a mix that has no more contexts than this direction alone, so that more text is not what makes the difference."""
     clusters: Positive
     top: Positive
     """K."""
@@ -124,7 +134,7 @@ class Cell(Configuration):
     """Of V: active columns of steps of `union_rows` rows, as the held-out sentences would share them."""
     union_rows: Positive
     emitted: Positive
-    """Distinct tokens that dense decoding of all this direction's text, train and held-out, writes."""
+    """Distinct tokens that dense decoding of this direction's training text and development half writes; not of the test half."""
     share_of_emitted: Annotated[float, Field(ge=0.0)]
     """Mean active columns at batch 1 over `emitted`; above 1 where sets hold more."""
     union_of_emitted: Annotated[float, Field(ge=0.0)]
@@ -160,8 +170,13 @@ class Told(Configuration):
     """The whole text's, one a round."""
     steps: Positive
     layer_s: Seconds
-    """Projection, softmax and search over all steps, watched while decoding: assignment, union and gathering included."""
+    """Projection, softmax and search over all steps, watched while decoding: assignment, union and gathering included. Of a
+    part of the vocabulary without the choice among the few best of a beam's rows. The median round's."""
     body_s: Seconds
+    """The median round's."""
+    layer_rounds_s: tuple[Seconds, ...] = ()
+    """One a round, as `rounds_s`; empty in files of before they were told."""
+    body_rounds_s: tuple[Seconds, ...] = ()
 
 
 class Decoded(Configuration):
@@ -206,10 +221,20 @@ class Decoded(Configuration):
     predicted: Annotated[float, Field(gt=0.0)]
     """Whole, times as fast, by Amdahl from `layer_share` and `layer_ratio` (FVP-20)."""
     measured: Annotated[float, Field(gt=0.0)]
-    """Whole, times as many tokens a second: the median round's."""
+    """Whole, times as many tokens a second: the median of `gains`."""
     measured_over_fused: Annotated[float, Field(gt=0.0)]
     """The same over `fused`: what leaving columns out gains by itself."""
     layer_ratio_over_fused: Annotated[float, Field(gt=0.0)]
+    gains: tuple[Ratio, ...] = ()
+    """Tokens a second over those of `dense`, one a round: not the ratio of seconds, where both write other numbers of tokens.
+    Empty in files of before they were told, like those below."""
+    gains_over_fused: tuple[Ratio, ...] = ()
+    layer_ratios: tuple[Ratio, ...] = ()
+    """See `layer_ratio`, one a round."""
+    layer_ratios_over_fused: tuple[Ratio, ...] = ()
+    active_mass: Share | None = None
+    """Of the model's probability, what lies on active columns at batch 1: mean over contexts of dense greedy decoding of the
+    development half. Scores are of this part alone, as if it were all. None where it was not measured."""
 
 
 class Speed(Configuration):
@@ -221,10 +246,34 @@ class Speed(Configuration):
     beam: Positive
     batch: Positive
     sentences: Positive
-    ratios: tuple[Annotated[float, Field(gt=0.0)], ...]
-    """Dense over clustered seconds, one a round."""
+    ratios: tuple[Ratio, ...]
+    """Tokens a second over those of plain dense decoding, one a round."""
     gain: float
-    """Tokens/s, the median round's: 0.25 is 25 % more."""
+    """The median of `ratios`, less 1: 0.25 is 25 % more."""
+    identical: Share | None = None
+    """Of these sentences, with this beam and batch, those that are dense decoding's, token by token; None in files of before it
+    was measured, like the next."""
+    token_agreement: Share | None = None
+    """Of the longer of both, tokens that are the same at the same place."""
+
+
+class Tried(Configuration):
+    """A cell of the sweep, decoded with one search on the development half, to choose r and K by (see `choice`)."""
+
+    label: str
+    clusters: Positive
+    top: Positive
+    columns: Annotated[float, Field(gt=0.0)]
+    """r and active columns of a row at batch 1 on average: by which cells are ordered (FVP-09)."""
+    beam: Positive
+    batch: Positive
+    sentences: Positive
+    bleu_dense: float | None
+    bleu: float | None
+    identical: Share
+    token_agreement: Share
+    good: bool
+    """Enough of the sentences are identical, and BLEU is near enough."""
 
 
 class Memory(Configuration):
@@ -262,7 +311,10 @@ class Study(Configuration):
     by_language: tuple[Cell, ...] = ()
     per_cluster: tuple[ClusterSizes, ...] = ()
     memory: tuple[Memory, ...] = ()
+    tried: tuple[Tried, ...] = ()
+    """How the r and K that are decoded with were chosen; of a direction whose were named: none."""
     chosen: tuple[Decoded, ...] = ()
+    """On the test half."""
     speeds: tuple[Speed, ...] = ()
     candidates: tuple[Decoded, ...] = ()
 
