@@ -69,10 +69,15 @@ def huge_pages(elements: int, dtype: type[np.generic]) -> NDArray[Any]:
 
 
 def allocated_bytes(array: NDArray[Any]) -> int:
-    """Bytes of memory that an array of `huge_pages` can take: whole pages where it lies on huge ones."""
-    if getattr(mmap, "MADV_HUGEPAGE", None) is None or array.nbytes < HUGE_PAGE // 2:
-        return array.nbytes + CACHE_LINE
-    return -(-array.nbytes // HUGE_PAGE) * HUGE_PAGE
+    """Bytes of memory that an array of `huge_pages` can take."""
+    return allocated_size(array.nbytes)
+
+
+def allocated_size(size: int) -> int:
+    """Bytes of memory that `huge_pages` takes for so many: whole pages where they lie on huge ones."""
+    if getattr(mmap, "MADV_HUGEPAGE", None) is None or size < HUGE_PAGE // 2:
+        return size + CACHE_LINE
+    return -(-size // HUGE_PAGE) * HUGE_PAGE
 
 
 def _misshapen(name: str, array: NDArray[Any], shape: tuple[int | None, ...]) -> KernelError:

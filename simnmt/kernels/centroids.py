@@ -14,13 +14,16 @@ from simnmt.kernels.output_layer import fused_argmax
 
 __all__ = ["Centroids"]
 
+_WIDENED = 256
+"""Points of half precision that are made float32 at a time: what a cache holds."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Centroids:
     """r points of the width of a hidden state, with what of them is known beforehand."""
 
     points: Tensor
-    """float32 [r, d]."""
+    """[r, d]: float32, or float16 or bfloat16, which take half the memory and are widened a part at a time (FVP-18)."""
     half_norms: Tensor
     """float32 [r]: minus half of each point's squared norm. What is nearest has the largest product plus this (FVP-05, halved
     and turned round, which rounds nothing)."""
@@ -29,12 +32,15 @@ class Centroids:
 
     @classmethod
     def of(cls, points: Tensor, *, level: str | None = None) -> Centroids:
-        """Of float32 [r, d], on any device. Raises `KernelError` for another tensor, and for one with NaN or infinity."""
-        check_tensor("points", points, (torch.float32,), (ANY, ANY))
+        """Of [r, d], float32, float16 or bfloat16, on any device, kept in their type.
+
+        Raises `KernelError` for another tensor, and for one with NaN or infinity.
+        """
+        check_tensor("points", points, REAL_TYPES, (ANY, ANY))
         if not points.numel():
             raise KernelError(f"points of shape {list(points.shape)}: one of one number is the least")
         points = points.detach()
-        if points.untyped_storage().nbytes() != 4 * points.numel():
+        if points.untyped_storage().nbytes() != points.element_size() * points.numel():
             points = points.clone()  # a view would keep in memory what it is a part of
         if not bool(points.isfinite().all()):
             raise KernelError(f"point {int((~points.isfinite()).any(1).nonzero()[0])} is not finite")
@@ -61,10 +67,6 @@ class Centroids:
                 raise
             raise KernelError(f"hidden row {int(broken[0])} is not finite: no centroid is nearest to it") from None
 
-    def scores(self, hidden: Tensor) -> Tensor:
-        """float32 [rows, r]: each centroid's squared norm less twice its product with the row; least is nearest (FVP-05)."""
-        return (self._products(hidden) + self.half_norms).mul_(-2.0)
-
     def _products(self, hidden: Tensor) -> Tensor:
         count, width = self.points.shape
         hidden_at = check_tensor("hidden", hidden, REAL_TYPES, (ANY, width))
@@ -72,6 +74,9 @@ class Centroids:
         if hidden.dtype != torch.float32:
             hidden = hidden.detach().float()
             hidden_at = hidden.data_ptr()
+        if self.points.dtype != torch.float32:  # a product in their type would be rounded to it, and another seem the nearest
+            parts = (self.points[first : first + _WIDENED].float() for first in range(0, count, _WIDENED))
+            return torch.cat([hidden.detach() @ part.T for part in parts], dim=1)
         native = functions_at(self.level) if hidden.is_cpu else None
         if native is None:
             return hidden.detach() @ self.points.T
@@ -88,10 +93,10 @@ class Centroids:
 def lowest_argmax(scores: Tensor) -> Tensor:
     """Where each row's maximum is, the lowest of equals: torch's argmax on CUDA promises no such thing.
 
-    Raises `KernelError` for NaN.
+    Raises `KernelError` for a row with NaN or +inf, and for one of -inf alone.
     """
     places = torch.arange(scores.shape[1], device=scores.device)
-    found = torch.where(scores == scores.max(1, keepdim=True).values, places, scores.shape[1]).min(1).values
-    if bool((found == scores.shape[1]).any()):
-        raise KernelError("a row has NaN")
-    return found
+    most = scores.max(1, keepdim=True).values
+    if not bool(most.isfinite().all()):
+        raise KernelError("a row has NaN, +inf, or nothing but -inf")
+    return torch.where(scores == most, places, scores.shape[1]).min(1).values

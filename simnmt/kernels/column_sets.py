@@ -5,15 +5,27 @@ from __future__ import annotations
 import ctypes
 import threading
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from simnmt.kernels.errors import KernelError
 from simnmt.kernels.gathered_arguments import ANY, check_tensor, outside
 from simnmt.kernels.native_columns import functions_at
 
-__all__ = ["ColumnSets"]
+__all__ = ["ColumnSets", "Union"]
+
+
+class Union(NamedTuple):
+    """The columns of some sets together."""
+
+    columns: Tensor
+    """int32, ascending."""
+    sets: tuple[int, ...]
+    """Those sets, ascending, each once: equal ones have equal columns."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,7 +43,6 @@ class ColumnSets:
     vocab: int
     level: str | None = None
     """Widest of the native kernels to be used, as the variable SIMNMT_KERNELS says it; None for the process's own."""
-    _bounds: list[int] = field(init=False, repr=False)
     _flags: Tensor = field(init=False, repr=False)
     _lock: threading.Lock = field(init=False, repr=False)
 
@@ -41,16 +52,15 @@ class ColumnSets:
         for name in ("starts", "columns"):
             object.__setattr__(self, name, _owned(getattr(self, name)))
         object.__setattr__(self, "starts", self.starts.cpu())
-        object.__setattr__(self, "_bounds", self.starts.tolist())
         self._check()
         with torch.inference_mode(False):  # else they could be written to in that mode alone
             object.__setattr__(self, "_flags", torch.zeros(self.vocab, dtype=torch.uint8, device=self.columns.device))
         object.__setattr__(self, "_lock", threading.Lock())
 
     def _check(self) -> None:
-        bounds, columns = self._bounds, self.columns
-        if len(bounds) < 2 or bounds[0] != 0 or bounds[-1] != columns.numel():
-            raise KernelError(f"starts of {len(bounds) - 1} sets do not run from 0 to the {columns.numel()} columns")
+        starts, columns = self.starts, self.columns
+        if len(starts) < 2 or int(starts[0]) != 0 or int(starts[-1]) != columns.numel():
+            raise KernelError(f"starts of {len(starts) - 1} sets do not run from 0 to the {columns.numel()} columns")
         sizes = self.starts.diff()
         if not bool((sizes > 0).all()):
             raise KernelError(f"set {int((sizes <= 0).nonzero()[0])} of {len(self)} is empty")
@@ -66,13 +76,13 @@ class ColumnSets:
             raise KernelError(f"set {culprit}: its columns are not ascending, each once")
 
     def __len__(self) -> int:
-        return len(self._bounds) - 1
+        return len(self.starts) - 1
 
     def of(self, index: int) -> Tensor:
         """int32: one set's own columns, no copy. Raises `KernelError` for a set that there is not."""
         if not 0 <= index < len(self):
             raise KernelError(f"set {index} is not among the {len(self)}")
-        return self.columns[self._bounds[index] : self._bounds[index + 1]]
+        return self.columns[int(self.starts[index]) : int(self.starts[index + 1])]
 
     def sizes(self) -> Tensor:
         """int64 [r]: columns of each set."""
@@ -83,25 +93,33 @@ class ColumnSets:
 
         Empty for k = 0; of one set alone its own slice, without a copy. Raises `KernelError` for a set that there is not.
         """
+        return self.united(chosen).columns
+
+    def united(self, chosen: Tensor) -> Union:
+        """As `union`, with the sets that it is of."""
         check_tensor("chosen", chosen, (torch.int64,), (ANY,))
         distinct = sorted(set(chosen.tolist()))
         if not distinct:
-            return self.columns[:0]
+            return Union(self.columns[:0], ())
         first, last = distinct[0], distinct[-1]
         if first < 0 or last >= len(self):
             raise KernelError(f"set {first if first < 0 else last} is not among the {len(self)}")
-        if first == last:
-            return self.columns[self._bounds[first] : self._bounds[first + 1]]
+        return Union(self.of(first) if first == last else self._union_of(np.array(distinct)), tuple(distinct))
+
+    def _union_of(self, distinct: NDArray[np.int64]) -> Tensor:
+        starts = self.starts.numpy()
+        firsts = starts[distinct]
+        sizes = starts[distinct + 1] - firsts
         with self._lock:  # the flags are this object's: two threads would mark each other's
             native = functions_at(self.level) if self.columns.is_cpu else None
-            return self._union_by_torch(distinct) if native is None else self._union_by(native, distinct)
+            if native is None:
+                return self._union_by_torch(torch.from_numpy(firsts), torch.from_numpy(sizes))
+            return self._union_by(native, distinct, int(sizes.sum()))
 
-    def _union_by(self, native: ctypes.CDLL, distinct: list[int]) -> Tensor:
-        bounds = self._bounds
-        most = min(self.vocab, sum(bounds[index + 1] - bounds[index] for index in distinct))
-        found, sets = torch.empty(most, dtype=torch.int32), (ctypes.c_int64 * len(distinct))(*distinct)
+    def _union_by(self, native: ctypes.CDLL, distinct: NDArray[np.int64], indices: int) -> Tensor:
+        found = torch.empty(min(self.vocab, indices), dtype=torch.int32)
         count = native.simnmt_union(
-            sets,
+            distinct.ctypes.data,
             len(distinct),
             self.starts.data_ptr(),
             self.columns.data_ptr(),
@@ -111,9 +129,13 @@ class ColumnSets:
         )
         return found[:count]
 
-    def _union_by_torch(self, distinct: list[int]) -> Tensor:
-        for index in distinct:
-            self._flags[self.of(index)] = 1
+    def _union_by_torch(self, firsts: Tensor, sizes: Tensor) -> Tensor:
+        """All sets at once, so that a GPU is not called for each."""
+        indices, ends = int(sizes.sum()), sizes.cumsum(0)
+        offsets, sizes = (each.to(self.columns.device) for each in (firsts - ends + sizes, sizes))
+        places = offsets.repeat_interleave(sizes, output_size=indices)
+        places += torch.arange(indices, device=places.device)
+        self._flags[self.columns[places]] = 1
         found = self._flags.nonzero()[:, 0].to(torch.int32)
         self._flags.zero_()
         return found

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from simnmt.kernels.arrays import allocated_bytes, huge_pages
+from simnmt.kernels.arrays import allocated_bytes, allocated_size, huge_pages
 from simnmt.kernels.gathered_arguments import ANY, REAL_TYPES, check_beside, check_columns, check_tensor, place_for
 from simnmt.kernels.native_columns import functions_at, refuse
 
@@ -47,6 +47,15 @@ class SubMatrix:
             native.simnmt_pack_columns(weight_at, vocab, width, columns_at, len(columns), packed.ctypes.data), columns, vocab
         )
         return cls(columns, width, allocated_bytes(packed), torch.from_numpy(packed), native)
+
+    @staticmethod
+    def bytes_of(weight: Tensor, columns: int, *, level: str | None = None) -> int:
+        """Bytes that a copy of so many columns of `weight` [V, d] would have allocated."""
+        width = weight.shape[1]
+        native = functions_at(level) if weight.is_cpu and weight.dtype == torch.float32 else None
+        if native is None:
+            return columns * width * weight.element_size()
+        return allocated_size(4 * native.simnmt_packed_size(columns, width))
 
     def products(self, hidden: Tensor, out: Tensor | None = None) -> Tensor:
         """As `gathered_products` of the same columns."""

@@ -17,7 +17,7 @@ def test_worked_example_of_fvp_05(level: str) -> None:
     """With the printed bars, the norm of a signed score, the answer would be 1, which is wrong."""
     centroids = Centroids.of(torch.tensor([[2.0, 0.0], [0.0, 0.5]]), level=level)
     hidden = torch.tensor([[2.0, 0.0]])
-    scores = centroids.scores(hidden)
+    scores = -2 * (hidden @ centroids.points.T + centroids.half_norms)
     assert scores.tolist() == [[-4.0, 0.25]]
     assert centroids.nearest(hidden).tolist() == [0]
     assert (scores + hidden.square().sum()).tolist() == [[0.0, 4.25]], "true squared distances"
@@ -52,6 +52,28 @@ def test_the_way_of_cuda_takes_the_lowest_too_and_refuses_nan() -> None:
     scores[1, 2] = torch.nan
     with pytest.raises(KernelError, match="NaN"):
         lowest_argmax(scores)
+    for wrong in (torch.inf, -torch.inf):
+        with pytest.raises(KernelError, match="inf"):
+            lowest_argmax(torch.tensor([[1.0, 2.0], [-torch.inf, wrong]]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_centroids_take_half_the_memory_and_choose_by_the_numbers_they_hold(dtype: torch.dtype) -> None:
+    """FVP-18: against float64 of the rounded points. Products rounded to their type would choose another for some rows."""
+    generator = torch.Generator().manual_seed(1)
+    points = (torch.randn(600, 64, generator=generator) + 3.0).to(dtype)
+    hidden = torch.randn(200, 64, generator=generator) + 3.0
+    centroids = Centroids.of(points)
+    assert centroids.points.dtype == dtype
+    assert centroids.nbytes == 2 * 600 * 64 + 4 * 600
+    for states in (hidden, hidden.to(dtype)):
+        distances = (states.double()[:, None] - points.double()).square().sum(2)
+        assert torch.equal(centroids.nearest(states), distances.argmin(1))
+    rounded = (hidden.to(dtype) @ points.T + centroids.half_norms.to(dtype)).argmax(1)
+    assert not torch.equal(rounded, distances.argmin(1)), "of the last hidden states, which are of that type too"
+    hidden[3, 5] = torch.nan
+    with pytest.raises(KernelError, match="hidden row 3 is not finite"):
+        centroids.nearest(hidden)
 
 
 def test_halves_are_widened_and_no_rows_are_no_error() -> None:

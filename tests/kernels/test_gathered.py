@@ -11,7 +11,7 @@ from torch import Tensor
 
 from simnmt.kernels.arrays import CACHE_LINE, HUGE_PAGE, allocated_bytes, huge_pages
 from simnmt.kernels.errors import KernelError
-from simnmt.kernels.gathered import WAYS, SubMatrix, Way, gathered_products
+from simnmt.kernels.gathered import GATHERED_FROM_ROWS, WAYS, SubMatrix, Way, gathered_products, usual_way
 from simnmt.kernels.output_layer import fused_best
 from simnmt.kernels.scatter import scatter
 from tests.kernels.each_level import each_level
@@ -65,6 +65,7 @@ def test_every_way_is_off_float64_by_rounding_alone(
         assert gathered_products(weight, hidden, columns, way=way, out=out, level=level) is out
         assert ((out - exact).abs() <= bound).all()
     kept = SubMatrix.of(weight, columns, level=level)
+    assert kept.nbytes == SubMatrix.bytes_of(weight, len(columns), level=level), "known before it is made"
     out.zero_()
     assert kept.products(hidden, out) is out
     assert ((out - exact).abs() <= bound).all()
@@ -190,3 +191,12 @@ def test_wrong_tensors_are_refused() -> None:
         gathered_products(weight, hidden, columns, out=torch.empty(2, 3))
     with pytest.raises(KernelError, match=r"bias is float32 \[2\]: contiguous float32 \[10\] is needed"):
         scatter(torch.ones(2, 2), columns, 10, torch.ones(2))
+
+
+def test_the_usual_way_hangs_on_the_rows_alone() -> None:
+    """Straight from the weight's rows for a sentence, a beam and forty rows; gathered for a full batch server."""
+    assert [usual_way(rows) for rows in (0, 1, 8, 40, GATHERED_FROM_ROWS - 1, GATHERED_FROM_ROWS, 500)] == [
+        *["row_wise"] * 5,
+        *["gather"] * 2,
+    ]
+    assert 64 < GATHERED_FROM_ROWS <= 160
