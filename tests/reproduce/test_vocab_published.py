@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from simnmt.reproduce.vocab.derived import fit, implied_share, mean_percent, operation_limit, rows_of
-from simnmt.reproduce.vocab.memory_claims import preset_memory
+from simnmt.reproduce.vocab.memory_claims import memory_claims, preset_memory
 from simnmt.reproduce.vocab.paper_claims import paper_claims
-from simnmt.reproduce.vocab.presets import PRESETS
+from simnmt.reproduce.vocab.presets import PRESETS, most_clusters, preset_account
 from simnmt.reproduce.vocab.published import DIRECTIONS, SENTENCES, SLIPS, TABLE_2, TABLE_5, TABLE_6, Model
 from simnmt.reproduce.vocab.published_quality import CELLS, ROWS, means
 
@@ -69,11 +69,26 @@ def test_parameters_by_the_printed_shapes() -> None:
 
 def test_the_presets_clusters_by_figure_4() -> None:
     """FVP-12, FVP-18: 26 MB of indices, 1300 x 250,000 x 2 % x 4 bytes, and 2.66 MB of centroids; below 2 % of the weights."""
-    first = preset_memory()[0]
+    first, single, typical = preset_memory()[:3]
     assert (first.model, first.clusters, first.mean_share) == ("dense", 1_300, 0.02)
     assert first.account.indices == 26_000_000 and first.account.centroids == 1_300 * 1_024 * 2
     assert 0.018 < first.of_model < 0.02 and first.of_published < 0.01
-    assert preset_memory()[1].of_model > 0.04, "K = 3 would exceed it"
+    assert (single.clusters, single.centroid_bytes) == (1_300, 4) and single.of_model > 0.02, "centroids in float32 exceed it"
+    assert (typical.clusters, typical.centroid_bytes) == (2_000, 2) and f"{100 * typical.of_model:.2f}" == "2.92"
+    (more,) = (each for each in preset_memory() if each.model == "dense" and each.shares_of == "figure 4, K = 3")
+    assert more.of_model > 0.04, "K = 3 would exceed it"
+
+
+def test_how_many_clusters_stay_below_two_percent() -> None:
+    """FVP-18: 1,366 of ZCode Dense in float16, fewer than the paper calls typical, and one more does not."""
+    most = most_clusters("dense", 0.02, 0.02)
+    assert most == 1_366
+    assert [preset_account("dense", count, 0.02).share < 0.02 for count in (most, most + 1)] == [True, False]
+    assert most_clusters("dense", 0.02, 0.02, 4) == 1_250 and most_clusters("dense", 0.02, 1e-9) == 0
+    found = {each["bare"]: each for each in memory_claims()}
+    assert [found[f"FVP-18 ({letter})"]["verdict"] for letter in "ab"] == ["holds", "does not hold"]
+    assert "in float32 ZCode Dense 31.6 MB, 2.08 %" in found["FVP-18 (a)"]["why"]
+    assert "cluster 0's share" in found["FVP-18 (a)"]["why"]
 
 
 def test_which_printed_averages_follow_from_their_rows() -> None:

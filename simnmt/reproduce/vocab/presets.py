@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 from typing import TYPE_CHECKING
 
 from simnmt.reproduce.vocab.published import Model
@@ -22,7 +23,6 @@ class Preset:
     decoder_layers: int
     width: int
     feed_forward: int
-    heads: int
     vocab: int
     experts: int
     """Feed-forward blocks of a layer that has several; 1: none has."""
@@ -52,15 +52,26 @@ class Preset:
 
 
 PRESETS: dict[Model, Preset] = {
-    "dense": Preset(24, 12, 1024, 4096, 16, 250_000, 1, 1, "0.7 billion in the text"),
-    "m3": Preset(24, 12, 1024, 4096, 16, 128_000, 32, 2, "5 billion in the text; experts in every second layer"),
+    "dense": Preset(24, 12, 1024, 4096, 250_000, 1, 1, "0.7 billion in the text"),
+    "m3": Preset(24, 12, 1024, 4096, 128_000, 32, 2, "5 billion in the text; experts in every second layer"),
 }
 
 
-def preset_account(model: Model, clusters: int, mean_share: float) -> MemoryAccount:
-    """What clusters hold beside a preset, in float16, columns as 32-bit indices (FVP-12); `mean_share`: of V, of a set."""
+def preset_account(model: Model, clusters: int, mean_share: float, centroid_bytes: int = HALF_BYTES) -> MemoryAccount:
+    """What clusters hold beside a preset in float16, columns as 32-bit indices (FVP-12); `mean_share`: of V, of a set.
+
+    `centroid_bytes`: of a number of a centroid, 4 where centroids stay in float32 beside a model in float16.
+    """
     # Here, so that the published tables need no more than their digits.
     from simnmt.nmt.vocabulary.memory_account import memory_account
 
     own = PRESETS[model]
-    return memory_account(own.vocab, own.width, clusters, mean_share, HALF_BYTES, model_bytes=own.model_bytes)
+    return memory_account(own.vocab, own.width, clusters, mean_share, centroid_bytes, model_bytes=own.model_bytes)
+
+
+def most_clusters(model: Model, mean_share: float, share_of_model: float, centroid_bytes: int = HALF_BYTES) -> int:
+    """The most clusters that hold less than a share of the preset's own bytes."""
+    # Linear in the number of clusters.
+    none, thousand = (preset_account(model, count, mean_share, centroid_bytes).total for count in (0, 1000))
+    left = share_of_model * PRESETS[model].model_bytes - none
+    return max(0, ceil(1000 * left / (thousand - none)) - 1)
