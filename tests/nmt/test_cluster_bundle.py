@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,10 @@ import pytest
 torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
 pytest.importorskip("sklearn", reason="the extra packages of simnmt[models] are not installed")
 
+from safetensors import safe_open  # noqa: E402
+from safetensors.torch import save_file  # noqa: E402
+
+from simnmt.kernels.centroids import Centroids  # noqa: E402
 from simnmt.nmt.errors import NmtError  # noqa: E402
 from simnmt.nmt.models import build_model  # noqa: E402
 from simnmt.nmt.vocabulary.active_shares import ActiveShares, expected_union  # noqa: E402
@@ -125,6 +131,44 @@ def test_a_damaged_file_is_refused_wherever_the_damage_lies(saved: Path, tmp_pat
         load_clusters(tmp_path)
 
 
+@pytest.mark.parametrize("changed", ["label", "top", "sha256", "kind"])
+def test_a_changed_note_is_damage_as_a_changed_tensor_is(saved: Path, tmp_path: Path, changed: str) -> None:
+    with safe_open(saved, framework="pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+        said = json.loads(file.metadata()["simnmt_vocabulary"])
+    note = said["note"]
+    where, value = {
+        "label": (note["sets"][0], "de-fr"),
+        "top": (note["sets"][1], 2),
+        "sha256": (note, "0" * 64),
+        "kind": (said, "candidates"),
+    }[changed]
+    assert where[changed] != value
+    where[changed] = value
+    save_file(tensors, tmp_path / "changed", {"simnmt_vocabulary": json.dumps(said)})
+    with pytest.raises(NmtError, match="damaged: its content is not what was written"):
+        load_clusters(tmp_path / "changed")
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_centroids_of_half_precision_are_saved_as_they_are(bundle: ClusterBundle, tmp_path: Path, dtype: Any) -> None:
+    own = bundle.direction("fr-en")
+    halved = replace(own, centroids=Centroids.of(own.centroids.points.to(dtype)))
+    ClusterBundle.of(lively("gru"), [halved]).save(tmp_path / "halved")
+    loaded = load_clusters(tmp_path / "halved")
+    assert torch.equal(loaded.direction().centroids.points, halved.centroids.points)
+    assert loaded.account().centroids == 2 * 16 * 5
+
+
+def test_a_bundle_of_another_version_is_to_be_built_again(saved: Path, tmp_path: Path) -> None:
+    with safe_open(saved, framework="pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+        said = json.loads(file.metadata()["simnmt_vocabulary"]) | {"version": 1}
+    save_file(tensors, tmp_path / "old", {"simnmt_vocabulary": json.dumps(said)})
+    with pytest.raises(NmtError, match=r"a bundle of version 1, where 2 is known .*build it again"):
+        load_clusters(tmp_path / "old")
+
+
 def test_what_does_not_fit_together_is_refused_though_its_digest_is_right(saved: Path, tmp_path: Path) -> None:
     file = read_bundle(saved)
     empty, members = file.tensors["0.starts"].clone(), file.tensors["0.members"].clone()
@@ -147,8 +191,6 @@ def test_a_bundle_of_another_kind_or_of_none_is_refused(tmp_path: Path) -> None:
     write_bundle(tmp_path / "other", "candidates", {}, {"x": torch.zeros(1)})
     with pytest.raises(NmtError, match="a bundle of candidates, where one of clusters is wanted"):
         load_clusters(tmp_path / "other")
-    from safetensors.torch import save_file
-
     save_file({"x": torch.zeros(1)}, tmp_path / "weights")
     with pytest.raises(NmtError, match="no vocabulary bundle"):
         load_clusters(tmp_path / "weights")

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.tensor_files import write_tensors
 
-VERSION = 1
+VERSION = 2
 _KEY = "simnmt_vocabulary"
 _AGAIN = "build it again with simnmt vocab build"
 
@@ -37,7 +38,7 @@ def write_bundle(path: str | os.PathLike[str], kind: str, note: Mapping[str, Any
     own: dict[int, str] = {}
     shared = {name for name, tensor in tensors.items() if own.setdefault(tensor.data_ptr(), name) != name}
     tensors = {name: tensor.clone() if name in shared else tensor for name, tensor in tensors.items()}
-    said = {"version": VERSION, "kind": kind, "sha256": _sha256(tensors), "note": dict(note)}
+    said = {"version": VERSION, "kind": kind, "sha256": _sha256(kind, note, tensors), "note": dict(note)}
     try:
         write_tensors(Path(path), tensors, {_KEY: json.dumps(said, ensure_ascii=False, allow_nan=False)})
     except (OSError, SafetensorError) as error:
@@ -65,17 +66,18 @@ def read_bundle(path: str | os.PathLike[str], kind: str | None = None) -> Bundle
         raise NmtError("damaged, or no vocabulary bundle", path=path, remedy=_AGAIN) from None
     if version != VERSION:
         raise NmtError(f"a bundle of version {version}, where {VERSION} is known", path=path, remedy=_AGAIN)
-    if sha256 != _sha256(tensors):
+    if sha256 != _sha256(found, note, tensors):
         raise NmtError("damaged: its content is not what was written", path=path, remedy=_AGAIN)
     if kind is not None and found != kind:
         raise NmtError(f"a bundle of {found}, where one of {kind} is wanted", path=path, remedy="give another")
     return BundleFile(found, note, tensors)
 
 
-def _sha256(tensors: Mapping[str, Tensor]) -> str:
-    digest = hashlib.sha256()
+def _sha256(kind: str, note: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
+    """Of all that is read: a changed label or fingerprint is as bad as a changed column."""
+    digest = hashlib.sha256(json.dumps([kind, note], sort_keys=True).encode())
     for name in sorted(tensors):
         tensor = tensors[name].detach().cpu().contiguous()
         digest.update(f"{name}:{tensor.dtype}:{list(tensor.shape)}:".encode())
-        digest.update(tensor.numpy().tobytes())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
