@@ -13,14 +13,13 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from itertools import pairwise
 from typing import Any
 
 import torch
 
-from simnmt.calibrate.vocabulary.layer_bench import TYPES, Setting, VocabularyBench, vocabulary_bench
-from simnmt.calibrate.vocabulary.layer_steps import StepTime
+from simnmt.calibrate.vocabulary.layer_bench import TYPES, vocabulary_bench
+from simnmt.costs.projection_bench import ProjectionBench, Setting
 
 VOCABS, WIDTH, ROWS = (128_000, 250_000), 1_024, (1, 40)
 LEAST_RATIO, MOST_SHARE = 1.5, 0.15
@@ -29,12 +28,7 @@ NOISE = 0.05
 """By which a ratio may rise with the share and still be said to fall."""
 
 
-def overhead_share(step: StepTime) -> float:
-    """Of assignment, union and scatter in the dense time."""
-    return sum(step.stages_s[name] for name in ("assign", "union", "scatter")) / step.dense_s
-
-
-def missed(done: VocabularyBench) -> list[str]:
+def missed(done: ProjectionBench) -> list[str]:
     """What was asked and is not so."""
     found = []
     for vocab in done.setting.vocabs:
@@ -44,7 +38,7 @@ def missed(done: VocabularyBench) -> list[str]:
         found += [
             f"V {vocab:,}, {100 * step.share:.1f} % active: {step.ratios['columns']:.2f} times as fast as dense"
             for step in steps
-            if step.share <= MOST_SHARE and overhead_share(step) < 0.5 and step.ratios["columns"] <= LEAST_RATIO
+            if step.share <= MOST_SHARE and step.overhead_share < 0.5 and step.ratios["columns"] <= LEAST_RATIO
         ]
         for less, more in pairwise(steps):
             if more.ratios["columns"] > (1.0 + NOISE) * less.ratios["columns"]:
@@ -76,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     done = vocabulary_bench(setting)
     wrong = missed(done)
     if given.json:
-        print(json.dumps(done.as_json() | {"missed": wrong}, indent=1, allow_nan=False))
+        print(json.dumps(done.model_dump(mode="json") | {"missed": wrong}, indent=1, allow_nan=False))
         return
     print(done.box)
     for step in done.steps:
@@ -84,10 +78,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(
             f"{size:<38} dense {1e6 * step.dense_s:9.1f} us  columns {1e6 * step.columns_s:9.1f} us  "
             f"{step.ratios['columns']:6.2f} times as fast, scattered {step.ratios['scattered']:6.2f}; assignment, union and "
-            f"scatter {100 * overhead_share(step):.0f} % of dense"
+            f"scatter {100 * step.overhead_share:.0f} % of dense"
         )
     for each in done.break_even:
-        print(", ".join(f"{name} {value}" for name, value in asdict(each).items()))
+        print(", ".join(f"{name} {value}" for name, value in each))
     error: Any = done.heldout_error
     print(f"the fitted cost is off by {100 * error:.1f} % on steps that were not fitted")
     print("\n".join(["not as asked:", *wrong] if wrong else ["all is as asked"]))

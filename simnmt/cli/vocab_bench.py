@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
-    from simnmt.calibrate.vocabulary.layer_bench import BreakEven, VocabularyBench
-    from simnmt.calibrate.vocabulary.layer_steps import StepTime
+    from simnmt.costs.projection_bench import BreakEven, ProjectionBench, StepTime
 
 
 def bench(
@@ -48,18 +47,19 @@ def bench(
     from simnmt.kernels.needs import need_torch
 
     need_torch()
-    from simnmt.calibrate.vocabulary.layer_bench import Setting, vocabulary_bench
+    from simnmt.calibrate.vocabulary.layer_bench import check, vocabulary_bench
     from simnmt.cli.progress import bar
+    from simnmt.costs.projection_bench import Setting
     from simnmt.files import written_whole
 
     lists = {"vocabs": vocab, "widths": width, "rows": rows, "shares": share and [each / 100 for each in share]}
     given: dict[str, Any] = {name: tuple(each) for name, each in lists.items() if each}
     single: dict[str, Any] = {"clusters": clusters, "rounds": rounds, "threads": threads, "device": device, "dtype": dtype}
     setting = Setting(**given, **{name: each for name, each in single.items() if each is not None})
-    setting.check()
+    check(setting)
     with bar() as move:
         done = vocabulary_bench(setting, lambda at, whole, what: move(at, whole, what))
-    text = json.dumps(done.as_json(), indent=1, allow_nan=False)
+    text = done.model_dump_json(indent=1)
     if out is not None:
         with written_whole(out) as partial:
             partial.write_text(text + "\n", encoding="utf-8")
@@ -67,7 +67,7 @@ def bench(
     print(text if as_json else _told(done))
 
 
-def _told(done: VocabularyBench) -> str:
+def _told(done: ProjectionBench) -> str:
     from simnmt.cli.tables import aligned
 
     lines = [f"{done.box}, {done.date}: {done.setting.clusters:,} clusters, weights in {done.setting.dtype}, found in memory"]
@@ -85,14 +85,28 @@ def _told(done: VocabularyBench) -> str:
         "Above which share of V all columns win; `own`: by whichever product is the faster one for all, torch's or ours:",
     ]
     lines += [aligned(["V", "width", "rows", "columns", "scattered", "own"], [_even(each) for each in done.break_even], 0)]
-    error = done.heldout_error
-    if error is not None:
-        most = max(abs(step.error) for step in done.heldout if step.error is not None)
-        lines += ["", f"Predicted from the fitted stages, {len(done.heldout)} steps that were not fitted (*) are off by "
-                  f"{100 * error:.1f} % on average, {100 * most:.1f} % at most."]  # fmt: skip
+    lines += ["", *_judged(done)]
     if done.others_cpus is not None and done.others_cpus >= 0.1:
         lines += [f"The box was not alone: others used {done.others_cpus:.1f} CPUs before or after."]
     return "\n".join(lines)
+
+
+def _judged(done: ProjectionBench) -> Iterator[str]:
+    from simnmt.costs.projection_bench import FIT_WITHIN
+
+    error, most, knowing = done.heldout_error, done.most_heldout_error, done.heldout_error_knowing
+    if error is not None and most is not None and knowing is not None:
+        asked = f"{'within' if error <= FIT_WITHIN else 'beyond'} the {100 * FIT_WITHIN:.0f} % that are asked"
+        yield (
+            f"Predicted from their sizes alone, {len(done.heldout)} steps that were not fitted (*) are off by "
+            f"{100 * error:.1f} % on average, {asked}, and {100 * most:.1f} % at most; told the way of multiplying and the "
+            f"indices in the sets, by {100 * knowing:.1f} % on average."
+        )
+    for bar in done.bars:
+        yield (
+            f"V {bar.step.vocab:,} x {bar.step.width:,}, one row, {100 * bar.share:.0f} % active: {bar.measured:.1f} times as "
+            f"fast as dense; {bar.asked:g} times are asked: {'reached' if bar.reached else 'missed'}."
+        )
 
 
 def _size(step: StepTime) -> list[str]:

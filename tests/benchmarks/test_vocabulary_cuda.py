@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
 
 from benchmarks.vocabulary_cuda import main, missed
-from simnmt.calibrate.vocabulary.layer_bench import Setting, VocabularyBench
-from simnmt.calibrate.vocabulary.layer_steps import StepTime
+from simnmt.costs.projection_bench import ProjectionBench, Setting, StepTime
 
 
 def step(percent: float, ratio: float, overhead_s: float = 1e-4) -> StepTime:
@@ -23,14 +20,19 @@ def step(percent: float, ratio: float, overhead_s: float = 1e-4) -> StepTime:
 
 def of(*steps: StepTime) -> list[str]:
     setting = Setting(vocabs=(250_000,))
-    return missed(VocabularyBench(setting, {}, steps, (), "a GPU", "2026-11-21", 1.0, None))
+    return missed(
+        ProjectionBench(
+            kind="synthetic", setting=setting, box="a GPU", date="2026-11-21", seconds=1.0, others_cpus=None, steps=steps,
+            break_even=(), costs=(),
+        )
+    )  # fmt: skip
 
 
 def test_more_than_one_and_a_half_times_is_asked_up_to_15_percent() -> None:
     assert of(step(6, 3.0), step(12, 2.0), step(20, 1.2)) == []
     assert of(step(6, 3.0), step(12, 1.5), step(20, 1.2)) == ["V 250,000, 12.0 % active: 1.50 times as fast as dense"]
     assert of(step(6, 1.1, overhead_s=6e-4)) == [], "overheads of half the dense time excuse it: the break-even is told"
-    assert of(replace(step(6, 1.1), rows=1)) == [], "of 40 rows alone"
+    assert of(step(6, 1.1).model_copy(update={"rows": 1})) == [], "of 40 rows alone"
 
 
 def test_the_ratio_must_fall_with_the_active_share() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -13,8 +12,9 @@ import pytest
 torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
 
 from simnmt.calibrate.errors import CalibrationError  # noqa: E402
-from simnmt.calibrate.vocabulary.layer_bench import Setting, VocabularyBench, vocabulary_bench  # noqa: E402
+from simnmt.calibrate.vocabulary.layer_bench import vocabulary_bench  # noqa: E402
 from simnmt.cli.vocab_bench import bench as bench_verb  # noqa: E402
+from simnmt.costs.projection_bench import ProjectionBench, Setting, read_bench  # noqa: E402
 from simnmt.costs.projection_cost import ProjectionCost  # noqa: E402
 from simnmt.costs.projection_fit import StageCost  # noqa: E402
 from simnmt.kernels import projection_timing  # noqa: E402
@@ -43,7 +43,7 @@ def small_cache(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def benched() -> Iterator[VocabularyBench]:
+def benched() -> Iterator[ProjectionBench]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(projection_timing, "last_cache_bytes", lambda: 4_096)
         yield vocabulary_bench(SMALL)
@@ -120,7 +120,7 @@ def test_by_the_clock_all_take_as_long_if_it_says_so() -> None:
     assert not found.keep(50, 8, 16, uses=1_000), "a copy that saves nothing"
 
 
-def test_the_bench_times_each_setting_and_judges_its_fit(benched: VocabularyBench) -> None:
+def test_the_bench_times_each_setting_and_judges_its_fit(benched: ProjectionBench) -> None:
     assert sorted(step.rows for step in benched.steps if step.fitted) == [1, 1, 6, 6]
     assert sorted(step.rows for step in benched.heldout) == [1, 3, 6], "the share between, and the rows between"
     for step in benched.steps:
@@ -130,16 +130,10 @@ def test_the_bench_times_each_setting_and_judges_its_fit(benched: VocabularyBenc
         assert step.predicted_s is not None and step.error == step.predicted_s / step.columns_s - 1.0
     errors = [abs(step.error) for step in benched.heldout if step.error is not None]
     assert benched.heldout_error == pytest.approx(sum(errors) / 3)
-    cost = benched.costs[900, 24]
+    cost = benched.cost(900, 24)
     for name in STAGES:
         assert getattr(cost, name).heldout_points > 0
     assert [(each.vocab, each.width, each.rows) for each in benched.break_even] == [(900, 24, 1), (900, 24, 6)]
-
-
-def test_the_document_is_plain_json(benched: VocabularyBench) -> None:
-    read = json.loads(json.dumps(benched.as_json(), allow_nan=False))
-    assert read["kind"] == "measured" and len(read["steps"]) == len(benched.steps)
-    assert ProjectionCost.model_validate_json(json.dumps(read["costs"][0])) == benched.costs[900, 24]
 
 
 @pytest.mark.parametrize(("vocab", "clusters"), [(2, 1), (20, 3)])
@@ -148,7 +142,7 @@ def test_tiny_layers_are_measured_too(vocab: int, clusters: int) -> None:
     small = Setting(vocabs=(vocab,), widths=(1,), rows=(6,), shares=(0.02,), heldout_shares=(), clusters=clusters, rounds=1)
     done = vocabulary_bench(small)
     assert [step.rows for step in done.steps] == [6] and done.heldout_error is None
-    json.dumps(done.as_json(), allow_nan=False)
+    done.model_dump_json()
 
 
 @pytest.mark.parametrize(
@@ -176,9 +170,16 @@ def test_the_verb_tells_tables_and_writes_the_figures(tmp_path: Path, capsys: py
     asked: Callable[..., None] = bench_verb
     asked(vocab=[400], width=[8], rows=[1, 6], share=[5.0, 20.0], clusters=10, rounds=1, out=tmp_path / "bench.json")
     told = capsys.readouterr().out
-    for words in ("Stages in us", "Whole steps", "Above which share", "that were not fitted (*) are off by"):
+    for words in (
+        "Stages in us",
+        "Whole steps",
+        "Above which share",
+        "that were not fitted (*) are off by",
+        "told the way of multiplying",
+    ):
         assert words in told
-    assert json.loads((tmp_path / "bench.json").read_text())["setting"]["vocabs"] == [400]
+    written = read_bench(tmp_path / "bench.json")
+    assert written.setting.vocabs == (400,) and written.kind == "measured" and written.cost(400, 8).vocab == (400,)
 
 
 def test_the_clock_waits_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
-from simnmt.costs.projection_cost import WAYS, AnyWay, ProjectionCost, Way
+from simnmt.costs.projection_bench import StepTime
+from simnmt.costs.projection_cost import WAYS, Way
 from simnmt.costs.projection_fit import StagePoint
 from simnmt.kernels.gathered import SubMatrix
 from simnmt.kernels.interleaved import Run, Times, interleaved
@@ -29,63 +30,6 @@ PROBES = 2
 LEAST_S = 1e-9
 """That a product is said to take where noise leaves it none."""
 DENSE = "dense"
-
-
-@dataclass(frozen=True, slots=True)
-class StepTime:
-    """One setting of a step, all columns and active ones in turn."""
-
-    vocab: int
-    width: int
-    rows: int
-    """Sentences x beam."""
-    columns: float
-    """Active, on average over the steps that took turns."""
-    indices: float
-    """In the rows' sets together."""
-    fitted: bool
-    """Whether the fit was made of its stages; else it judges the fit."""
-    way: Way
-    """How whole steps were multiplied: the faster one when it was tried."""
-    stages_s: dict[str, float]
-    """Each stage by itself, of the names in `ProjectionCost`; `search_all`: over all columns. Medians, as what follows."""
-    dense_s: float
-    dense_way: str
-    """The fastest of torch's."""
-    columns_s: float
-    """The whole step, active columns straight into the search (XP-02)."""
-    kept_s: float
-    """The same from a copy that was kept of them."""
-    scattered_s: float
-    """As published: to their places among V, then the search over V (FVP-07)."""
-    ratios: dict[str, float]
-    """Times as fast as dense by `columns`, `kept` and `scattered`: medians of the rounds' ratios."""
-    predicted_s: float | None = None
-    """Of `columns_s`, from the fitted stages."""
-
-    @property
-    def share(self) -> float:
-        """Of V that are active."""
-        return self.columns / self.vocab
-
-    @property
-    def error(self) -> float | None:
-        """Of what was predicted, relative."""
-        return None if self.predicted_s is None else self.predicted_s / self.columns_s - 1.0
-
-    def predicted(self, cost: ProjectionCost, clusters: int) -> StepTime:
-        """With what this cost says of it."""
-        way: AnyWay = self.way
-        stages = cost.stages_s(
-            vocab=self.vocab,
-            width=self.width,
-            clusters=clusters,
-            columns=round(self.columns),
-            rows=self.rows,
-            way=way,
-            indices=round(self.indices),
-        )
-        return replace(self, predicted_s=stages.total_s)
 
 
 @dataclass(frozen=True, slots=True)
