@@ -95,11 +95,34 @@ def test_empty_clusters_are_begun_anew_and_only_lower_the_inertia(clusters: int,
     assert kmeans._inertia(points, repaired, labels) <= before * (1 + 1e-5)
 
 
+def test_contexts_that_the_kernel_cannot_tell_apart_are_refused_after_a_few_rounds() -> None:
+    """They differ by less than their products with each other round to, so of two centroids there the second stays empty."""
+    points = torch.full((8, 2), 4096.0)
+    points[:, 0] += torch.arange(8) * 2.0**-11
+    assert len({*points[:, 0].tolist()}) == 8
+    with pytest.raises(NmtError, match=r"of 6 clusters stay empty: .*fewer clusters"):
+        cluster(points, 6, seed=1, method="sklearn")
+
+
+@pytest.mark.skipif("faiss" not in METHODS, reason="faiss is not installed")
+def test_faiss_finds_the_same_clusters_on_any_number_of_threads() -> None:
+    points, before, found = cloud(6_000, width=48), torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            found.append(cluster(points, 90, seed=4, method="faiss"))
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(each.centroids, found[0].centroids) for each in found[1:])
+    assert all(torch.equal(each.labels, found[0].labels) for each in found[1:])
+
+
 @pytest.mark.parametrize(
     ("points", "clusters", "said"),
     [
         (torch.zeros(100, 3), 2, "1 different contexts for 2 clusters"),
         (cloud(5), 6, "5 different contexts for 6 clusters"),
+        (torch.tensor([[0.0, 1.0], [-0.0, 1.0]]), 2, "1 different contexts for 2 clusters"),
         (torch.tensor([[0.0, float("nan")], [1.0, 2.0]]), 1, "contexts that are no numbers"),
         (cloud(5), 0, "0 clusters"),
     ],

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 ITERATIONS = 20
 """As in the paper (FVP-03)."""
+ROUNDS = 20
+"""Times that empty clusters are begun anew, all that are empty each time; two or three are usual."""
 Method = Literal["sklearn", "faiss"]
 _PIECE, _ROWS = 1 << 24, 1 << 14
 """Scores of rows with centroids, and differences of rows, that are held at a time."""
@@ -51,7 +53,8 @@ def cluster(
     `method`: sklearn, on one thread, since with more its sums depend on which ends first; or faiss, which is given all
     contexts, not the sample that it takes by itself. None: faiss where it is installed. An empty cluster is begun anew at the
     context farthest from its centroid in the largest one. Same seed and method, same clusters. Raises `NmtError` for fewer
-    different contexts than clusters, for contexts that are no numbers, and for a method that is not installed.
+    different contexts than clusters, for contexts that are no numbers, for clusters that stay empty however often they are
+    begun anew, and for a method that is not installed.
     """
     points = contexts if isinstance(contexts, Tensor) else contexts.hidden
     if clusters < 1 or iterations < 1:
@@ -121,24 +124,31 @@ def _by_faiss(points: Tensor, clusters: int, seed: int, iterations: int) -> Tens
 
 
 def _different(points: Tensor, enough: int) -> int:
-    """How many of the points differ from each other, counted no further than `enough`."""
+    """How many of the points differ from each other, counted no further than `enough`; -0.0 is 0.0."""
     seen: set[bytes] = set()
     for row in points.numpy():
-        seen.add(row.tobytes())
+        seen.add((row + 0.0).tobytes())
         if len(seen) == enough:
             break
     return len(seen)
 
 
 def _without_empty(points: Tensor, centroids: Tensor) -> tuple[Tensor, Tensor]:
-    """The centroids with the empty ones begun anew, and the labels of all points."""
-    for _ in range(len(centroids)):
+    """The centroids with the empty ones begun anew, and the labels of all points.
+
+    Raises `NmtError` where some are empty still after so many `ROUNDS`.
+    """
+    rounds = 0
+    while True:
         labels = assign(points, Centroids.of(centroids))
         empty = (torch.bincount(labels, minlength=len(centroids)) == 0).nonzero()[:, 0]
         if not len(empty):
             return centroids, labels
+        if rounds == ROUNDS:
+            what = f"{len(empty):,} of {len(centroids):,} clusters stay empty: the contexts are too much alike"
+            raise NmtError(what, remedy="ask for fewer clusters, or give more text")
         centroids = _begun_anew(points, centroids.clone(), labels, empty.tolist())
-    raise NmtError("contexts that are too much alike for so many clusters", remedy="ask for fewer clusters")
+        rounds += 1
 
 
 def _begun_anew(points: Tensor, centroids: Tensor, labels: Tensor, empty: list[int]) -> Tensor:
