@@ -36,8 +36,10 @@ class Line:
     """Set apart from what is ours."""
 
 
-def table(identifier: str, title: str, note: str, heads: Sequence[str], lines: Iterable[Line]) -> dict[str, Any]:
-    """A section with one table; a cell may be a plain text."""
+def table(
+    identifier: str, title: str, note: str, heads: Sequence[str], lines: Iterable[Line], *, folded: bool = False
+) -> dict[str, Any]:
+    """A section with one table; a cell may be a plain text. `folded`: shut until it is asked for."""
     rows = [
         {
             "name": line.name,
@@ -47,7 +49,7 @@ def table(identifier: str, title: str, note: str, heads: Sequence[str], lines: I
         }
         for line in lines
     ]
-    return {"id": identifier, "title": title, "note": note, "heads": list(heads), "lines": rows}
+    return {"id": identifier, "title": title, "note": note, "heads": list(heads), "lines": rows, "folded": folded}
 
 
 def render_paper(
@@ -57,19 +59,27 @@ def render_paper(
     tables: Iterable[Record],
     drawings: Iterable[Record],
     matrix_note: str = "",
+    listed: bool = False,
 ) -> str:
-    """The page as text. `document`: what `--json` prints, `summary` on top; of `tables` those without a line are left out."""
+    """The page as text. `document`: what `--json` prints, `summary` on top; of `tables` those without a line are left out.
+
+    A drawing stands before the table that it names as `before`, one that names none of them after all. `listed`: what a claim
+    says of ours and why has a line for each part between semicolons.
+    """
     setting = next(each["rows"] for each in document["tables"] if each["id"] == "setting")
+    shown = [each for each in tables if each["lines"]]
+    places = {each["id"] for each in shown}
     return filled(
         "paper_page.html.j2",
         _SCRIPTS,
-        drawings,
+        [{**each, "before": each.get("before") if each.get("before") in places else None} for each in drawings],
+        listed=listed,
         document={"summary": "", **document},
         eyebrow="simnmt reproduce",
         heading=heading,
         matrix=verdict_matrix(document["claims"]),
         matrix_note=matrix_note,
         groups=claim_groups(document["claims"]),
-        tables=[each for each in tables if each["lines"]],
+        tables=shown,
         setting=setting,
     )

@@ -12,6 +12,10 @@ MOST_POINTS = 300
 """Of a line of figure 4, which is smooth."""
 
 
+_TABLES = {"projection-drawn": "table-2", "figure-4-drawn": "table-1"}
+"""Before which table a figure stands that is not named like it."""
+
+
 def drawings(tables: Mapping[str, Rows], marks: Mapping[str, Any]) -> list[dict[str, Any]]:
     """One section each; what was not measured has none. `marks`: what the paper's text tells of figures 2 to 4."""
     sections = [_projection(tables["table-2"])]
@@ -44,7 +48,7 @@ def _projection(rows: Rows) -> dict[str, Any]:
 
 def _languages(rows: Rows, marks: Mapping[str, Any]) -> dict[str, Any]:
     """Figure 2: the largest active set by clusters, by what is known."""
-    known = {"both": "source and target known", "target": "target known"}
+    known = {"both": "source and target known", "target": "target known", "mixed, same size": "target known, as much text"}
 
     def content(own: Rows) -> dict[str, Any]:
         lines = [
@@ -134,13 +138,13 @@ def _sweep(rows: Rows) -> dict[str, Any]:
 def _volume(rows: Rows) -> dict[str, Any]:
     def content(own: Rows) -> dict[str, Any]:
         lines = [
-            _line(
-                f"{clusters:,} clusters, K = {top}", group, "training_sentences", lambda row: max(100 * row["miss_rate"], 1e-3)
-            )
+            _line(f"{clusters:,} clusters, K = {top}", group, "training_sentences", lambda row: 100 * row["miss_rate"])
             for (clusters, top), group in _by(own, "clusters", "top").items()
         ]
         reading = "Tokens that dense decoding writes and that are not active. Published: 20 million sentences were used."
-        return {"x": "training sentences", "y": "missed tokens, %", "reading": reading, "lines": lines}
+        # No miss at all has no place on a logarithmic axis.
+        linear = any(row["miss_rate"] == 0.0 for row in own)
+        return {"x": "training sentences", "y": "missed tokens, %", "reading": reading, "lines": lines, "linear": linear}
 
     return _section(
         "volume-drawn",
@@ -205,8 +209,9 @@ def _by(rows: Iterable[Row], *keys: str) -> dict[tuple[Any, ...], list[Row]]:
 def _section(
     identifier: str, title: str, note: str, choices: Sequence[tuple[str, Mapping[str, Any]]], heading: str
 ) -> dict[str, Any]:
-    """A section of one figure of lines, with a choice where there are several."""
+    """A section of one figure of lines, with a choice where there are several; it stands before the table of its numbers."""
     shown = [(place, name) for place, (name, _) in enumerate(choices)] if len(choices) > 1 else []
     figure = {"name": "lines", "heading": heading, "choices": shown, "shown": 0, "says": f"{title}: {heading}, one line each"}
     content = {"of": [own for _, own in choices]}
-    return {"id": identifier, "title": title, "note": note, "content": content, "figures": [figure]}
+    table = _TABLES.get(identifier, identifier.removesuffix("-drawn"))
+    return {"id": identifier, "title": title, "note": note, "content": content, "figures": [figure], "before": table}

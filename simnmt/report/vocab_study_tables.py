@@ -10,16 +10,22 @@ from simnmt.report.typography import number, signed
 
 Rows = Sequence[Mapping[str, Any]]
 
+MOST_SHOWN = 24
+"""Rows of a sweep that are not folded away."""
+SHOWN_DIGITS = 16
+"""Of a sum of 64, which the JSON tells whole."""
+
 
 def real(rows: Rows) -> dict[str, Any]:
     """What is active, missed and kept in real decoding."""
     return table(
         "real",
         "Real decoding of held-out text",
-        "The share of active columns three ways: of V, of the tokens that dense decoding of all the text ever writes, and by "
-        "beam and batch. Small print: the most of any step. Missed: along this way’s own path.",
-        ("direction", "beam, batch", "active, % of V", "V", "of what is written, %", "missed, %", "sentences the same, %",
-         "tokens the same, %", "tokens/s, all", "fused", "with a part"),
+        "The share of active columns three ways: of V, of the tokens that dense decoding of the training text and the "
+        "development half writes, and by beam and batch. Small print: the most of any step. Missed: along this way’s own path. "
+        "Probability: of the model’s, what lies on active columns at batch 1.",
+        ("direction", "beam, batch", "active, % of V", "V", "of what is written, %", "missed, %", "probability, %",
+         "sentences the same, %", "tokens the same, %", "tokens/s, all", "fused", "with a part"),
         [
             Line(
                 f"{row['model']}, {row['label']}",
@@ -29,6 +35,7 @@ def real(rows: Rows) -> dict[str, Any]:
                     number(row["vocab"], 0),
                     Figure(number(100 * row["share_of_emitted"], 1), f"of {number(row['emitted'], 0)}"),
                     number(100 * row["miss_rate"], 3),
+                    "" if row["active_mass"] is None else number(100 * row["active_mass"], 1),
                     Figure(number(100 * row["identical"], 1), f"of {number(row['sentences'], 0)}"),
                     number(100 * row["token_agreement"], 2),
                     *(number(row[name], 0) for name in ("tokens_per_s", "tokens_per_s_fused", "tokens_per_s_part")),
@@ -76,7 +83,8 @@ def speeds(rows: Rows) -> dict[str, Any]:
     return table(
         "figure-3",
         "Figure 3: speed by clusters and K",
-        "Tokens a second more than dense decoding; small print: least and most of the rounds.",
+        "Tokens a second more than plain dense decoding; small print: least and most of the rounds. Translations: of the same "
+        "decoding.",
         ("direction", "clusters", "K", "beam, batch", "gain, %", "translations"),
         [
             Line(
@@ -96,17 +104,19 @@ def speeds(rows: Rows) -> dict[str, Any]:
             )
             for row in rows
         ],
+        folded=len(rows) > MOST_SHOWN,
     )
 
 
 def cells(identifier: str, title: str, rows: Rows) -> dict[str, Any]:
     """A sweep: what is active, missed and kept on held-out text."""
-    known = {"both": "both languages", "target": "the target alone"}
+    known = {"both": "both languages", "target": "the target alone", "mixed, same size": "the target alone, as much text"}
     union = f"of V, {rows[0]['union_rows']} rows" if rows else ""
     return table(
         identifier,
         title,
-        "In percent, over held-out steps of dense decoding; of what is written: of the tokens that dense decoding writes.",
+        "In percent, over held-out steps of dense decoding; of what is written: of the tokens that dense decoding of the "
+        "training text and the development half writes.",
         ("direction", "known", "clusters", "K", "sentences", "of V, mean", "of V, most", "largest set, of V", union,
          "of what is written", "missed", "translations"),
         [
@@ -125,7 +135,56 @@ def cells(identifier: str, title: str, rows: Rows) -> dict[str, Any]:
             )
             for row in rows
         ],
+        folded=len(rows) > MOST_SHOWN,
     )  # fmt: skip
+
+
+def tried(rows: Rows) -> dict[str, Any]:
+    """How r and K were chosen."""
+    return table(
+        "tried",
+        "How r and K were chosen",
+        "On the development half, which nothing else is told of: the cheapest that keeps enough at both searches was taken.",
+        ("direction", "clusters", "K", "beam, batch", "columns", "BLEU, all", "with a part", "enough", "translations"),
+        [
+            Line(
+                f"{row['model']}, {row['label']}",
+                (
+                    number(row["clusters"], 0),
+                    str(row["top"]),
+                    f"{row['beam']}, {row['batch']}",
+                    number(row["columns"], 0),
+                    *("" if row[name] is None else number(row[name], 2) for name in ("bleu_dense", "bleu")),
+                    "yes" if row["good"] else "no",
+                    Figure(row["agreement"], words=True),
+                ),
+            )
+            for row in rows
+        ],
+        folded=len(rows) > MOST_SHOWN,
+    )
+
+
+def studied(models: Rows) -> dict[str, Any]:
+    """What was studied, by the sums of its files."""
+    lines = []
+    for model in models:
+        what = f"{model['architecture']}, V {number(model['vocab'], 0)}, width {number(model['width'], 0)}, "
+        what += f"{number(model['parameters'] / 1e6, 1)} million parameters"
+        where = "; ".join((", ".join(model["machines"]), ", ".join(model["dates"]), model["tool"]))
+        lines.append(_file(model["model"], "weights", "", model["sha256"], what, where))
+        lines += [
+            _file(
+                model["model"], text["role"], text["name"], text["sha256"], f"{number(text['lines'], 0)} lines", text["label"]
+            )
+            for text in model["texts"]
+        ]
+    return table("studied", "What was studied", "", ("model", "part", "file", "what", "SHA-256", "of"), lines)
+
+
+def _file(model: str, part: str, name: str, sha256: str, what: str, of: str) -> Line:
+    cells = (Figure(part, words=True), Figure(name, words=True), Figure(what, words=True))
+    return Line(model, (*cells, Figure(sha256[:SHOWN_DIGITS], words=True), Figure(of, words=True)))
 
 
 def runs(rows: Rows) -> dict[str, Any]:

@@ -40,6 +40,7 @@ def speeds(best: int, clusters: int = 1_300) -> tuple[Any, ...]:
         ("FVP-20 (d)", {"chosen": (decoded(share=spread(0.1, 0.16)),)}, "does not hold"),
         ("FVP-20 (d)", {"chosen": (decoded(beam=2),)}, "not measurable here"),
         ("FVP-20 (e)", {"chosen": (decoded(layer_ratio=2.5),)}, "does not hold"),
+        ("FVP-20 (e)", {"chosen": (decoded(layer_ratios=(2.5, 2.7)),)}, "not distinguishable"),
         ("FVP-20 (f)", {"chosen": (decoded(ratio=1.1),)}, "does not hold"),
         ("FVP-20 (f)", {"chosen": (decoded(part_rounds=(7.0, 7.0, 9.0)),)}, "not distinguishable"),
         ("FVP-20 (g)", {"chosen": (decoded(predicted=1.7),)}, "does not hold"),

@@ -16,6 +16,7 @@ from simnmt.calibrate.vocabulary.study.document import (
     StudiedText,
     Study,
     Told,
+    Tried,
 )
 
 VOCAB = 10_000
@@ -101,6 +102,8 @@ def decoded(label: str = "fr-en", beam: int = 1, **changed: Any) -> Decoded:
             "measured": ratio,
             "measured_over_fused": ratio / 1.05,
             "layer_ratio_over_fused": layer_ratio / 1.2,
+            "gains": tuple(dense / own for dense, own in zip(rounds, part, strict=True)),
+            "layer_ratios": tuple(changed.get("layer_ratio", layer_ratio) * each for each in (1.0, 1.01, 1.02)),
             **changed,
         }
     )
@@ -109,7 +112,9 @@ def decoded(label: str = "fr-en", beam: int = 1, **changed: Any) -> Decoded:
 def speed(label: str, clusters: int, top: int, gain: float) -> Speed:
     """In three rounds."""
     ratios = tuple((1.0 + gain) * each for each in (1.0, 1.002, 0.998))
-    return Speed(label=label, clusters=clusters, top=top, beam=1, batch=1, sentences=300, ratios=ratios, gain=gain)
+    return Speed(
+        label=label, clusters=clusters, top=top, beam=1, batch=1, sentences=300, ratios=ratios, gain=gain, identical=0.925
+    )
 
 
 def run(part: Any, labels: tuple[str, ...] = LABELS, **changed: Any) -> PartRun:
@@ -161,6 +166,12 @@ def study(**changed: Any) -> Study:
                 set_bytes=300_000, flag_bytes=10_000, total_bytes=828_008, share_of_model=0.02,
             ),
         ),
+        "tried": (
+            Tried(
+                label="fr-en", clusters=500, top=3, columns=800, beam=1, batch=1, sentences=500, bleu_dense=30.0, bleu=29.9,
+                identical=0.93, token_agreement=0.98, good=True,
+            ),
+        ),
         "chosen": tuple(decoded(label, beam) for label in LABELS for beam in (1, 2)),
         "speeds": tuple(
             speed(label, clusters, top, gains[top] - abs(clusters - 1_300) / 1e5)
@@ -182,5 +193,5 @@ def study(**changed: Any) -> Study:
             parameter_bytes=40_000_000,
         ),
         texts=texts,
-        **({"runs": tuple(run(part) for part in parts)} | parts | changed),
+        **({"runs": tuple(run(part) for part in parts if part != "tried")} | parts | changed),
     )  # fmt: skip

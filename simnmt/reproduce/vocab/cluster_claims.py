@@ -13,7 +13,7 @@ from simnmt.reproduce.vocab import published
 from simnmt.reproduce.vocab.studies import Key, Row, in_groups, told, unasked
 
 if TYPE_CHECKING:
-    from simnmt.calibrate.vocabulary.study.document import Cell, Study
+    from simnmt.calibrate.vocabulary.study.document import Cell, Knowledge, Study
 
 NOISE = 0.05
 """By how much a share may rise from step to step, relative, without spoiling a trend: k-means begins anew each time."""
@@ -37,8 +37,8 @@ KNOWLEDGE: Way = (
 )
 MISS_BY_TOP: Way = ("FVP-08 (c)", "The miss rate falls as K grows", "")
 MISS_BY_VOLUME: Way = ("FVP-08 (d)", "The miss rate falls as the training text grows", "20 million sentences were used")
-SAME_SIZE = "target, same size"
-"""Knowledge of a mix of directions that is cut to as many contexts as one of them has."""
+SAME_SIZE: Knowledge = "mixed, same size"
+"""Of a mix of directions that is cut to as many contexts as one of them has."""
 
 
 def cluster_claims(study: Study | None) -> Records:

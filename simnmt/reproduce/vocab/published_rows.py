@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from simnmt.reproduce.vocab import published
 from simnmt.reproduce.vocab.decoding_claims import bleu_change, way_of
 from simnmt.reproduce.vocab.derived import fit, implied_share, operation_limit, rows_of
-from simnmt.reproduce.vocab.memory_claims import preset_memory
+from simnmt.reproduce.vocab.memory_claims import CENTROID_BYTES, preset_memory
 from simnmt.reproduce.vocab.published import DIRECTIONS, MODELS, SENTENCES, TABLE_5, TABLE_6
 from simnmt.reproduce.vocab.published_quality import CELLS, means
 
@@ -19,6 +19,7 @@ Rows = list[dict[str, Any]]
 
 AS_PRINTED = f"not exact: about {100 * published.IDENTICAL:.0f} % the same (section 3.4)"
 UNPRINTED = "not exact: not printed"
+UNMEASURED = "not exact: not measured"
 
 
 def agreement(identical: float, tokens: float | None = None) -> str:
@@ -152,7 +153,7 @@ def table_5(studies: Sequence[Study]) -> Rows:
         {
             "kind": "inferred",
             "model": f"{MODELS[each.model]}, weights",
-            "row": f"sets of {100 * each.mean_share:.2g} % ({each.shares_of})",
+            "row": f"sets of {100 * each.mean_share:.2g} % ({each.shares_of}), {CENTROID_BYTES[each.centroid_bytes]} centroids",
             "clusters": each.clusters,
             "model_mb": (each.account.model or 0) / 1e6,
             "more_mb": each.account.total / 1e6,

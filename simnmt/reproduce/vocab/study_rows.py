@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from simnmt.reproduce.vocab.decoding_claims import body_ratio, ratios, way_of
-from simnmt.reproduce.vocab.published_rows import Rows, agreement, decoded
+from simnmt.reproduce.vocab.published_rows import UNMEASURED, Rows, agreement, decoded
 
 if TYPE_CHECKING:
     from simnmt.calibrate.vocabulary.study.document import Cell, Study
@@ -67,28 +67,35 @@ def per_cluster(studies: Sequence[Study]) -> Rows:
 
 
 def speeds(studies: Sequence[Study]) -> Rows:
-    """Dense over clustered time by r and K, with the sentences that stay the same where the sweep tells."""
-    rows: Rows = []
-    for study in studies:
-        same = {(each.label, each.clusters, each.top): each.identical for each in study.sweep}
-        for own in study.speeds:
-            known = same.get((own.label, own.clusters, own.top))
-            rows.append(
-                {
-                    "model": study.model.name,
-                    "label": own.label,
-                    "clusters": own.clusters,
-                    "top": own.top,
-                    "beam": own.beam,
-                    "batch": own.batch,
-                    "sentences": own.sentences,
-                    "gain_percent": 100 * own.gain,
-                    "low_percent": 100 * (min(own.ratios) - 1.0) if own.ratios else None,
-                    "high_percent": 100 * (max(own.ratios) - 1.0) if own.ratios else None,
-                    "agreement": "not exact: not measured" if known is None else agreement(known),
-                }
-            )
-    return rows
+    """Tokens a second over dense ones by r and K, with the sentences of the same decoding that stay the same."""
+    return [
+        {
+            "model": study.model.name,
+            "label": own.label,
+            "clusters": own.clusters,
+            "top": own.top,
+            "beam": own.beam,
+            "batch": own.batch,
+            "sentences": own.sentences,
+            "gain_percent": 100 * own.gain,
+            "low_percent": 100 * (min(own.ratios) - 1.0) if own.ratios else None,
+            "high_percent": 100 * (max(own.ratios) - 1.0) if own.ratios else None,
+            "agreement": UNMEASURED if own.identical is None else agreement(own.identical, own.token_agreement),
+        }
+        for study in studies
+        for own in study.speeds
+    ]
+
+
+def tried(studies: Sequence[Study]) -> Rows:
+    """By which decodings of the development half r and K were chosen."""
+    return [
+        {"model": study.model.name}
+        | own.model_dump()
+        | {"agreement": agreement(own.identical, own.token_agreement), "vocab": study.model.vocab}
+        for study in studies
+        for own in study.tried
+    ]
 
 
 def real(studies: Sequence[Study]) -> Rows:
@@ -109,6 +116,7 @@ def real(studies: Sequence[Study]) -> Rows:
             "miss_rate": own.miss_rate,
             "identical": own.identical,
             "near_ties": own.near_ties,
+            "active_mass": own.active_mass,
             "token_agreement": own.token_agreement,
             "agreement": agreement(own.identical, own.token_agreement),
             "tokens_per_s": own.dense.tokens_per_s,
@@ -160,6 +168,8 @@ def runs(studies: Sequence[Study]) -> Rows:
             "method": run.method,
             "seed": run.seed,
             "notes": list(run.notes),
+            "quick": run.quick,
+            "settings": run.settings,
         }
         for study in studies
         for run in study.runs
@@ -176,6 +186,9 @@ def models(studies: Sequence[Study]) -> Rows:
             "vocab": study.model.vocab,
             "width": study.model.width,
             "parameters": study.model.parameters,
+            "parameter_bytes": study.model.parameter_bytes,
+            "machines": sorted({run.machine for run in study.runs}),
+            "dates": sorted({run.date[:10] for run in study.runs}),
             "tool": study.tool,
             "texts": [text.model_dump() for text in study.texts],
         }

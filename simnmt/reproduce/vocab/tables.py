@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from simnmt.reproduce.vocab import published, published_rows, study_rows
 from simnmt.reproduce.vocab.derived import derived
 from simnmt.reproduce.vocab.reproduction import Reproduction
 from simnmt.reproduce.vocab.studies import NEEDS
 from simnmt.reproduce.vocab.summary import summary
+
+if TYPE_CHECKING:
+    from simnmt.calibrate.vocabulary.study.document import PartRun, Study
 
 
 def document(found: Reproduction) -> dict[str, Any]:
@@ -50,6 +53,7 @@ def tables(found: Reproduction) -> list[dict[str, Any]]:
         {"id": "amdahl", "title": "The output layer by Amdahl's law", "rows": study_rows.amdahl(own)},
         {"id": "figure-2", "title": "Figure 2: knowledge of languages", "rows": study_rows.cells(own, "by_language")},
         {"id": "figure-3", "title": "Figure 3: speed by clusters and K", "rows": study_rows.speeds(own)},
+        {"id": "tried", "title": "How r and K were chosen", "rows": study_rows.tried(own)},
         {"id": "sweep", "title": "Clusters and K", "rows": study_rows.cells(own, "sweep")},
         {"id": "volume", "title": "Training text", "rows": study_rows.cells(own, "volume")},
         {"id": "figure-4", "title": "Figure 4: each cluster's columns", "rows": study_rows.per_cluster(own)},
@@ -78,19 +82,28 @@ def notes(found: Reproduction) -> list[str]:
     said += [
         "The share of V, over held-out steps at batch 1, is what dense decoding of held-out text would have had active; "
         "`identical` of a sweep counts sentences of greedy decoding without a miss, since up to its first miss a sentence is "
-        "decoded alike both ways.",
-        "A part of V is small on paper where V is large beyond what is ever written: so the share of the tokens that dense "
-        "decoding writes stands beside it.",
+        "decoded alike both ways. What real decoding keeps is of its own beam and batch, in the row of that decoding alone.",
+        "A part of V may be small on paper since V is large beyond what is ever written: so the share of the tokens that dense "
+        "decoding of the training text and the development half writes stands beside it.",
+        "With a part of the vocabulary scores are of this part alone, as if it were all, and a step of several rows has the "
+        "columns of all of them: a translation may depend on which sentences are decoded together.",
         "Real decoding takes turns, round by round: with all of the vocabulary (plain, and with the fused output layer), and "
         "with a part of it. Amdahl’s prediction is from the output layer’s share of the plain decoder’s time.",
     ]
-    if found.quick:
+    if found.quick or any(run.quick for study in found.studies for run in study.runs):
         said.append("A quick look: few sentences, clusters and rounds, whose verdicts say little.")
-    said += [
-        f"{study.model.name}, {run.part}: {note}"
-        for study in found.studies
-        for run in study.runs
-        for note in run.notes
-        if run == study.run_of(run.part)
-    ]
+    for study in found.studies:
+        for run, labels in _last(study):
+            said += [f"{study.model.name}, {run.part} of {', '.join(labels)}: {note}" for note in run.notes]
     return said
+
+
+def _last(study: Study) -> list[tuple[PartRun, list[str]]]:
+    """Runs whose figures stand in the study, each with the directions that no later run of its part measured again."""
+    found, known = [], set[tuple[str, str]]()
+    for run in reversed(study.runs):
+        labels = [label for label in run.labels if (run.part, label) not in known]
+        known |= {(run.part, label) for label in labels}
+        if labels:
+            found.append((run, labels))
+    return found[::-1]
