@@ -151,14 +151,22 @@ def translate(
     ] = False,
     vocabulary: Annotated[
         Path | None,
-        typer.Option("--vocabulary", metavar="BUNDLE", help="Multiply the columns alone that simnmt vocab build chose."),
+        typer.Option(
+            "--vocabulary",
+            metavar="BUNDLE",
+            help="Multiply the columns alone that simnmt vocab build chose for the sentences under way: a translation may "
+            "change with those beside it.",
+        ),
     ] = None,
     direction: Annotated[
         str | None, typer.Option("--direction", metavar="NAME", help="Of a bundle with clusters of several directions.")
     ] = None,
     cache_mb: Annotated[
-        float, typer.Option("--cache-mb", metavar="MB", help="Memory for copies of columns that come again.")
+        float, typer.Option("--cache-mb", metavar="MB", help="Memory for copies of columns that come again; with --tune.")
     ] = 0.0,
+    tune: Annotated[
+        bool, typer.Option("--tune", help="Multiply these columns as is fastest here, by a measurement at load.")
+    ] = False,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="File to write instead of standard output.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="An object a line: text, tokens, score.")] = False,
     device: Device = "cpu",
@@ -184,6 +192,7 @@ def translate(
         vocabulary=vocabulary,
         direction=direction,
         cache_mb=cache_mb,
+        tune=tune,
         batching=formed,
         max_len=max_len,
     )
@@ -192,6 +201,8 @@ def translate(
         with target as sink:
             for translation in noting(translator.stream(lines_of(file)), _note):
                 sink.write((translation.as_json() if as_json else translation.text) + "\n")
+    if translator.vocabulary is not None and translator.vocabulary.cache is not None:
+        _note(str(translator.vocabulary.cache))
 
 
 def _note(text: str) -> None:

@@ -19,9 +19,9 @@ Way = Literal["row_wise", "gather"]
 holds, packed and then multiplied: for a hundred rows and more."""
 WAYS = get_args(Way)
 GATHERED_FROM_ROWS = 128
-"""Rows from which `gather` is the faster. One thread of an AVX-512 server, seconds of `row_wise` over those of `gather`: of 3,200
-to 6,400 columns x 512, and of 3,840 x 1024, 0.55 to 0.62 at 8 rows, 0.84 to 0.86 at 32, 0.96 to 0.98 at 64, 0.98 to 1.01 at
-96, 1.03 to 1.04 at 128, 1.09 to 1.13 at 384; of 1,600 x 256 1.02 at 32 and 1.19 at 128."""
+"""Rows from which `gather` is the faster. One thread of an AVX-512 server, seconds of `row_wise` over those of `gather`: of
+3,200 to 6,400 columns x 512, and of 3,840 x 1024, 0.55 to 0.62 at 8 rows, 0.84 to 0.86 at 32, 0.96 to 0.98 at 64, 0.98 to
+1.01 at 96, 1.03 to 1.04 at 128, 1.09 to 1.13 at 384; of 1,600 x 256 1.02 at 32 and 1.19 at 128."""
 
 
 def usual_way(rows: int) -> Way:

@@ -64,7 +64,7 @@ class TorchEngine:
             # Before the weights become others in another type: the bundle knows them as they lie in the file.
             from simnmt.nmt.vocabulary.load import load_vocabulary, with_measured_cost
 
-            bundle = load_vocabulary(vocabulary, loaded.model, direction=direction, device=device)
+            bundle = load_vocabulary(vocabulary, loaded.model, direction=direction, device=device, dtype=_TYPES[compute_type])
         self._model: TranslationModel | None = loaded.model.to(device=device, dtype=_TYPES[compute_type])
         if compute_type == HALF_WEIGHTS:
             loaded.model.halve()

@@ -70,8 +70,8 @@ class Translator:
     ) -> None:
         """`fused`: the output layer is; `batching`: by default `batching_named()`.
 
-        `vocabulary`: the output layer takes these columns alone, see `SlotDecoder`. `max_len`: most tokens written, by default
-        twice the source's and 10.
+        `vocabulary`: the output layer takes these columns alone, see `SlotDecoder`; refused beside `fused`, which it is of itself.
+        `max_len`: most tokens written, by default twice the source's and 10.
         """
         for name, value in (("beam", beam), ("max_len", 1 if max_len is None else max_len)):
             if value < 1:
@@ -81,6 +81,9 @@ class Translator:
         self.model, self.source, self.target = model, source, target
         if vocabulary is not None:
             vocabulary.check(model)
+            if fused:
+                what = "the fused output layer beside a part of the vocabulary, whose search is fused of itself"
+                raise NmtError(what, remedy="leave --fused out")
         self.beam, self.fused, self.batching, self.max_len = beam, fused, batching or batching_named(), max_len
         self.vocabulary = vocabulary
 
@@ -96,13 +99,15 @@ class Translator:
         vocabulary: Path | None = None,
         direction: str | None = None,
         cache_mb: float = 0.0,
+        tune: bool = False,
         batching: Batching | None = None,
         max_len: int | None = None,
     ) -> Translator:
         """From a folder that `simnmt nmt train` wrote; raises `NmtError` for another. `threads`: torch's, from here on.
 
         `vocabulary`: a bundle that `simnmt vocab build` made of this model; with `direction` and `cache_mb` see
-        `load_vocabulary`.
+        `load_vocabulary`. `tune`: its products are made as measuring them here and now says is fastest, as copies need it
+        (`cache_mb`); otherwise by the number of rows, the same at each run.
         """
         for name in (SOURCE_TOKENIZER, TARGET_TOKENIZER):
             if not (folder / name).is_file():
@@ -118,7 +123,7 @@ class Translator:
             what = f"subwords for {source.size:,} and {target.size:,} tokens, but a model of {sizes[0]:,} and {sizes[1]:,}"
             raise NmtError(what, path=folder, remedy="copy the folder again, all its files together")
         model = loaded.model.to(where)
-        part = _part(vocabulary, model, direction, cache_mb)
+        part = _part(vocabulary, model, direction, cache_mb, tune)
         return cls(model, source, target, beam=beam, fused=fused, vocabulary=part, batching=batching, max_len=max_len)
 
     def stream(self, lines: Iterable[str]) -> Iterator[Translation]:
@@ -133,15 +138,18 @@ class Translator:
         return list(self.stream(lines))
 
 
-def _part(path: Path | None, model: StepModel, direction: str | None, cache_mb: float) -> RestrictedVocabulary | None:
+def _part(
+    path: Path | None, model: StepModel, direction: str | None, cache_mb: float, tune: bool
+) -> RestrictedVocabulary | None:
     if path is None:
-        for name, given in (("direction", direction), ("cache", cache_mb)):
+        for name, given in (("direction", direction), ("cache", cache_mb), ("measurement", tune)):
             if given:
                 raise NmtError(f"a {name} without a bundle of the vocabulary", remedy="name the bundle with --vocabulary")
         return None
     from simnmt.nmt.vocabulary.load import load_vocabulary, with_measured_cost
 
-    return with_measured_cost(load_vocabulary(path, model, direction=direction, cache_mb=cache_mb), model)
+    part = load_vocabulary(path, model, direction=direction, cache_mb=cache_mb)
+    return with_measured_cost(part, model) if tune or cache_mb else part
 
 
 @dataclass(frozen=True, slots=True)

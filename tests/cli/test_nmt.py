@@ -123,14 +123,24 @@ def test_as_many_lines_come_out_as_go_in(
     assert all(row["score"] < 0 for row in rows if row["src_len"])
 
 
-def test_a_bundle_of_the_vocabulary_is_translated_with(here: Path, model: str, simnmt: Callable[..., Any]) -> None:
+def test_a_bundle_of_the_vocabulary_is_translated_with(
+    here: Path, model: str, simnmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With each token a candidate the text is the same; with fewer no other is written; what does not fit is told."""
     import numpy as np
 
     from simnmt.nmt.models import load_model
     from simnmt.nmt.subwords import Subwords
+    from simnmt.nmt.vocabulary import load
     from simnmt.nmt.vocabulary.candidate_lists import CandidateLists
 
+    measure, measured = load.measure_projection, list[int]()
+
+    def measure_projection(width: int, **options: Any) -> Any:
+        measured.append(width)
+        return measure(width, **options)
+
+    monkeypatch.setattr(load, "measure_projection", measure_projection)
     loaded = load_model(model)
     src_vocab, vocab = loaded.architecture.src_vocab, loaded.architecture.tgt_vocab
     none, starts = np.empty(0, np.int32), np.zeros(src_vocab + 1, np.int64)
@@ -140,15 +150,21 @@ def test_a_bundle_of_the_vocabulary_is_translated_with(here: Path, model: str, s
     Path("in.txt").write_text("un deux\n\nneuf sept un\ndeux\n")
     translate = ("nmt", "translate", "--model", model, "--threads", "1", "in.txt", "--max-len", "6")
     dense = simnmt(*translate)
-    for more in ((), ("--beam", "2"), ("--cache-mb", "1", "--batch", "1"), ("--fused",)):
+    for more in ((), ("--beam", "2"), ("--tune",), ("--cache-mb", "1", "--batch", "1")):
         full = simnmt(*translate, *more) if "--beam" in more else dense
+        measured.clear()
         found = simnmt(*translate, "--vocabulary", "all", *more)
-        assert (found.status, found.out, found.err) == (0, full.out, full.err)
+        note = "simnmt: note: copies of columns served " if "--cache-mb" in more else ""
+        assert (found.status, found.out, found.err[len(full.err) :][: len(note)]) == (0, full.out, note)
+        assert found.err.startswith(full.err) and (note or found.err == full.err)
+        assert len(measured) == len({"--tune", "--cache-mb"} & set(more)), "a measurement differs from run to run"
     short = simnmt(*translate, "--vocabulary", "few")
     target = Subwords.read(Path(model) / "target.model")
     words = set(target.decode([[9]])[0].split()) | set(target.decode([[int(few[0])]])[0].split())
     assert short.status == 0 and set(short.out.split()) <= words
     for found, said in (
+        (simnmt(*translate, "--tune"), "a measurement without a bundle of the vocabulary (name the bundle with"),
+        (simnmt(*translate, "--vocabulary", "all", "--fused"), "whose search is fused of itself (leave --fused out)"),
         (simnmt(*translate, "--direction", "fr-en"), "a direction without a bundle of the vocabulary (name the bundle with"),
         (simnmt(*translate, "--vocabulary", "all", "--direction", "x"), "all: candidate lists have no directions"),
         (simnmt(*translate, "--vocabulary", "in.txt"), "in.txt: damaged, or no vocabulary bundle"),

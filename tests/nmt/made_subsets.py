@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from simnmt.costs.projection_cost import ProjectionCost
+from simnmt.costs.projection_fit import StageCost
 from simnmt.kernels.centroids import Centroids
 from simnmt.kernels.column_sets import ColumnSets
 
@@ -53,3 +55,13 @@ def drawn(vocab: int, width: int, clusters: int, share: float, always: Sequence[
     chosen = torch.rand((clusters, vocab), generator=draw) < share
     chosen[:, list(always)] = True
     return MadeClusters(Centroids.of(points), sets_of([own.nonzero()[:, 0].tolist() for own in chosen], vocab))
+
+
+def made_cost(**s_per_number: float) -> ProjectionCost:
+    """Nothing costs anything but what is named, in proportion to the weights that it reads."""
+    names = ("assign", "union", "row_wise", "gather", "kept", "copy_out", "scatter", "search", "dense")
+    stages = {
+        name: StageCost(rows=(1,), fixed_s=(0.0,), s_per_number=(s_per_number.get(name, 0.0),), s_per_column=(0.0,))
+        for name in names
+    }
+    return ProjectionCost(kind="synthetic", vocab=(64,), width=(1,), **stages)  # type: ignore[arg-type]

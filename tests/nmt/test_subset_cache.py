@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from time import sleep
 
 import pytest
@@ -9,16 +11,17 @@ import pytest
 torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
 
 from simnmt.batching import mini  # noqa: E402
-from simnmt.costs.projection_cost import ProjectionCost  # noqa: E402
+from simnmt.kernels.gathered import SubMatrix  # noqa: E402
 from simnmt.nmt.batched import decode_batched  # noqa: E402
 from simnmt.nmt.errors import NmtError  # noqa: E402
 from simnmt.nmt.half_weights import HalfLinear, has_half_weights  # noqa: E402
 from simnmt.nmt.models import build_model  # noqa: E402
+from simnmt.nmt.vocabulary.candidates_in_use import listed  # noqa: E402
 from simnmt.nmt.vocabulary.clustered import clustered  # noqa: E402
 from simnmt.nmt.vocabulary.load import with_measured_cost  # noqa: E402
 from simnmt.nmt.vocabulary.product_choice import ProductChoice  # noqa: E402
 from simnmt.nmt.vocabulary.sub_matrix_cache import SubMatrixCache  # noqa: E402
-from tests.nmt.made_subsets import all_active, drawn  # noqa: E402
+from tests.nmt.made_subsets import MadeLists, all_active, drawn, made_cost  # noqa: E402
 from tests.nmt.tiny import GRU, VOCAB, lively, sources  # noqa: E402
 
 WEIGHT = torch.randn((40, 8), generator=torch.Generator().manual_seed(1))
@@ -57,8 +60,66 @@ def test_the_oldest_copies_give_way_and_their_bytes_are_told() -> None:
         cache.get(WEIGHT, columns(*range(10)), key, always)
         assert cache.nbytes == sum(copy.nbytes for copy in cache._kept.values()) <= cache.budget_bytes
     assert list(cache._kept) == [0, 2]  # 1 was used least recently
-    cache.clear()
-    assert (len(cache), cache.nbytes, cache.hits) == (0, 0, 1)
+    assert (cache.hits, cache.made) == (1, 3)
+
+
+def test_a_copy_that_just_fits_is_kept_and_one_that_does_not_is_never_made() -> None:
+    """Its allocation has more bytes than its numbers: by these alone it was made at every step and given back at once."""
+    needed = SubMatrix.bytes_of(WEIGHT, 10)
+    for budget, made, hits in ((needed, 1, 3), (needed - 1, 0, 0)):
+        cache = SubMatrixCache(budget)
+        found = [cache.get(WEIGHT, columns(*range(10)), 0, always) for _ in range(4)]
+        assert (cache.made, cache.hits, cache.nbytes) == (made, hits, made * needed)
+        assert [each is not None for each in found] == [bool(made)] * 4
+
+
+def test_keys_that_drive_each_other_out_must_earn_the_next_copy_anew() -> None:
+    """Room for one, two in turn, each copy worth three uses: without that every step would make one."""
+    cache = SubMatrixCache(SubMatrix.bytes_of(WEIGHT, 10))
+    for step in range(60):
+        cache.get(WEIGHT, columns(*range(10)), step % 2, lambda uses: uses >= 3)
+    assert cache.made <= 60 / 3
+
+
+def test_what_is_remembered_beside_the_budget_is_little() -> None:
+    cache = SubMatrixCache(100_000)
+    for key in range(10_000):
+        cache.get(WEIGHT, columns(1), ("a key", key), lambda uses: uses > 1)
+    assert cache.made == 0 and len(cache._uses) <= 4_096
+    assert all(isinstance(key, int) for key in cache._uses)
+
+
+def test_threads_may_share_a_cache() -> None:
+    """Copies made and given back at once by several; bytes add up, and each gets the columns that it asked for."""
+    cache = SubMatrixCache(3 * SubMatrix.bytes_of(WEIGHT, 2))
+
+    def ask(step: int) -> bool:
+        key = step * 7 % 11
+        copy = cache.get(WEIGHT, columns(key, key + 1), key, lambda uses: uses > 1)
+        return copy is None or torch.equal(copy.columns, columns(key, key + 1))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(ask, range(2_000)))
+    assert cache.hits + cache.misses == 2_000
+    assert cache.nbytes == sum(copy.nbytes for copy in cache._kept.values()) <= cache.budget_bytes
+
+
+@pytest.mark.parametrize("kind", ["clusters", "lists"])
+def test_directions_that_share_a_cache_never_multiply_each_others_columns(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clusters of both have the same numbers, and the same sentences have other lists."""
+    monkeypatch.setattr(ProductChoice, "pays", lambda *_: True)
+    model, cache = lively("gru"), SubMatrixCache(1_000_000)
+    alone = sources(GRU, [3, 9, 5, 7], seed=6)[0]
+    for seed in (4, 5):
+        if kind == "clusters":
+            made = clustered(drawn(VOCAB, 16, 6, 0.3, [1, 3], seed))
+        else:
+            made = listed(MadeLists([[1, 3, *range(3 + seed, 50, seed)]], VOCAB))
+        runs = [
+            decode_batched(model, alone, mini(1), max_len=12, vocabulary=replace(made, cache=each)) for each in (None, cache)
+        ]
+        assert runs[0].hypotheses != () and cache.made > 0
+        assert [one.tokens for one in runs[0].hypotheses] == [one.tokens for one in runs[1].hypotheses]
 
 
 def test_nothing_is_kept_beyond_the_budget() -> None:
@@ -89,9 +150,10 @@ def test_a_cache_changes_no_translation(width: int, monkeypatch: pytest.MonkeyPa
     part = clustered(clusters, cache=cache)
     found = decode_batched(model, alone, mini(1), beam=width, max_len=20, vocabulary=part)
     assert [one.tokens for one in found.hypotheses] == [one.tokens for one in without.hypotheses]
-    assert without.subset is not None and found.subset is not None
-    assert without.subset.cache_hits == 0
-    assert found.subset.cache_hits == cache.hits > 0 and cache.made > len(cache)
+    assert found.subset is not None
+    assert cache.hits + cache.misses == len(found.subset.columns)
+    assert cache.hits > 0 and cache.made > len(cache)
+    assert str(cache).startswith(f"copies of columns served {cache.hits:,} of {len(found.subset.columns):,} products: ")
     assert cache.nbytes <= 6_000
 
 
@@ -115,11 +177,15 @@ def test_packed_weights_are_timed_as_they_are_multiplied(slow: bool, monkeypatch
     assert [choice.way(vocab, rows) == "dense" for rows in (1, 40)] == [not slow] * 2
 
 
-def test_a_measured_cost_model_decides_what_is_kept() -> None:
-    """FVP-09: no copy of what is asked for but once, one of what is asked for often."""
-    from simnmt.kernels.projection_timing import measure_projection
-
-    cost: ProjectionCost = measure_projection(64, vocab=2_048, clusters=16, rows=(1,), rounds=1)
-    choice = ProductChoice(cost, 2_048, 64)
-    assert not choice.pays(400, 1, 0)
-    assert choice.way(200, 1) in ("row_wise", "gather", "dense")
+def test_a_copy_pays_against_whatever_is_fastest_without_one() -> None:
+    """FVP-09: of 10 columns, 7 a number row by row, 3 from a copy, 20 to make it: after five uses both are even."""
+    cost = {"row_wise": 7.0, "gather": 9.0, "kept": 3.0, "copy_out": 20.0, "dense": 70.0}
+    choice = ProductChoice(made_cost(**cost), 64, 1)
+    assert [choice.pays(10, 1, uses) for uses in (0, 1, 5, 6)] == [False, False, False, True]
+    # All 64 columns in as long as 5 a number of these 10: a copy saves 2 a number, and pays after ten uses.
+    choice = ProductChoice(made_cost(**cost | {"dense": 50.0 / 64}), 64, 1)
+    assert choice.way(10, 1) == "dense"
+    assert [choice.pays(10, 1, uses) for uses in (6, 10, 11)] == [False, False, True]
+    never = ProductChoice(made_cost(**cost | {"dense": 20.0 / 64}), 64, 1)
+    assert not never.pays(10, 1, 1_000_000), "dense takes less than the copy"
+    assert not ProductChoice(None, 64, 1).pays(10, 1, 1_000_000), "nothing was measured"

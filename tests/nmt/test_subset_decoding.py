@@ -137,6 +137,17 @@ def test_an_audit_changes_nothing(narrow: ClusterSet, alone: list[list[int]]) ->
     assert audited.subset.columns == run.subset.columns
 
 
+def test_an_account_of_several_runs_tells_of_audited_rows_alone(narrow: ClusterSet, alone: list[list[int]]) -> None:
+    """An unaudited run before an audited one: its rows, of which no miss was counted, made the rate too small."""
+    model, account = lively("gru"), SubsetAccount()
+    for audit in (False, True):
+        part = clustered(narrow, audit=audit, account=account)
+        decode_batched(model, alone, mini(1), max_len=30, vocabulary=part)
+    own = dense_and_audited(clustered(narrow), alone)[2]
+    assert account.miss_rate == own.miss_rate > 0
+    assert account.rows == own.rows * 2 and account.audited == own.rows
+
+
 def test_misses_fall_with_more_tokens_a_cluster(alone: list[list[int]]) -> None:
     """FVP-08; the active share rises (FVP-11)."""
     found = [dense_and_audited(clustered(trained_clusters(top)), alone)[2] for top in (1, 4, 16)]
@@ -263,6 +274,10 @@ def test_bundles_are_loaded_for_their_model_and_direction(saved: Callable[[str],
     assert load_vocabulary(saved("two"), model, direction="other").label == "other"
     assert load_vocabulary(saved("lists"), model).label == "candidates"
     assert load_vocabulary(saved("one"), model).cache is None
+    for dtype, bytes_each in ((None, 4), (torch.float32, 4), (torch.bfloat16, 2)):
+        chooser = load_vocabulary(saved("one"), model, dtype=dtype).begin()
+        assert isinstance(chooser, ClusteredColumns)
+        assert chooser._centroids.points.element_size() == bytes_each
     cache = load_vocabulary(saved("one"), model, cache_mb=1.5).cache
     assert cache is not None and cache.budget_bytes == 1_500_000
     for name, other, options, said in (
@@ -275,6 +290,12 @@ def test_bundles_are_loaded_for_their_model_and_direction(saved: Callable[[str],
         ("none", model, {}, "none"),
         ("one", model, {"cache_mb": -1.0}, "a cache of -1 MB"),
         ("one", model, {"cache_mb": float("nan")}, "a cache of nan MB"),
+        (
+            "one",
+            model,
+            {"cache_mb": 1.0, "device": torch.device("cuda")},
+            "copies of columns on cuda, where none was found to pay",
+        ),
     ):
         with pytest.raises(NmtError, match=said) as raised:
             load_vocabulary(saved(name), other, **options)  # type: ignore[arg-type]

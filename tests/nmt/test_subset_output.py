@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from math import exp, log
 from typing import Any
@@ -14,6 +16,8 @@ from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from torch import Tensor  # noqa: E402
 
+from simnmt.costs.projection_cost import ProjectionCost  # noqa: E402
+from simnmt.kernels.centroids import Centroids  # noqa: E402
 from simnmt.nmt.banned import Banned  # noqa: E402
 from simnmt.nmt.beam_search import BeamSearch  # noqa: E402
 from simnmt.nmt.errors import NmtError  # noqa: E402
@@ -22,11 +26,11 @@ from simnmt.nmt.half_weights import has_half_weights  # noqa: E402
 from simnmt.nmt.models import build_model  # noqa: E402
 from simnmt.nmt.slot_search import Limit, SlotSearch  # noqa: E402
 from simnmt.nmt.vocabulary.candidates_in_use import listed  # noqa: E402
-from simnmt.nmt.vocabulary.clustered import clustered  # noqa: E402
+from simnmt.nmt.vocabulary.clustered import ClusteredColumns, clustered  # noqa: E402
 from simnmt.nmt.vocabulary.product_choice import ProductChoice  # noqa: E402
 from simnmt.nmt.vocabulary.subset import RestrictedVocabulary  # noqa: E402
 from simnmt.nmt.vocabulary.subset_output import SubsetOutput  # noqa: E402
-from tests.nmt.made_subsets import MadeLists, all_active, drawn  # noqa: E402
+from tests.nmt.made_subsets import MadeLists, all_active, drawn, made_cost  # noqa: E402
 from tests.nmt.tiny import ARCHITECTURES, Table  # noqa: E402
 
 WEIGHT = torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, -1.0], [-1.0, 1.0], [0.5, 0.5]])
@@ -197,12 +201,44 @@ def test_no_row_left_is_no_error(make: Callable[[], RestrictedVocabulary], best:
     assert found.shape == (0,)
 
 
-def test_contexts_that_are_no_numbers_are_told_in_one_line() -> None:
+@pytest.mark.parametrize("best", [0, 1])
+@pytest.mark.parametrize("scatter", [False, True])
+def test_contexts_that_are_no_numbers_are_told_in_one_line(scatter: bool, best: int) -> None:
     for hidden in (torch.tensor([[torch.nan, 1.0]]), torch.tensor([[1.0, 1.0], [torch.inf, 0.0]])):
         with pytest.raises(NmtError, match=r"^the model's outputs are no numbers to find a cluster for: [^\n]*$"):
-            output(Layer(), clustered(all_active(5, 2))).project(hidden, 0)
-        with pytest.raises(NmtError, match=r"^the model's outputs are no numbers to choose among: [^\n]*$"):
-            output(Layer(), listed(MadeLists([[1, 3]], 5)), sources=[[0]] * len(hidden)).project(hidden, 1)
+            output(Layer(), clustered(all_active(5, 2), scatter=scatter)).project(hidden, best)
+        lists = listed(MadeLists([[1, 3, 4]], 5), scatter=scatter)
+        with pytest.raises(NmtError, match=r"^the model's outputs are no numbers to choose among[^\n]*$"):
+            output(Layer(), lists, sources=[[0]] * len(hidden)).project(hidden, best)
+
+
+@pytest.mark.parametrize("scatter", [False, True])
+def test_hidden_states_may_lie_anywhere_in_memory(scatter: bool) -> None:
+    """As a view of a model's larger output does."""
+    hidden = torch.randn((2, 7), generator=torch.Generator().manual_seed(1)).T
+    for vocabulary in (clustered(all_active(5, 2), scatter=scatter), listed(MadeLists([[1, 3, 4]], 5), scatter=scatter)):
+        layer = output(Layer(), vocabulary, sources=[[0]] * 7)
+        found, wanted = (layer.likeliest_scored(layer.project(each, 1))[0] for each in (hidden, hidden.contiguous()))
+        assert torch.equal(found, wanted)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_clusters_of_a_half_precision_model_are_held_in_its_type(dtype: torch.dtype) -> None:
+    """FVP-18: 2 bytes a number; and neither the bundle's set nor its centroids stay in memory beside them."""
+    made = drawn(50, 16, 6, 0.3, [1, 3], 4)
+    kept, points = weakref.ref(made), weakref.ref(made.centroids.points)
+    wanted = Centroids.of(made.centroids.points.to(dtype))
+    part = clustered(made, dtype=dtype)
+    del made
+    gc.collect()
+    assert (kept(), points()) == (None, None)
+    model = build_model(ARCHITECTURES["gru"], seed=3).eval().to(dtype)
+    hidden = torch.randn((9, 16), generator=torch.Generator().manual_seed(2)).to(dtype)
+    chooser = part.begin()
+    assert isinstance(chooser, ClusteredColumns)
+    assert chooser.columns(hidden).key[1] == tuple(wanted.nearest(hidden).unique().tolist())
+    assert output(model, part).project(hidden, 2).columns.shape == (9, 2)
+    assert chooser._centroids.nbytes == wanted.nbytes < 6 * 16 * 4
 
 
 def test_a_vocabulary_of_another_model_is_refused() -> None:
@@ -240,37 +276,17 @@ def test_other_number_types_choose_among_the_very_weights_they_hold(kind: str) -
     assert torch.allclose(best.log_probs.double(), exact.log_softmax(dim=1).topk(3, dim=1).values, atol=1e-5)
 
 
-def test_products_are_made_as_the_cost_says_and_all_columns_beyond_the_break_even() -> None:
-    class Cost:
-        """Row by row while few are active, and dense once half are."""
-
-        asked = 0
-
-        def way(self, columns: int, rows: int, width: int) -> str:
-            Cost.asked += 1
-            return "row_wise" if columns < 100 else "gather"
-
-        def product_s(self, columns: int, rows: int, width: int, way: str) -> float:
-            return float(columns)
-
-        class dense:
-            @staticmethod
-            def seconds(rows: int, numbers: float, columns: float) -> float:
-                return 320.0
-
-        def keep(self, columns: int, rows: int, width: int, uses: int) -> bool:
-            return uses > 2
-
-    choice = ProductChoice(Cost(), 640, 8)  # type: ignore[arg-type]
-    assert [choice.way(columns, 1) for columns in (5, 90, 110, 310, 330, 640)] == [
-        *["row_wise"] * 2,
-        *["gather"] * 2,
-        *["dense"] * 2,
-    ]
-    asked = Cost.asked
-    assert (choice.way(93, 1), Cost.asked) == ("row_wise", asked)  # as many, as far as it matters
-    assert [choice.pays(90, 1, uses) for uses in (1, 2, 3)] == [False, False, True]
-    assert not ProductChoice(None, 640, 8).pays(90, 1, 99)
+def test_products_are_made_by_rows_alone_or_as_a_measured_cost_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Row by row up to some hundred rows, whatever the columns; by a cost's leave also dense, once about half are active."""
+    usual = ProductChoice(None, 640, 8)
+    for columns in (5, 320, 640):
+        assert [usual.way(columns, rows) for rows in (1, 40, 127, 128, 500)] == [*["row_wise"] * 3, *["gather"] * 2]
+    cost = made_cost(row_wise=2.0, gather=3.0, dense=1.0)
+    choice = ProductChoice(cost, 640, 8)
+    assert [choice.way(columns, 1) for columns in (5, 290, 340, 640)] == [*["row_wise"] * 2, *["dense"] * 2]
+    assert ProductChoice(made_cost(row_wise=2.0, gather=1.5, dense=1.0), 640, 8).way(100, 1) == "gather"
+    monkeypatch.setattr(ProjectionCost, "way", lambda *_: pytest.fail("asked again of as many, as far as it matters"))
+    assert choice.way(293, 1) == "row_wise"
 
 
 def test_all_columns_multiplied_give_the_active_ones_products(monkeypatch: pytest.MonkeyPatch) -> None:

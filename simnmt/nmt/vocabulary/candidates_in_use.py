@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -41,8 +41,10 @@ def listed(
 ) -> RestrictedVocabulary:
     """The union of the lists of the sentences under way; options as of `RestrictedVocabulary`."""
 
+    own = object()
+
     def begin() -> VocabularySubset:
-        return ListedColumns(label, lists)
+        return ListedColumns(label, lists, own)
 
     return RestrictedVocabulary(
         label=label,
@@ -61,9 +63,10 @@ def listed(
 class ListedColumns:
     """See `VocabularySubset`; changes as sentences come and go, and not between two steps of the same ones."""
 
-    def __init__(self, label: str, lists: Lists) -> None:
+    def __init__(self, label: str, lists: Lists, own: Hashable) -> None:
+        """`own`: what tells these lists from others, which have other columns for the same sentences."""
         self.label = label
-        self._lists = lists
+        self._lists, self._of = lists, own
         self._own: list[NDArray[np.int32]] = []
         """The list of each sentence."""
         self._sources: list[tuple[int, ...]] = []
@@ -75,7 +78,8 @@ class ListedColumns:
         if self._active is None:
             own = self._own
             union = own[0] if len(own) == 1 else np.unique(np.concatenate(own)) if own else np.empty(0, np.int32)
-            self._active = Active(torch.tensor(union, dtype=torch.int32, device=hidden.device), frozenset(self._sources))
+            key = self._of, frozenset(self._sources)
+            self._active = Active(torch.tensor(union, dtype=torch.int32, device=hidden.device), key)
         return self._active
 
     def join(self, sources: Sequence[Sequence[int]], beam: int) -> None:

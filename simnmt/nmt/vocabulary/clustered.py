@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import torch
@@ -40,24 +40,31 @@ def clustered(
     clusters: Clusters,
     *,
     device: torch.device | str = "cpu",
+    dtype: torch.dtype | None = None,
     scatter: bool = False,
     audit: bool = False,
     cost: ProjectionCost | None = None,
     cache: SubMatrixCache | None = None,
     account: SubsetAccount | None = None,
 ) -> RestrictedVocabulary:
-    """The union of the columns of the clusters that the rows of a step fall into; `device`: the model's; other options as of
-    `RestrictedVocabulary`."""
-    centroids, sets = clusters.centroids, clusters.sets
-    if centroids.points.device != torch.device(device):
-        centroids = Centroids.of(centroids.points.to(device), level=centroids.level)
-        sets = ColumnSets(sets.starts, sets.columns.to(device), sets.vocab, sets.level)
+    """The union of the columns of the clusters that the rows of a step fall into.
+
+    `device`: the model's; `dtype`: of the centroids, by default the bundle's (FVP-18: 2 bytes a number for a model so held);
+    other options as of `RestrictedVocabulary`.
+    """
+    # Neither the clusters nor their copies on another device are held by what is returned.
+    label, centroids, sets = clusters.label, clusters.centroids, clusters.sets
+    points = centroids.points.to(device=device, dtype=dtype or centroids.points.dtype)
+    if points is not centroids.points:
+        centroids = Centroids.of(points, level=centroids.level)
+    if sets.columns.device != points.device:
+        sets = ColumnSets(sets.starts, sets.columns.to(points.device), sets.vocab, sets.level)
 
     def begin() -> VocabularySubset:
-        return ClusteredColumns(clusters.label, centroids, sets)
+        return ClusteredColumns(label, centroids, sets)
 
     return RestrictedVocabulary(
-        label=clusters.label,
+        label=label,
         vocab=sets.vocab,
         width=centroids.points.shape[1],
         begin=begin,
@@ -84,15 +91,11 @@ class ClusteredColumns:
             chosen = self._centroids.nearest(hidden)
         except KernelError as error:
             raise NmtError(f"the model's outputs are no numbers to find a cluster for: {error}") from None
-        return Active(self._sets.union(chosen), _key(chosen))
+        union = self._sets.united(chosen)
+        return Active(union.columns, (self._sets, union.sets))  # clusters of another direction have the same numbers
 
     def join(self, sources: Sequence[Sequence[int]], beam: int) -> None:
         """See `VocabularySubset`."""
 
     def leave(self, order: Sequence[int]) -> None:
         """See `VocabularySubset`."""
-
-
-def _key(chosen: Tensor) -> Hashable:
-    """The clusters, each once."""
-    return tuple(sorted(set(chosen.tolist())))

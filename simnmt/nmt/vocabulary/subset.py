@@ -23,7 +23,7 @@ class Active(NamedTuple):
     columns: Tensor
     """int32 [columns], ascending, on the model's device."""
     key: Hashable
-    """Equal keys have equal columns."""
+    """Equal keys have equal columns, whatever chose them."""
 
 
 class VocabularySubset(Protocol):
@@ -63,7 +63,8 @@ class RestrictedVocabulary:
     audit: bool = False
     """Make the dense products too, and count the rows whose likeliest token is not active (FVP-08). Changes no output."""
     cost: ProjectionCost | None = None
-    """Says how a product is made, and whether a copied sub-matrix pays; None: by the number of rows, and no copy is kept."""
+    """Says how a product is made, and whether a copied sub-matrix pays. None: by the number of rows alone, which is the same at
+    each run, and no copy is kept."""
     cache: SubMatrixCache | None = None
     """Where copies are kept."""
     account: SubsetAccount | None = None

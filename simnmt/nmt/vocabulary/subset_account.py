@@ -22,7 +22,7 @@ class SentenceAccount:
 
 @dataclass(slots=True)
 class SubsetAccount:
-    """Told by a decoder of each step; may be kept over several runs, one after the other."""
+    """Told by a decoder of each step; kept over several runs, one after the other, it tells of their steps together."""
 
     clock: Callable[[], float] | None = None
     """Times the stages of each step; None: they are not timed. On a GPU one that waits for it."""
@@ -34,10 +34,10 @@ class SubsetAccount:
     """Of each step, under way."""
     columns: list[int] = field(default_factory=list)
     """Of each step, active."""
-    copied: list[bool] = field(default_factory=list)
-    """Of each step, whether a kept sub-matrix was there to multiply."""
+    audited: list[int] = field(default_factory=list)
+    """Of each step that was audited: rows."""
     missed: list[int] = field(default_factory=list)
-    """Of each step that was audited: rows whose likeliest token was not active (FVP-08)."""
+    """Of these, the rows whose likeliest token was not active (FVP-08)."""
     assign_s: list[float] = field(default_factory=list)
     """Of each timed step: choosing clusters and their union, or joining lists."""
     product_s: list[float] = field(default_factory=list)
@@ -45,7 +45,7 @@ class SubsetAccount:
     search_s: list[float] = field(default_factory=list)
     """Of each timed step: bias, softmax and the best of each row; scattered, not the choice among these."""
     by_sentence: dict[int, SentenceAccount] = field(default_factory=dict)
-    """By the key that a sentence joined with."""
+    """By the key that a sentence joined with; one that joins with a key once more begins anew."""
     _under_way: list[int] = field(default_factory=list)
 
     @property
@@ -61,13 +61,8 @@ class SubsetAccount:
     @property
     def miss_rate(self) -> float:
         """Share of the audited rows whose likeliest token was not active (FVP-08); 0 where none was audited."""
-        audited = sum(self.rows) if self.missed else 0
+        audited = sum(self.audited)
         return sum(self.missed) / audited if audited else 0.0
-
-    @property
-    def cache_hits(self) -> int:
-        """Steps that multiplied a kept sub-matrix."""
-        return sum(self.copied)
 
     def join(self, keys: Sequence[int]) -> None:
         """Sentences are appended to those under way."""
@@ -83,14 +78,14 @@ class SubsetAccount:
         """None is under way any more."""
         self._under_way = []
 
-    def step(self, vocab: int, rows: int, columns: int, *, copied: bool, missed: Sequence[bool] | None) -> None:
+    def step(self, vocab: int, rows: int, columns: int, *, missed: Sequence[bool] | None) -> None:
         """A step with so many active columns was taken; `missed`: of each row, where audited, whether its likeliest was not."""
         self.vocab = vocab
         self.rows.append(rows)
         self.sentences.append(len(self._under_way))
         self.columns.append(columns)
-        self.copied.append(copied)
         if missed is not None:
+            self.audited.append(rows)
             self.missed.append(sum(missed))
         beam = rows // max(len(self._under_way), 1)
         for slot, key in enumerate(self._under_way):

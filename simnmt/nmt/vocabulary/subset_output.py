@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from simnmt.kernels.errors import KernelError
-from simnmt.kernels.gathered import SubMatrix, gathered_products
+from simnmt.kernels.gathered import gathered_products
 from simnmt.kernels.output_layer import Best, fused_argmax, fused_best
 from simnmt.kernels.scatter import scatter
 from simnmt.nmt.banned import Banned
@@ -49,22 +49,23 @@ class SubsetOutput:
         account, scattered = self._vocabulary.account, self._vocabulary.scatter
         clock = None if account is None else account.clock
         begin_s = clock() if clock else 0.0
+        hidden = hidden.contiguous()
         active = self._subset.columns(hidden)
         assigned_s = clock() if clock else 0.0
-        copy, hit = self._kept(active, len(hidden))
-        products = self._products(hidden, active.columns, copy)
+        products = self._products(hidden, active)
         multiplied_s = clock() if clock else 0.0
         if scattered:
             self._check_some_left(active.columns, len(hidden))
             projected: Any = scatter(products, active.columns, self._model.vocab, self._plain_bias)
+            if not bool(projected.amax(dim=1).isfinite().all()):
+                raise NmtError("the model's outputs are no numbers to choose among")
         else:
             projected = self._best(products, active.columns, best)
         if account is not None:
             if clock:
                 account.seconds(assigned_s - begin_s, multiplied_s - assigned_s, clock() - multiplied_s)
             missed = self._missed(hidden, active.columns) if self._vocabulary.audit else None
-            columns = len(active.columns)
-            account.step(self._model.vocab, len(hidden), columns, copied=hit, missed=missed)
+            account.step(self._model.vocab, len(hidden), len(active.columns), missed=missed)
         return projected
 
     def likeliest(self, projected: Any) -> Tensor:
@@ -102,18 +103,13 @@ class SubsetOutput:
         tokens = best.columns.view(sentences, -1).gather(1, places)
         return sums, places.div(own, rounding_mode="floor"), tokens
 
-    def _kept(self, active: Active, rows: int) -> tuple[SubMatrix | None, bool]:
-        """The copy of these columns where there is one now, and whether it was there before."""
-        cache = self._vocabulary.cache
-        if cache is None or not len(active.columns):
-            return None, False
-        pays = partial(self._choice.pays, len(active.columns), rows)
-        hits = cache.hits
-        return cache.get(self._weight, active.columns, active.key, pays), cache.hits > hits
-
-    def _products(self, hidden: Tensor, columns: Tensor, copy: SubMatrix | None) -> Tensor:
-        if copy is not None:
-            return copy.products(hidden)
+    def _products(self, hidden: Tensor, active: Active) -> Tensor:
+        columns, cache = active.columns, self._vocabulary.cache
+        if cache is not None and len(columns):
+            pays = partial(self._choice.pays, len(columns), len(hidden))
+            copy = cache.get(self._weight, columns, active.key, pays)
+            if copy is not None:
+                return copy.products(hidden)
         way = self._choice.way(len(columns), len(hidden))
         if way == "dense":
             _, products = next(iter(self._model.products(hidden)))
