@@ -70,7 +70,7 @@ class Translator:
     ) -> None:
         """`fused`: the output layer is; `batching`: by default `batching_named()`.
 
-        `vocabulary`: the output layer takes these columns alone, see `SlotDecoder`; refused beside `fused`, which it is of itself.
+        `vocabulary`: the output layer takes these columns alone, see `SlotDecoder`; not beside `fused`, which it is of itself.
         `max_len`: most tokens written, by default twice the source's and 10.
         """
         for name, value in (("beam", beam), ("max_len", 1 if max_len is None else max_len)):
