@@ -164,6 +164,10 @@ def vocab(
         list[str] | None,
         typer.Option("--part", metavar="NAME", help="Of --model: measure this part, again if need be; repeatable."),
     ] = None,
+    benches: Annotated[
+        list[Path] | None,
+        typer.Option("--bench", metavar="FILE", help="Of `simnmt vocab bench --out`, instead of the shipped ones; repeatable."),
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Of --model: fewer sentences, clusters and rounds.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -182,7 +186,9 @@ def vocab(
     )
     with directory_of(out, "vocab") as directory:
         with said() as say:
-            found = reproduce(studies=studies, model=model, texts=texts, parts=parts or (), quick=quick, say=say)
+            found = reproduce(
+                studies=studies, benches=benches, model=model, texts=texts, parts=parts or (), quick=quick, say=say
+            )
         document = document_of(found)
         write(directory, document, render_vocab(document))
     tell(directory, document, as_text(found), as_json)

@@ -7,6 +7,7 @@ from typing import Any
 
 from simnmt.report.paper_page import Figure, Line, render_paper, table
 from simnmt.report.typography import number, signed, significant
+from simnmt.report.vocab_bench_tables import bench, break_even
 from simnmt.report.vocab_figures import drawings
 from simnmt.report.vocab_study_tables import amdahl, cells, real, runs, speeds, studied, tried
 
@@ -28,6 +29,8 @@ def render_vocab(document: Record) -> str:
             tried(rows["tried"]),
             amdahl(rows["amdahl"]),
             _table_2(rows["table-2"]),
+            bench(rows["bench"]),
+            break_even(rows["break-even"]),
             _quality("table-3", "Table 3: BLEU and speed on set 1, and ours", rows["table-3"]),
             _quality("table-4", "Table 4: BLEU and speed on set 2", rows["table-4"]),
             _averages(rows["averages"]),

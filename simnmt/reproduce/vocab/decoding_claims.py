@@ -110,10 +110,15 @@ def bleu_change(each: Decoded) -> float | None:
 def way_of(each: Decoded) -> str:
     """Clusters, or what lists are made from."""
     if each.way == "clustered":
-        return f"{each.clusters:,} clusters, K = {each.top}"
+        return cluster_words(each.clusters or 0, each.top or 0)
     always = f", {each.always:,} always" if each.always else ""
     made = {"ibm1": "IBM model 1", "attention": "attention"}.get(each.way, each.way)
     return f"lists of {each.candidates} by {made}{always}"
+
+
+def cluster_words(clusters: int, top: int) -> str:
+    """How many, and K."""
+    return f"{clusters:,} clusters, K = {top}"
 
 
 def by_search(rows: Sequence[Decoded], tell: Callable[[Decoded], str]) -> str:
@@ -239,7 +244,7 @@ def _fastest(study: Study) -> dict[str, Any]:
         for_it = [each for each in rows if each.top == 1 and each.clusters >= most / 2]
         against = [each for each in rows if each not in for_it]
         ours.append(
-            f"{label}, beam {beam}, batch {batch}: {_percent(1.0 + best.gain)} at {best.clusters:,} clusters, K = {best.top}"
+            f"{label}, beam {beam}, batch {batch}: {_percent(1.0 + best.gain)} at {cluster_words(best.clusters, best.top)}"
         )
         if for_it and against:
             verdicts.append(_ahead(for_it[0], against[0]))
@@ -259,7 +264,7 @@ def _ahead(own: Speed, other: Speed) -> list[bool]:
 
 
 def _cell(each: Speed) -> str:
-    return f"{each.clusters:,} clusters, K = {each.top} ({_percent(1.0 + each.gain)})"
+    return f"{cluster_words(each.clusters, each.top)} ({_percent(1.0 + each.gain)})"
 
 
 def _ways(rows: Sequence[Speed]) -> str:

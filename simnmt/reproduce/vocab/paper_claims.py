@@ -180,16 +180,6 @@ def _people() -> Records:
             "needs annotators; FVP-08 stands for it: how many sentences are identical, and BLEU",
             basis="published",
         ),
-        record_of(
-            "FVP-15",
-            f"On a GPU at {100 * published.MOST_ACTIVE:.0f} % active and less the projection gains more than "
-            f"{published.LEAST_STEP_RATIO} times",
-            _span(each.ratio for each in TABLE_2 if each.active_percent <= 100 * published.MOST_ACTIVE),
-            "",
-            UNKNOWN,
-            "needs a GPU: `simnmt vocab bench --device cuda`",
-            basis="published",
-        ),
     ]
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from simnmt import shipped
 from simnmt.errors import InputError
 from simnmt.reproduce.verdicts import UNKNOWN, record_of
+from simnmt.reproduce.vocab.benches import shipped_benches
 
 if TYPE_CHECKING:
     from simnmt.calibrate.vocabulary.study.document import Study
@@ -21,7 +22,8 @@ NEEDS = "needs a study of a trained model: give --study, or --model and its text
 
 def shipped_studies() -> list[Path]:
     """Their files, by name; none where none comes with simnmt."""
-    return sorted((shipped.folder("calibration") / "vocabulary").glob("*.json"))
+    benches = set(shipped_benches())
+    return sorted(path for path in (shipped.folder("calibration") / "vocabulary").glob("*.json") if path not in benches)
 
 
 def read_studies(paths: Iterable[Path]) -> list[Study]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from simnmt.reproduce.vocab import published, published_rows, study_rows
+from simnmt.reproduce.vocab.bench_claims import bench_rows, break_even_rows
 from simnmt.reproduce.vocab.derived import derived
 from simnmt.reproduce.vocab.reproduction import Reproduction
 from simnmt.reproduce.vocab.studies import NEEDS
@@ -57,6 +58,8 @@ def tables(found: Reproduction) -> list[dict[str, Any]]:
         {"id": "sweep", "title": "Clusters and K", "rows": study_rows.cells(own, "sweep")},
         {"id": "volume", "title": "Training text", "rows": study_rows.cells(own, "volume")},
         {"id": "figure-4", "title": "Figure 4: each cluster's columns", "rows": study_rows.per_cluster(own)},
+        {"id": "bench", "title": "The output layer by itself", "rows": bench_rows(found.benches)},
+        {"id": "break-even", "title": "Above which share all columns win", "rows": break_even_rows(found.benches)},
         {"id": "derived", "title": "What follows from the printed figures", "rows": derived_rows()},
         {"id": "runs", "title": "How it was measured", "rows": study_rows.runs(own)},
     ]

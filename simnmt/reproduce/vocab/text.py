@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from simnmt.reproduce.told import claim_lines, columns
+from simnmt.reproduce.vocab.decoding_claims import cluster_words
 from simnmt.reproduce.vocab.reproduction import Reproduction
 from simnmt.reproduce.vocab.summary import summary
 from simnmt.reproduce.vocab.tables import tables
 
 
 def as_text(found: Reproduction) -> str:
-    """Tables 2 to 5 with ours beside them, Amdahl's law, the sweep, and a line per claim."""
+    """Tables 2 to 5 with ours beside them, Amdahl's law, the sweep's ends and what was chosen of it, and a line per claim."""
     rows = {table["id"]: table["rows"] for table in tables(found)}
     told = [
         summary(found),
@@ -20,7 +21,7 @@ def as_text(found: Reproduction) -> str:
         _quality("Table 4", rows["table-4"]),
         _memory(rows["table-5"]),
         _amdahl(rows["amdahl"]),
-        _sweep(rows["sweep"]),
+        _sweep(_extremes(rows["sweep"], rows["table-3"])),
         claim_lines(found.claims),
     ]
     return "\n\n".join(part for part in told if part)
@@ -105,10 +106,25 @@ def _amdahl(rows: list[dict[str, Any]]) -> str:
     return columns(head, lines) if lines else ""
 
 
+def _extremes(sweep: list[dict[str, Any]], decoded: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The fewest and the most clusters of each direction and K, and what was decoded with."""
+    spans: dict[tuple[Any, ...], list[int]] = {}
+    for row in sweep:
+        spans.setdefault((row["model"], row["label"], row["top"]), []).append(row["clusters"])
+    chosen = {(row["model"], row["row"], row["way"]) for row in decoded}
+
+    def is_told(row: dict[str, Any]) -> bool:
+        own = spans[row["model"], row["label"], row["top"]]
+        way = cluster_words(row["clusters"], row["top"])
+        return row["clusters"] in (min(own), max(own)) or (row["model"], row["label"], way) in chosen
+
+    return [row for row in sweep if is_told(row)]
+
+
 def _sweep(rows: list[dict[str, Any]]) -> str:
     lines = [
         (
-            f"{row['model']}, {row['label']}, {row['clusters']:,} clusters, K = {row['top']}",
+            f"{row['model']}, {row['label']}, {cluster_words(row['clusters'], row['top'])}",
             f"{100 * row['share_mean']:.2f}",
             f"{100 * row['share_most']:.2f}",
             f"{100 * row['union_mean']:.2f}",
