@@ -20,14 +20,25 @@ pytest.importorskip("sentencepiece", reason="the extra packages of simnmt[models
 pytest.importorskip("sacrebleu", reason="the extra packages of simnmt[models] are not installed")
 
 from simnmt.calibrate.errors import CalibrationError  # noqa: E402
-from simnmt.calibrate.vocabulary.study.decoding import Cut, Sentences, decoded  # noqa: E402
-from simnmt.calibrate.vocabulary.study.document import Cell, Spread, Study, read_study, write_study  # noqa: E402
+from simnmt.calibrate.vocabulary.study.choice import choice, contenders, tried_of  # noqa: E402
+from simnmt.calibrate.vocabulary.study.decoding import Cut, decoded, decoded_in_turn  # noqa: E402
+from simnmt.calibrate.vocabulary.study.document import (  # noqa: E402
+    PARTS,
+    Cell,
+    PartRun,
+    Spread,
+    Study,
+    Tried,
+    read_study,
+    write_study,
+)
 from simnmt.calibrate.vocabulary.study.held_cells import ActiveBits, HeldOutTokens, outcome, spread  # noqa: E402
 from simnmt.calibrate.vocabulary.study.kept_clusters import Clusterer  # noqa: E402
 from simnmt.calibrate.vocabulary.study.kept_contexts import DirectionContexts, KeptContexts, beginning, by_sentence  # noqa: E402
 from simnmt.calibrate.vocabulary.study.run import run_study  # noqa: E402
+from simnmt.calibrate.vocabulary.study.runners import Sentences, alike  # noqa: E402
 from simnmt.calibrate.vocabulary.study.settings import StudySettings  # noqa: E402
-from simnmt.calibrate.vocabulary.study.sweep import cells, cluster_sets, usual  # noqa: E402
+from simnmt.calibrate.vocabulary.study.sweep import active_mass, cells, cluster_sets  # noqa: E402
 from simnmt.calibrate.vocabulary.study.texts import Direction, held_out, training_pairs  # noqa: E402
 from simnmt.kernels.centroids import Centroids  # noqa: E402
 from simnmt.nmt.checkpoint import save_checkpoint  # noqa: E402
@@ -53,7 +64,7 @@ SMALL = StudySettings(
     volume_clusters=(3,),
     language_clusters=(2,),
     shown_clusters=4,
-    settings=((1, 1), (2, 3)),
+    searches=((1, 1), (2, 3)),
     rounds=1,
     speed_clusters=(2,),
     speed_sentences=3,
@@ -143,13 +154,47 @@ def cell(clusters: int, top: int, share: float, identical: float) -> Cell:
     )
 
 
-def test_the_cell_is_chosen_that_multiplies_least_among_those_that_are_good_enough() -> None:
-    """r + V' columns a row (FVP-09): 100 + 400 beats 1,000 + 100, and 50 of 60 % identical sentences beat nobody."""
+def test_only_cells_are_tried_that_multiply_more_than_another_for_more_sentences() -> None:
+    """r + V' columns a row (FVP-09): 100 + 400 comes before 1,000 + 100, and what keeps 60 % is not tried."""
     good, many, poor = cell(100, 3, 0.04, 0.93), cell(1_000, 3, 0.01, 0.95), cell(100, 1, 0.01, 0.60)
-    large = cell(10, 5, 0.20, 0.99)
-    assert usual([many, poor, good, large], 0.92, 0.15) is good
-    assert usual([many, poor, good, large], 0.99, 0.15) is many  # none is good enough: the best within the share
-    assert usual([large], 0.92, 0.15) is large
+    large, worse = cell(10, 5, 0.20, 0.99), cell(1_500, 1, 0.01, 0.94)
+    assert contenders([many, poor, good, large, worse], 0.90, 0.15) == [good, many]
+    assert contenders([many, poor, good, large], 0.99, 0.15) == [many]  # none is good enough: the best within the share
+    assert contenders([large], 0.92, 0.15) == [large]
+
+
+def trial(own: Cell, *identical: float, least: float = 0.9) -> list[Tried]:
+    """With a beam, and where that is good greedily too."""
+    found = []
+    for (beam, batch), same in zip(((2, 20), (1, 1)), identical, strict=True):
+        told = Tried(
+            label="a", clusters=own.clusters, top=own.top, columns=own.clusters, beam=beam, batch=batch, sentences=9,
+            bleu_dense=None, bleu=None, identical=same, token_agreement=same, good=same >= least,
+        )  # fmt: skip
+        found.append(told)
+        if not told.good:
+            break
+    return found
+
+
+@given(st.lists(st.tuples(*[st.floats(0.5, 1.0)] * 2), min_size=1, max_size=20))
+def test_the_smallest_cell_is_found_that_is_good_with_every_search(kept: list[tuple[float, float]]) -> None:
+    """Where more columns keep no fewer sentences: the very first good one; else a good one wherever one was tried."""
+    front = [cell(at + 1, 1, 0.0, 0.95) for at in range(len(kept))]
+    rising = list(zip(*map(sorted, zip(*kept, strict=True)), strict=True))
+    tried = tried_of(front, lambda own: trial(own, *rising[own.clusters - 1]))
+    good = [at + 1 for at, own in enumerate(rising) if min(own) >= 0.9]
+    assert not good or choice(tried) == (good[0], 1)
+    assert len({each.clusters for each in tried}) <= 5
+    tried = tried_of(front, lambda own: trial(own, *kept[own.clusters - 1]))
+    chosen, _ = choice(tried)
+    if any(all(each.good for each in tried if each.clusters == own.clusters) for own in tried):
+        assert min(kept[chosen - 1]) >= 0.9
+
+
+def test_where_no_cell_is_good_the_one_is_chosen_that_keeps_most_with_its_worst_search() -> None:
+    few, many = cell(100, 1, 0.01, 0.95), cell(200, 1, 0.01, 0.96)
+    assert choice([*trial(few, 0.92, 0.85), *trial(many, 0.80, 0.99)]) == (100, 1)
 
 
 def contexts_of(made: Path, translator: Translator, sentences: int = 30) -> DirectionContexts:
@@ -184,6 +229,57 @@ def test_what_is_counted_along_dense_paths_is_what_clustered_decoding_of_single_
     assert found.token_agreement >= found.identical
     assert 0.0 < found.layer_share < 1.0
     assert found.predicted == pytest.approx(1 / (1 - found.layer_share + found.layer_share / found.layer_ratio))
+
+
+def test_rounds_are_kept_one_by_one_in_tokens_a_second_with_all_searches_in_turn(made: Path) -> None:
+    translator = Translator.load(made / "m")
+    of = contexts_of(made, translator, sentences=6)
+    (own,) = cluster_sets(translator.model, of.label, of.training, 8, [1], Clusterer(1, 10_000, "sklearn"))
+    sentences = Sentences.of(translator, held_out(direction(made), 6).development)
+    found = decoded_in_turn(
+        translator,
+        sentences,
+        lambda audit, account: clustered(own, audit=audit, account=account),
+        Cut("clustered", clusters=8, top=1),
+        label=of.label,
+        searches=((1, 1), (2, 3)),
+        rounds=3,
+        emitted=of.emitted,
+    )
+    assert [(each.beam, each.batch) for each in found] == [(1, 1), (2, 3)]
+    for each in found:
+        # Both write other numbers of tokens, the same in every round.
+        tokens = {
+            way: getattr(each, way).tokens_per_s * float(np.median(getattr(each, way).rounds_s)) for way in ("dense", "part")
+        }
+        seconds = zip(each.dense.rounds_s, each.part.rounds_s, strict=True)
+        wanted = [tokens["part"] / tokens["dense"] * before / after for before, after in seconds]
+        assert each.gains == pytest.approx(wanted) and each.measured == pytest.approx(float(np.median(wanted)))
+        for told in (each.dense, each.fused, each.part):
+            assert len(told.layer_rounds_s) == len(told.body_rounds_s) == 3
+            assert all(0.0 < layer < whole for layer, whole in zip(told.layer_rounds_s, told.rounds_s, strict=True))
+        assert len(each.gains_over_fused) == len(each.layer_ratios) == len(each.layer_ratios_over_fused) == 3
+
+
+def test_how_much_two_decodings_say_the_same() -> None:
+    class Run:
+        def __init__(self, *tokens: tuple[int, ...]) -> None:
+            self.hypotheses = [type("Hypothesis", (), {"tokens": each}) for each in tokens]
+
+    assert alike(Run((1, 2), (3,)), Run((1, 2), (3, 4))) == (0.5, 3 / 4)  # type: ignore[arg-type]
+    assert alike(Run(()), Run(())) == (1.0, 1.0)  # type: ignore[arg-type]
+
+
+def test_the_probability_of_active_columns_is_that_of_the_models_softmax(made: Path) -> None:
+    translator = Translator.load(made / "m")
+    of = contexts_of(made, translator, sentences=6)
+    (own,) = cluster_sets(translator.model, of.label, of.training, 4, [1], Clusterer(1, 10_000, "sklearn"))
+    model: Any = translator.model
+    logits = of.development.hidden.double() @ model.weight.detach().double().T + model.bias.detach().double()
+    logits[:, model.pad_token] = -torch.inf
+    probabilities, nearest = logits.softmax(dim=1), own.centroids.nearest(of.development.hidden)
+    wanted = [float(row[own.sets.of(int(at)).long()].sum()) for row, at in zip(probabilities, nearest, strict=True)]
+    assert active_mass(model, of, own) == pytest.approx(np.mean(wanted), rel=1e-5)
 
 
 def test_with_all_columns_active_nothing_is_missed_and_sentences_are_the_same(made: Path) -> None:
@@ -240,6 +336,7 @@ def test_held_out_text_chooses_with_one_half_and_reports_on_the_other(made: Path
     assert (*text.test, *text.development) == tuple(lines)
     assert text.test_references == tuple((made / "held.other").read_text().splitlines()[:20])
     assert held_out(direction(made), 3).development == tuple(lines[20:23])
+    assert text.development_references == tuple((made / "held.other").read_text().splitlines()[20:])
     short = tmp_path / "short"
     short.write_text("un\n")
     with pytest.raises(CalibrationError, match="fewer than two sentences"):
@@ -267,13 +364,19 @@ def test_every_part_is_measured_and_read_again(made: Path, study: Study) -> None
     assert keys == [(label, *each) for label in ("one-other", "other-one") for each in grid]
     assert [each.training_sentences for each in study.volume if each.label == "one-other"] == [10, 10, 20, 20]
     assert {(each.label, each.knowledge) for each in study.by_language} == {
-        (label, knowledge) for label in ("one-other", "other-one") for knowledge in ("both", "target")
+        (label, knowledge) for label in ("one-other", "other-one") for knowledge in ("both", "target", "mixed, same size")
     }
+    sizes = {(each.label, each.knowledge): each.training_contexts for each in study.by_language}
+    for label in ("one-other", "other-one"):
+        assert sizes[label, "both"] == sizes[label, "mixed, same size"] < sizes[label, "target"]
     assert [len(each.columns) for each in study.per_cluster] == [4] * 4
     assert all(sum(each.columns) * 4 == own.set_bytes for each, own in zip(study.per_cluster, shown(study), strict=True))
     assert [(each.beam, each.batch) for each in study.chosen] == [(1, 1), (2, 3)] * 2
     assert {each.way for each in study.candidates} == {"ibm1", "attention"}
     assert len(study.speeds) == 2 * 2 * 2
+    assert all(each.identical is not None and each.token_agreement is not None for each in study.speeds)
+    assert all(each.active_mass is not None and 0.0 < each.active_mass < 1.0 for each in study.chosen)
+    assert all(run.settings == SMALL.told() and not run.quick for run in study.runs)
     assert all(each.total_bytes > each.centroid_bytes == each.clusters * 48 * 4 for each in study.memory)
     assert [run.part for run in study.runs] == list(dict.fromkeys(run.part for run in study.runs))
     read, seen = study.runs[0].notes[:2]
@@ -288,9 +391,13 @@ def shown(study: Study) -> list[Any]:
 
 def test_what_is_chosen_comes_from_the_sweep_or_is_named(made: Path, study: Study) -> None:
     for label in ("one-other", "other-one"):
-        best = usual([each for each in study.sweep if each.label == label], SMALL.least_identical, 0.15)
-        assert {(each.clusters, each.top) for each in study.chosen if each.label == label} == {(best.clusters, best.top)}
-    named = dataclasses.replace(SMALL, chosen={"one-other": (3, 1)}, settings=((1, 1),))
+        best = choice([each for each in study.tried if each.label == label])
+        assert {(each.clusters, each.top) for each in study.chosen if each.label == label} == {best}
+        assert best in {(each.clusters, each.top) for each in study.memory if each.label == label}
+    assert all(each.sentences == 2 and each.bleu is not None for each in study.tried), "of the development half"
+    (rule, *_, scores) = (note for note in study.runs[PARTS.index("chosen")].notes if "chosen" in note or "Scores" in note)
+    assert rule.startswith("one-other: r and K were chosen on 2 other held-out sentences") and "active columns alone" in scores
+    named = dataclasses.replace(SMALL, chosen={"one-other": (3, 1)}, searches=((1, 1),))
     found = run_study(made / "m", [direction(made)], settings=named, parts=["chosen"], kept=made / "kept")
     assert [(each.clusters, each.top) for each in found.chosen] == [(3, 1)]
     with pytest.raises(CalibrationError, match="nothing is known to choose r and K of one-other by"):
@@ -310,6 +417,8 @@ def test_a_run_that_was_stopped_goes_on_and_replaces_no_more_than_it_measures(ma
     assert (found.volume, found.chosen, found.texts) == (study.volume, study.chosen, found.texts)
     assert {(each.label, each.role) for each in found.texts} == {(each.label, each.role) for each in study.texts}
     assert found.run_of("sweep") == found.runs[-1] != study.run_of("sweep")
+    assert {each.label for each in study.tried} == {"one-other", "other-one"}
+    assert {each.label for each in found.tried} == {"other-one"}, "of the old sweep"
 
 
 def test_a_file_of_another_model_or_text_is_not_added_to(made: Path, study: Study, tmp_path: Path) -> None:
@@ -322,6 +431,53 @@ def test_a_file_of_another_model_or_text_is_not_added_to(made: Path, study: Stud
         texts = dataclasses.replace(direction(made), train=changed)
         run_study(made / "m", [texts], settings=SMALL, parts=["sweep"], out=made / "study.json")
     assert (made / "study.json").read_bytes() == before
+
+
+def test_training_text_is_not_held_out(made: Path) -> None:
+    with pytest.raises(CalibrationError, match=r"train\.one is other-one's held-out text and one-other's training text"):
+        same = dataclasses.replace(direction(made, "other-one"), heldout=made / "train.one", references=None)
+        run_study(made / "m", [direction(made), same], settings=SMALL, parts=["sweep"])
+
+
+def test_a_direction_without_translations_is_left_out_of_word_alignments_and_told_so(made: Path) -> None:
+    other, said = dataclasses.replace(direction(made, "other-one"), train_targets=None), list[str]()
+    settings = dataclasses.replace(SMALL, searches=((1, 1),))
+    found = run_study(
+        made / "m", [direction(made), other], settings=settings, parts=["candidates"], kept=made / "kept", progress=said.append
+    )
+    assert {each.label for each in found.candidates} == {"one-other"} and found.runs[0].labels == ("one-other",)
+    assert found.runs[0].notes[0].startswith("other-one: left out, since no translations")
+    assert "candidates: not of other-one, since no translations of the training text were given" in said
+    with pytest.raises(CalibrationError, match="no translations of any training text"):
+        run_study(made / "m", [other], settings=SMALL, parts=["candidates"])
+
+
+def test_a_part_of_less_counts_as_not_measured(study: Study) -> None:
+    def had(part: str, **changed: Any) -> PartRun:
+        run = study.run_of(part)
+        assert run is not None
+        return run.model_copy(update={"settings": dataclasses.replace(SMALL, **changed).told()})
+
+    quick = dataclasses.replace(SMALL, quick=True)
+    for part in PARTS:
+        assert SMALL.measured_by(had(part)) and SMALL.measured_by(had(part, heldout_sentences=3))
+        assert not SMALL.measured_by(had(part, heldout_sentences=1))
+        assert not SMALL.measured_by(had(part).model_copy(update={"quick": True}))
+        assert quick.measured_by(had(part, heldout_sentences=1)), "a quick study replaces nothing"
+        assert SMALL.measured_by(had(part).model_copy(update={"settings": None})), "of before it was told"
+    assert not SMALL.measured_by(had("sweep", clusters=(2,))) and SMALL.measured_by(had("speeds", clusters=(2,)))
+    assert not SMALL.measured_by(had("chosen", searches=((1, 1),)))
+
+
+def test_a_file_of_before_what_is_told_now_is_read(study: Study, tmp_path: Path) -> None:
+    told = json.loads(study.model_dump_json())
+    del told["tried"]
+    for run in told["runs"]:
+        del run["settings"], run["quick"]
+    for each in told["speeds"]:
+        del each["identical"], each["token_agreement"]
+    (tmp_path / "s.json").write_text(json.dumps(told))
+    assert read_study(tmp_path / "s.json").sweep == study.sweep
 
 
 def test_kept_contexts_are_those_of_their_text_and_a_damaged_file_is_named(made: Path, tmp_path: Path) -> None:

@@ -134,7 +134,8 @@ class Cell(Configuration):
     """Of V: active columns of steps of `union_rows` rows, as the held-out sentences would share them."""
     union_rows: Positive
     emitted: Positive
-    """Distinct tokens that dense decoding of this direction's training text and development half writes; not of the test half."""
+    """Distinct tokens that dense decoding of this direction's training text and development half writes, without the test
+    half's."""
     share_of_emitted: Annotated[float, Field(ge=0.0)]
     """Mean active columns at batch 1 over `emitted`; above 1 where sets hold more."""
     union_of_emitted: Annotated[float, Field(ge=0.0)]

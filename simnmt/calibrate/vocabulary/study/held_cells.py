@@ -61,6 +61,11 @@ class ActiveBits:
         found: NDArray[np.bool_] = self._active[sets, tokens]
         return found
 
+    def of(self, sets: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which columns are active, [sets, vocab]."""
+        found: NDArray[np.bool_] = self._active[sets]
+        return found
+
     def unions(self, sets: NDArray[np.int64], rows: int) -> NDArray[np.int64]:
         """Columns of the union of each step's sets, where the sequence of `sets` runs down `rows` lanes side by side.
 

@@ -52,6 +52,12 @@ def beginning(contexts: Contexts, sentences: int) -> Contexts:
     return replace(contexts.of(contexts.sentence < sentences), sentences=sentences)
 
 
+def first_contexts(contexts: Contexts, count: int) -> Contexts:
+    """The first so many, of which the last sentence may be a part; contexts sentence by sentence."""
+    found = contexts.of(torch.arange(min(count, len(contexts))))
+    return replace(found, sentences=int(found.sentence.max()) + 1)
+
+
 def by_sentence(contexts: Contexts) -> Contexts:
     """The same, sentence by sentence, each in the order of its steps."""
     return contexts.of(torch.sort(contexts.sentence, stable=True).indices)

@@ -8,13 +8,16 @@ from statistics import median
 from typing import Any, NoReturn
 
 from simnmt.calibrate.errors import CalibrationError
-from simnmt.calibrate.vocabulary.study.decoding import Cut, Sentences, WayOf, decoded, speed_ratios
-from simnmt.calibrate.vocabulary.study.document import Cell, ClusterSizes, Decoded, Memory, Part, Speed, Study
+from simnmt.calibrate.vocabulary.study.choice import choice, contenders, tried_of
+from simnmt.calibrate.vocabulary.study.decoding import Cut, decoded_in_turn, speeds
+from simnmt.calibrate.vocabulary.study.document import Cell, ClusterSizes, Decoded, Memory, Part, Speed, Study, Tried
 from simnmt.calibrate.vocabulary.study.kept_clusters import Clusterer
-from simnmt.calibrate.vocabulary.study.kept_contexts import DirectionContexts, KeptContexts, beginning
+from simnmt.calibrate.vocabulary.study.kept_contexts import DirectionContexts, KeptContexts, beginning, first_contexts
+from simnmt.calibrate.vocabulary.study.runners import Sentences, WayOf
 from simnmt.calibrate.vocabulary.study.settings import StudySettings
-from simnmt.calibrate.vocabulary.study.sweep import cells, cluster_sets, memory, sizes, usual
+from simnmt.calibrate.vocabulary.study.sweep import active_mass, cells, cluster_sets, memory, sizes
 from simnmt.calibrate.vocabulary.study.texts import Direction, held_out, training_lines, training_pairs
+from simnmt.calibrate.vocabulary.study.trials import Trials
 from simnmt.costs.projection_cost import ProjectionCost
 from simnmt.nmt.recurrent import RecurrentModel
 from simnmt.nmt.translation import Translator
@@ -23,7 +26,7 @@ from simnmt.nmt.vocabulary.candidate_lists import CandidateLists
 from simnmt.nmt.vocabulary.candidates_in_use import listed
 from simnmt.nmt.vocabulary.cluster_bundle import ClusterSet
 from simnmt.nmt.vocabulary.clustered import clustered
-from simnmt.nmt.vocabulary.contexts import joined
+from simnmt.nmt.vocabulary.contexts import Contexts, joined
 from simnmt.nmt.vocabulary.load import with_measured_cost
 from simnmt.nmt.vocabulary.subset import RestrictedVocabulary
 from simnmt.nmt.vocabulary.subset_account import SubsetAccount
@@ -43,6 +46,17 @@ class StudyBench:
         self._clusterer = Clusterer(settings.seed, settings.clustered_contexts, settings.method, kept.folder)
         self._contexts: dict[str, DirectionContexts] = {}
         self._cost: ProjectionCost | None = None
+        self.tried: dict[str, tuple[Tried, ...]] = {}
+        """Of the directions whose r and K have been chosen here."""
+
+    def labels(self, part: Part) -> list[str]:
+        """The directions that a part can be measured of. Raises `CalibrationError` where there is none."""
+        found = [label for label, each in self._directions.items() if part != "candidates" or each.train_targets is not None]
+        if not found:
+            _refuse("no translations of any training text, which word alignments need", "give the targets of a direction too")
+        if part == "by_language" and len(found) < 2:
+            _refuse("one direction has no other to be mixed with", "give the texts of two directions of one model")
+        return found
 
     def measured(self, part: Part, study: Study) -> Iterator[Any]:
         """The entries of a part; `study`: what is known so far, from whose sweep r and K are chosen."""
@@ -59,8 +73,10 @@ class StudyBench:
         return ways[part](study)
 
     def notes(self, part: Part, study: Study) -> list[str]:
-        """What was left out or sampled, one sentence each."""
+        """What was left out or sampled, and how r and K were chosen, one sentence each."""
         settings, found = self._settings, list[str]()
+        if left := sorted(set(self._directions) - set(self.labels(part))):
+            found.append(f"{', '.join(left)}: left out, since no translations of the training text were given.")
         lines = {(each.label, each.role): each.lines for each in study.texts}
         for label, of in self._contexts.items():
             read, seen = of.training.sentences, settings.clustered_contexts
@@ -71,7 +87,29 @@ class StudyBench:
                     f"{label}: k-means saw {seen:,} of {len(of.training):,} contexts, drawn at random; the others joined their "
                     "nearest centroid, and active sets are made of all."
                 )
+        if part == "chosen":
+            found += self._how_chosen(study)
         return found
+
+    def _how_chosen(self, study: Study) -> Iterator[str]:
+        settings = self._settings
+        for label in self._directions:
+            if label in settings.chosen:
+                yield f"{label}: r and K were named."
+                continue
+            tried = self.tried.get(label) or tuple(each for each in study.tried if each.label == label)
+            enough = any(all(each.good for each in tried if each.columns == own.columns) for own in tried)
+            rule = (
+                f"the cell that multiplies least of those that keep {settings.least_identical:.0%} of the sentences, and BLEU "
+                f"within {settings.most_bleu_change:g}, with every search, with at most {settings.most_share:.0%} of V active "
+                "on average at batch 1"
+            )
+            else_ = "" if enough else "; none did, so the one that keeps most with the search that keeps fewest"
+            yield f"{label}: r and K were chosen on {tried[0].sentences:,} other held-out sentences, {rule}{else_}."
+        yield (
+            "Scores are log-probabilities among active columns alone: a beam may rank hypotheses otherwise even where no token "
+            "is missed."
+        )
 
     def _sweep(self, study: Study) -> Iterator[Cell]:
         settings = self._settings
@@ -92,16 +130,17 @@ class StudyBench:
                     yield from cells(self._model, of, training, clusters, settings.tops, self._clusterer)
 
     def _by_language(self, study: Study) -> Iterator[Cell]:
-        if len(self._directions) < 2:
-            _refuse("one direction has no other to be mixed with", "give the texts of two directions of one model")
         settings = self._settings
         of = {label: self._of(label) for label in self._directions}
         mixed = joined([each.training for each in of.values()])
+        alike_large = {label: _mix(list(of.values()), len(own.training)) for label, own in of.items()}
         for clusters in settings.language_clusters:
             for label, own in of.items():
                 self._say(f"{label}: {clusters:,} clusters, by direction and by target")
                 yield from cells(self._model, own, own.training, clusters, settings.tops, self._clusterer, "both")
                 yield from cells(self._model, own, mixed, clusters, settings.tops, self._clusterer, "target")
+                same = alike_large[label]
+                yield from cells(self._model, own, same, clusters, settings.tops, self._clusterer, "mixed, same size")
 
     def _per_cluster(self, study: Study) -> Iterator[ClusterSizes]:
         for label in self._directions:
@@ -121,18 +160,19 @@ class StudyBench:
             clusters, top = self._choice(label, study)
             (own,) = self._sets(label, clusters, (top,))
             cut = Cut("clustered", clusters=clusters, top=top)
-            yield from self._decoded(direction, self._clusters_way(own), cut, self._of(label).emitted)
+            mass = active_mass(self._model, self._of(label), own)
+            yield from self._decoded(direction, self._clusters_way(own), cut, mass)
 
     def _speeds(self, study: Study) -> Iterator[Speed]:
         settings = self._settings
         for label, direction in self._directions.items():
             own = [each for r in settings.speed_clusters for each in self._sets(label, r, settings.tops)]
             sentences = self._test(direction).first(settings.speed_sentences)
-            for beam, batch in settings.settings:
+            for beam, batch in settings.searches:
                 self._say(f"{label}: speed of {len(own)} cluster sets, beam {beam}, batch {batch}")
                 ways = [self._clusters_way(each) for each in own]
-                ratios = speed_ratios(self._translator, sentences, ways, beam=beam, batch=batch, rounds=settings.rounds)
-                for each, found in zip(own, ratios, strict=True):
+                told = speeds(self._translator, sentences, ways, beam=beam, batch=batch, rounds=settings.rounds)
+                for each, found in zip(own, told, strict=True):
                     yield Speed(
                         label=label,
                         clusters=len(each.sets),
@@ -140,13 +180,16 @@ class StudyBench:
                         beam=beam,
                         batch=batch,
                         sentences=len(sentences.sources),
-                        ratios=found,
-                        gain=median(found) - 1.0,
+                        ratios=found.ratios,
+                        gain=median(found.ratios) - 1.0,
+                        identical=found.alike.identical,
+                        token_agreement=found.alike.token_agreement,
                     )
 
     def _candidates(self, study: Study) -> Iterator[Decoded]:
         settings = self._settings
-        for label, direction in self._directions.items():
+        for label in self.labels("candidates"):
+            direction = self._directions[label]
             pairs = list(training_pairs(direction, settings.train_sentences))
             sources, targets = [source for source, _ in pairs], [target for _, target in pairs]
             for align in self._aligners():
@@ -155,25 +198,23 @@ class StudyBench:
                     lists = build_candidates(
                         self._translator, sources, targets, count=settings.candidates, align=align, always=always
                     )
-
                     cut = Cut(align, candidates=settings.candidates, always=always)
-                    yield from self._decoded(direction, self._lists_way(lists), cut, self._of(label).emitted)
+                    yield from self._decoded(direction, self._lists_way(lists), cut)
 
-    def _decoded(self, direction: Direction, way: WayOf, cut: Cut, emitted: int) -> Iterator[Decoded]:
-        sentences, settings = self._test(direction), self._settings
-        for beam, batch in settings.settings:
-            self._say(f"{direction.label}: decoding with {cut.way} columns, beam {beam}, batch {batch}")
-            yield decoded(
-                self._translator,
-                sentences,
-                way,
-                cut,
-                label=direction.label,
-                beam=beam,
-                batch=batch,
-                rounds=settings.rounds,
-                emitted=emitted,
-            )
+    def _decoded(self, direction: Direction, way: WayOf, cut: Cut, mass: float | None = None) -> Iterator[Decoded]:
+        label, settings = direction.label, self._settings
+        self._say(f"{label}: decoding with {cut.way} columns, {len(settings.searches)} searches in turn")
+        yield from decoded_in_turn(
+            self._translator,
+            self._test(direction),
+            way,
+            cut,
+            label=label,
+            searches=settings.searches,
+            rounds=settings.rounds,
+            emitted=self._of(label).emitted,
+            active_mass=mass,
+        )
 
     def _test(self, direction: Direction) -> Sentences:
         text = held_out(direction, self._settings.heldout_sentences)
@@ -193,15 +234,29 @@ class StudyBench:
         return cluster_sets(self._model, label, self._of(label).training, clusters, tops, self._clusterer)
 
     def _choice(self, label: str, study: Study) -> tuple[int, int]:
-        """r and K of a direction."""
+        """r and K of a direction: as named, as chosen before, or chosen now."""
         settings = self._settings
         if label in settings.chosen:
             return settings.chosen[label]
-        found = [each for each in study.sweep if each.label == label]
-        if not found:
-            _refuse(f"nothing is known to choose r and K of {label} by", "measure the sweep first, or name them")
-        best = usual(found, settings.least_identical, settings.most_share)
-        return best.clusters, best.top
+        tried = self.tried.get(label) or tuple(each for each in study.tried if each.label == label)
+        if not tried:
+            found = [each for each in study.sweep if each.label == label]
+            if not found:
+                _refuse(f"nothing is known to choose r and K of {label} by", "measure the sweep first, or name them")
+            worth = contenders(found, settings.least_identical, settings.most_share)
+            tried = self.tried[label] = tuple(tried_of(worth, self._trials(label)))
+        return choice(tried)
+
+    def _trials(self, label: str) -> Trials:
+        settings = self._settings
+        text = held_out(self._directions[label], settings.heldout_sentences)
+        sentences = Sentences.of(self._translator, text.development, text.development_references)
+
+        def way_of(cell: Cell) -> WayOf:
+            (own,) = self._sets(label, cell.clusters, (cell.top,))
+            return self._clusters_way(own)
+
+        return Trials(self._translator, sentences.first(settings.tried_sentences), settings, way_of, self._say)
 
     def _clusters_way(self, own: ClusterSet) -> WayOf:
         def way(audit: bool, account: SubsetAccount) -> RestrictedVocabulary:
@@ -224,6 +279,15 @@ class StudyBench:
     def _aligners(self) -> tuple[Align, ...]:
         blind = isinstance(self._model, RecurrentModel) and self._model.score is None
         return ("ibm1",) if blind else ("ibm1", "attention")
+
+
+def _mix(of: Sequence[DirectionContexts], count: int) -> Contexts:
+    """So many contexts of all directions together, the beginning of each, as equal in number as they are there."""
+    parts, left = [], count
+    for at, each in enumerate(sorted(of, key=lambda each: len(each.training))):
+        parts.append(first_contexts(each.training, max(1, left // (len(of) - at))))
+        left -= len(parts[-1])
+    return joined(parts)
 
 
 def _refuse(what: str, remedy: str) -> NoReturn:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from importlib import metadata
@@ -24,13 +24,14 @@ from simnmt.calibrate.vocabulary.study.document import (
     PartRun,
     StudiedModel,
     Study,
+    Tried,
     read_study,
     write_study,
 )
 from simnmt.calibrate.vocabulary.study.kept_contexts import KeptContexts
 from simnmt.calibrate.vocabulary.study.parts import StudyBench
 from simnmt.calibrate.vocabulary.study.settings import StudySettings
-from simnmt.calibrate.vocabulary.study.texts import Direction, sha256_of, studied_texts
+from simnmt.calibrate.vocabulary.study.texts import Direction, check_held_out, check_texts, sha256_of, studied_texts
 from simnmt.nmt.checkpoint import WEIGHTS_FILE
 from simnmt.nmt.translation import Translator
 from simnmt.nmt.vocabulary.fingerprint import model_bytes
@@ -71,6 +72,9 @@ def run_study(
             others, begin_s = busy.others_cpus(), time.perf_counter()
             if part in TIMED_PARTS and others is not None and busy.is_busy(others, describe(libraries=False).usable_cpus):
                 progress(f"{part}: others use {others:.1f} CPUs here; what is timed now is disturbed")
+            labels = bench.labels(part)
+            if left := [each.label for each in directions if each.label not in labels]:
+                progress(f"{part}: not of {', '.join(left)}, since no translations of the training text were given")
             found = tuple(bench.measured(part, study))
             run = PartRun(
                 part=part,
@@ -83,33 +87,41 @@ def run_study(
                 versions=_versions(),
                 method=None if part == "candidates" else method_named(settings.method),
                 seed=settings.seed,
+                quick=settings.quick,
+                settings=settings.told(),
                 notes=tuple(bench.notes(part, study)),
             )
-            study = merged(study, part, found, run)
+            study = merged(study, part, found, run, bench.tried)
             if out is not None:
                 write_study(out, study)
     return study
 
 
-def merged(study: Study, part: Part, found: Sequence[Any], run: PartRun) -> Study:
-    """The study with these entries of a part, in the place of all that it held of the part for the run's directions."""
+def merged(
+    study: Study, part: Part, found: Sequence[Any], run: PartRun, tried: Mapping[str, tuple[Tried, ...]] | None = None
+) -> Study:
+    """The study with these entries of a part, in the place of all that it held of the part for the run's directions.
+
+    `tried`: by direction, what r and K were chosen by; after another sweep they are chosen again.
+    """
+    tried = tried or {}
+    again = set(tried) | (set(run.labels) if part == "sweep" else set())
+    choices = [each for each in study.tried if each.label not in again] + [each for own in tried.values() for each in own]
     stay = [each for each in getattr(study, part) if each.label not in run.labels]
-    return study.model_copy(update={part: (*stay, *found), "runs": (*study.runs, run), "tool": TOOL})
+    return study.model_copy(update={part: (*stay, *found), "runs": (*study.runs, run), "tool": TOOL, "tried": tuple(choices)})
 
 
 def _begun(model: StudiedModel, directions: Sequence[Direction], out: Path | None) -> Study:
     """The study that the file holds, or a new one, with the texts of these directions."""
     texts = tuple(studied_texts(directions))
+    check_held_out(texts)
     if out is None or not out.exists():
         return Study(tool=TOOL, model=model, texts=texts)
     study = read_study(out)
     if study.model.sha256 != model.sha256:
         raise CalibrationError(f"a study of another model, {study.model.name}", path=out, remedy="choose another file")
-    now = {(each.label, each.role): each.sha256 for each in texts}
-    for before in study.texts:
-        if now.get((before.label, before.role), before.sha256) != before.sha256:
-            what = f"a study of another text {before.name} for {before.label}"
-            raise CalibrationError(what, path=out, remedy="choose another file")
+    check_texts(study, texts, out)
+    now = {(each.label, each.role) for each in texts}
     stay = [each for each in study.texts if (each.label, each.role) not in now]
     return study.model_copy(update={"texts": (*stay, *texts)})
 

@@ -10,7 +10,7 @@ from itertools import islice, zip_longest
 from pathlib import Path
 
 from simnmt.calibrate.errors import CalibrationError
-from simnmt.calibrate.vocabulary.study.document import Role, StudiedText
+from simnmt.calibrate.vocabulary.study.document import Role, StudiedText, Study
 from simnmt.workload.text_lines import TextLines
 
 _BLOCK_BYTES = 1 << 20
@@ -44,6 +44,7 @@ class HeldOut:
     test: tuple[str, ...]
     """Sources of the first half."""
     test_references: tuple[str, ...] | None
+    development_references: tuple[str, ...] | None
 
 
 def training_lines(direction: Direction, most: int) -> list[str]:
@@ -74,8 +75,8 @@ def held_out(direction: Direction, most: int) -> HeldOut:
         raise CalibrationError("fewer than two sentences", path=direction.heldout, remedy="give a text, one sentence a line")
     half = (len(pairs) + 1) // 2
     test, development = pairs[:half][:most], pairs[half:][:most]
-    references = None if direction.references is None else tuple(told for _, told in test)
-    return HeldOut(tuple(line for line, _ in development), tuple(line for line, _ in test), references)
+    told = [None if direction.references is None else tuple(own for _, own in half) for half in (test, development)]
+    return HeldOut(tuple(line for line, _ in development), tuple(line for line, _ in test), *told)
 
 
 def studied_texts(directions: Sequence[Direction]) -> Iterator[StudiedText]:
@@ -91,6 +92,24 @@ def studied_texts(directions: Sequence[Direction]) -> Iterator[StudiedText]:
             if path is not None:
                 lines = TextLines(path).drain()
                 yield StudiedText(label=each.label, role=role, name=path.name, sha256=sha256_of(path), lines=lines)
+
+
+def check_texts(study: Study, texts: Sequence[StudiedText], path: Path | None) -> None:
+    """Raises `CalibrationError` where the study is of other texts of these directions and roles."""
+    now = {(each.label, each.role): each.sha256 for each in texts}
+    for before in study.texts:
+        if now.get((before.label, before.role), before.sha256) != before.sha256:
+            what = f"a study of another text {before.name} for {before.label}"
+            raise CalibrationError(what, path=path, remedy="choose another file")
+
+
+def check_held_out(texts: Sequence[StudiedText]) -> None:
+    """Raises `CalibrationError` for held-out text that is a training text, of whatever direction."""
+    train = {each.sha256: each for each in texts if each.role == "train"}
+    for each in texts:
+        if each.role == "heldout" and each.sha256 in train:
+            what = f"{each.name} is {each.label}'s held-out text and {train[each.sha256].label}'s training text"
+            raise CalibrationError(what, remedy="hold out sentences that nothing is made of")
 
 
 def sha256_of(path: str | os.PathLike[str]) -> str:
