@@ -32,7 +32,10 @@ class DecoderVariant(Configuration):
     """Bias, softmax and search (FNI-01's other three, which fusing makes one)."""
     agreement: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
     """Share of target tokens, teacher-forced on a trained model, that are those of the exact decoder with the same candidates
-    (SHARP-10, FVP-08); null: exact, or not measured."""
+    (SHARP-10); null: exact, or not measured."""
+    likeliest_active: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
+    """Of a restricted vocabulary, decoding freely: share of its own rows and steps whose likeliest token of all is active (one
+    less the miss rate of FVP-08); what follows a miss is judged along the path that was taken. null: not measured."""
     identical: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
     """Share of sentences whose whole translation is the exact decoder's (FVP-08); null: exact, or not measured."""
     active: ActiveShare | None = None

@@ -19,7 +19,7 @@ from simnmt.costs.decoder_composition import (
     composition_error,
     value_of,
 )
-from simnmt.costs.decoder_fidelity import agreement_of, fidelity_words, identical_of, rounding_of
+from simnmt.costs.decoder_fidelity import agreement_of, fidelity_words, rounding_of, worst_of
 from simnmt.costs.decoder_settings import DecoderSettings
 from simnmt.costs.profile_error import ProfileError
 
@@ -40,7 +40,7 @@ class StepTimes:
     active: ActiveShare | None = None
     """Of a restricted vocabulary, as measured; where the step is composed, with the same vocabulary in another variant."""
     s_per_share: float | None = None
-    """Its `ActiveShare.s_per_share`, for this variant's product."""
+    """Its `ActiveShare.s_per_share`, for this variant's product and search."""
 
     @property
     def more_s(self) -> float:
@@ -73,7 +73,10 @@ class DecoderChoice:
     multiplied: bool = False
     """Whether the agreement is a product."""
     identical: float | None = None
-    """Share of sentences that are translated as by the exact decoder, where that was measured of this very vocabulary."""
+    """Share of sentences that are translated as by the exact decoder; None where that was not measured of this very vocabulary
+    and beam."""
+    likeliest_active: float | None = None
+    """Share of a restricted decoder's rows and steps whose likeliest token of all was active, where measured."""
 
     @property
     def exact(self) -> bool:
@@ -90,7 +93,12 @@ class DecoderChoice:
     def fidelity(self) -> str:
         """`exact`, or its agreement."""
         return fidelity_words(
-            self.settings, self.agreement, rounding=self.rounding, multiplied=self.multiplied, identical=self.identical
+            self.settings,
+            self.agreement,
+            rounding=self.rounding,
+            multiplied=self.multiplied,
+            identical=self.identical,
+            likeliest_active=self.likeliest_active,
         )
 
     @property
@@ -146,7 +154,8 @@ class DecoderChoice:
         """SI units."""
         error, shares = self.error, {str(each.batch): each.active.mean for each in self.steps if each.active is not None}
         # Runs of before there were vocabularies to choose from must stay as they were to the byte.
-        vocabulary = {"active_share": shares, "identical": self.identical} if shares else {}
+        told = {"active_share": shares, "identical": self.identical, "likeliest_active": self.likeliest_active}
+        vocabulary = told if shares else {}
         return {
             "settings": self.settings.model_dump(mode="json"),
             "how": self.how,
@@ -184,7 +193,8 @@ def choose(block: DecoderBlock, settings: DecoderSettings, *, name: str, compute
         multiplied=multiplied,
         error=(composition_error(block, wanted.beam) or composition_error(block)) if how == "composed" else None,
         rounding=rounding_of(wanted, compute_type),
-        identical=identical_of(block, wanted),
+        identical=worst_of(block, wanted, "identical"),
+        likeliest_active=worst_of(block, wanted, "likeliest_active"),
     )
 
 
@@ -225,17 +235,17 @@ def _times(block: DecoderBlock, wanted: DecoderSettings, batch: int) -> StepTime
     own = measured.get(wanted)
     if own is not None:
         its = Stages(own.body_s, own.product_s, own.search_s)
-        return StepTimes(batch, stages, base.step_s, its, own.step_s, *_active(measured, wanted, own.product_s))
+        return StepTimes(batch, stages, base.step_s, its, own.step_s, *_active(measured, wanted, its))
     if any(wanted == canonical(each) for each in block.measured):
         return None  # measured elsewhere: what could be measured is not mixed with what is composed
     found = composed(measured, wanted)
     if found is None:
         return None
-    return StepTimes(batch, stages, base.step_s, found, found.step_s, *_active(measured, wanted, found.product_s))
+    return StepTimes(batch, stages, base.step_s, found, found.step_s, *_active(measured, wanted, found))
 
 
 def _active(
-    measured: Mapping[DecoderSettings, DecoderVariant], wanted: DecoderSettings, product_s: float
+    measured: Mapping[DecoderSettings, DecoderVariant], wanted: DecoderSettings, stages: Stages
 ) -> tuple[ActiveShare | None, float | None]:
     """What is multiplied of a restricted vocabulary, and what a share of it takes more: of the variant that is most alike."""
     alike = [each for each in measured.values() if each.active is not None and each.settings.vocabulary == wanted.vocabulary]
@@ -244,7 +254,8 @@ def _active(
     own = min(alike, key=lambda each: sum(value_of(each.settings, option) != value_of(wanted, option) for option in OPTIONS))
     assert own.active is not None
     slope_s = own.active.s_per_share
-    return own.active, None if slope_s is None else slope_s * product_s / own.product_s
+    # What a share takes more, it takes in the output layer: product and search.
+    return own.active, None if slope_s is None else slope_s * stages.layer_s / (own.product_s + own.search_s)
 
 
 def _check_values(block: DecoderBlock, wanted: DecoderSettings, name: str) -> None:

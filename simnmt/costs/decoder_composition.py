@@ -26,6 +26,11 @@ class Stages:
     search_s: float
 
     @property
+    def layer_s(self) -> float:
+        """Of the output layer."""
+        return self.product_s + self.search_s
+
+    @property
     def step_s(self) -> float:
         """All of them."""
         return self.body_s + self.product_s + self.search_s

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import prod
+from typing import Literal
 
 from simnmt.costs.decoder_block import DecoderBlock, DecoderVariant
 from simnmt.costs.decoder_settings import DecoderSettings
@@ -19,20 +20,26 @@ def fidelity_words(
     rounding: str | None = None,
     multiplied: bool = False,
     identical: float | None = None,
+    likeliest_active: float | None = None,
 ) -> str:
     """`exact`, or how many tokens agree, or that this was not measured; a type that rounds and a candidate list apart.
 
-    `multiplied`: the agreement is the product of those of single techniques; `identical`: share of whole sentences.
+    `multiplied`: the agreement is the product of those of single techniques; `identical`: share of whole sentences;
+    `likeliest_active`: of steps, of a restricted vocabulary, which is no agreement of tokens.
     """
+    sentences = "" if identical is None else f", {_percent(identical)} of sentences"
     if not settings.noise:
         told = "exact" if rounding is None else f"exact but for rounding in {rounding}"
     else:
-        if agreement is None:
+        if agreement is None and likeliest_active is not None:
+            told = f"likeliest token of all active in {_percent(likeliest_active)} of its own steps"
+            told += sentences and f"{sentences} as the exact decoder's"
+        elif agreement is None:
             told = f"not exact ({', '.join(settings.noise)}), agreement not measured"
         else:
             told = f"{_percent(agreement)} of tokens as the exact decoder's"
             told += ", its techniques' agreements multiplied" if multiplied else ""
-            told += "" if identical is None else f", {_percent(identical)} of sentences"
+            told += sentences
         told += "" if rounding is None else f", rounding in {rounding} aside"
     return told if settings.candidates is None else f"{told}, among its candidates"
 
@@ -54,9 +61,10 @@ def agreement_of(block: DecoderBlock, wanted: DecoderSettings) -> tuple[float | 
     return (prod(known), True) if len(known) == len(alone) else (None, False)
 
 
-def identical_of(block: DecoderBlock, wanted: DecoderSettings) -> float | None:
-    """Share of sentences translated as by the exact decoder, at its worst; None where it was not measured of just this."""
-    return min((each.identical for each in _rounding_so(block, _noise(wanted)) if each.identical is not None), default=None)
+def worst_of(block: DecoderBlock, wanted: DecoderSettings, share: Literal["identical", "likeliest_active"]) -> float | None:
+    """A share at its worst over batch sizes; None where it was not measured of just this: what a beam finds is its own."""
+    alike = (each for each in _rounding_so(block, _noise(wanted)) if each.settings.beam == wanted.beam)
+    return min((own for each in alike if (own := getattr(each, share)) is not None), default=None)
 
 
 def _worst(block: DecoderBlock, noise: list[tuple[str, object]]) -> float | None:

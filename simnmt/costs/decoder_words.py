@@ -40,7 +40,7 @@ def decoder_facts(profile: DeviceProfile) -> Facts:
 
 
 def _of(block: DecoderBlock, settings: DecoderSettings, compute_type: str | None) -> Iterator[str]:
-    agreements, identical = [], []
+    known: dict[str, list[float]] = {"agreement": [], "identical": [], "likeliest_active": []}
     for variant in block.variants:
         if variant.settings != settings:
             continue
@@ -52,13 +52,12 @@ def _of(block: DecoderBlock, settings: DecoderSettings, compute_type: str | None
         times = "" if variant is base else f", {variant.step_s / base.step_s:.3g} times the base's"
         active = "" if variant.active is None else f", {variant.active.words()}"
         yield f"batch {variant.batch}: {1e3 * variant.step_s:.4g} ms{times} ({shares}){active}"
-        agreements += [] if variant.agreement is None else [variant.agreement]
-        identical += [] if variant.identical is None else [variant.identical]
+        for name, own in known.items():
+            own += [] if (share := getattr(variant, name)) is None else [share]
     yield fidelity_words(
         settings,
-        min(agreements, default=None),
         rounding=rounding_of(settings, compute_type),
-        identical=min(identical, default=None),
+        **{name: min(own, default=None) for name, own in known.items()},
     )
 
 

@@ -142,8 +142,3 @@ class ProjectionCost(Configuration):
         numbers = columns * width
         row_wise_s, gather_s = (stage.seconds(rows, numbers, columns) for stage in (self.row_wise, self.gather))
         return "row_wise" if row_wise_s <= gather_s else "gather"
-
-    def keep(self, columns: int, rows: int, width: int, uses: int) -> bool:
-        """Whether a copy of these columns pays that will be multiplied `uses` times, this time included."""
-        saved_s = self.product_s(columns, rows, width) - self.product_s(columns, rows, width, "kept")
-        return uses * saved_s > self.copy_out.seconds(rows, columns * width, columns)

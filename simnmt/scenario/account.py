@@ -127,8 +127,8 @@ def _of_devices(case: Case, devices: Sequence[str], learnt: Learnt) -> Iterator[
         yield f"{case.name}, {device}: profile {profile.name} of {profile.device.name} ({profile.execution.kind}){beyond}."
         if decoder is not None:
             yield f"{case.name}, {device}: {decoder.words()}."
-            if decoder.varies:
-                yield f"{case.name}, {device}: {of_shares(decoder, together=decoding is not None)}."
+            if said := of_shares(decoder, together=decoding is not None):
+                yield f"{case.name}, {device}: {said}."
         elif (own := profile.as_calibrated) is not None and not own.exact:
             yield f"{case.name}, {device}: {own.short}."
         if decoding is not None:

@@ -35,9 +35,11 @@ def more_s_per_tgt_token(case: Case, requests: int, uniform: Callable[[int], NDA
 
 
 def of_shares(decoder: DecoderChoice, *, together: bool) -> str:
-    """What a reader must know of how the active share enters the times; `together`: the device batches."""
-    if together:
+    """What a reader must know of how the active share enters the times; `together`: the device batches. Empty: nothing."""
+    if together and decoder.active_words:
         return "a step takes the mean over active shares of as many sentences as decode together, which grow with their number"
+    if together or not decoder.varies:
+        return ""
     assert decoder.alone is not None and decoder.alone.active is not None and decoder.alone.active.by_sentence is not None
     least, *_, most = (100 * share for share in decoder.alone.active.by_sentence)
     return (

@@ -117,7 +117,6 @@ def test_by_the_clock_all_take_as_long_if_it_says_so() -> None:
     stages = found.stages_s(vocab=500, width=16, clusters=20, columns=50, rows=8)
     assert stages.product_s == pytest.approx(1.0) and stages.union_s == pytest.approx(1.0, rel=0.2)
     assert found.way(50, 8, 16) == "row_wise", "of two that are alike"
-    assert not found.keep(50, 8, 16, uses=1_000), "a copy that saves nothing"
 
 
 def test_the_bench_times_each_setting_and_judges_its_fit(benched: ProjectionBench) -> None:

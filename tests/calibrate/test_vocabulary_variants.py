@@ -16,7 +16,10 @@ from simnmt.batching import mini  # noqa: E402
 from simnmt.calibrate.errors import CalibrationError  # noqa: E402
 from simnmt.calibrate.run import calibrate  # noqa: E402
 from simnmt.calibrate.settings import Settings  # noqa: E402
-from simnmt.calibrate.vocabulary.decoding_steps import restricted_steps  # noqa: E402
+from simnmt.calibrate.vocabulary.decoding_steps import RestrictedSteps, restricted_steps  # noqa: E402
+from simnmt.calibrate.vocabulary.decoding_variants import _scaled  # noqa: E402
+from simnmt.costs.active_share import ActiveShare  # noqa: E402
+from simnmt.costs.decoder_block import DecoderVariant  # noqa: E402
 from simnmt.costs.decoder_choice import choose  # noqa: E402
 from simnmt.costs.decoder_settings import DecoderSettings  # noqa: E402
 from simnmt.errors import InputError  # noqa: E402
@@ -73,10 +76,10 @@ def test_with_all_columns_active_nothing_changes(batch: int, beam: int) -> None:
     model, (alone, _, _) = lively("gru"), sources(GRU, [3, 9, 5, 7, 4, 12, 2, 6] * 2)
     part = clustered(all_active(VOCAB, model.weight.shape[1]))
     found = restricted_steps(model, alone, {"all": part}, batch=batch, beam=beam, fused=False, rounds=2)["all"]
-    assert (found.agreement, found.identical, found.active.mean) == (1.0, 1.0, 1.0)
+    assert (found.likeliest_active, found.identical, found.active.mean) == (1.0, 1.0, 1.0)
     assert found.active.s_per_share is None, "steps that are all alike have no slope"
     assert (found.active.by_sentence is not None) == (batch == 1)
-    assert min(found.body, found.product, found.search, found.full_step_s) > 0.0
+    assert min(found.body, found.product, found.search, found.layer_s) > 0.0
 
 
 def test_shares_and_agreement_are_those_of_real_decoding() -> None:
@@ -91,7 +94,7 @@ def test_shares_and_agreement_are_those_of_real_decoding() -> None:
     assert own.subset is not None
     same = [one.tokens == other.tokens for one, other in zip(own.hypotheses, full.hypotheses, strict=True)]
     assert found.identical == sum(same) / len(same) < 1.0
-    assert found.agreement == 1.0 - own.subset.miss_rate < 1.0
+    assert found.likeliest_active == 1.0 - own.subset.miss_rate < 1.0
     assert found.active.steps == sum(len(each.tokens) + 1 for each in own.hypotheses)
     assert (found.active.by_step[0], found.active.by_step[-1]) == (4 / VOCAB, 10 / VOCAB)
     assert found.active.by_sentence is not None
@@ -112,7 +115,8 @@ def test_a_trained_folder_is_calibrated_with_its_vocabulary(folder: Path, tmp_pa
     assert any("one.clusters" in note for note in profile.decoder.notes)
     choice = choose(profile.decoder, CLUSTERED, name="box")
     assert choice.how == "measured"
-    assert choice.agreement is not None
+    assert choice.agreement is None, "no step of it was teacher-forced"
+    assert choice.likeliest_active is not None
     assert choice.identical is not None
     assert choice.alone is not None
     assert choice.alone.active is not None
@@ -124,6 +128,18 @@ def test_a_trained_folder_is_calibrated_with_its_vocabulary(folder: Path, tmp_pa
             assert variants[CLUSTERED, batch].active is not None
         else:
             assert any(f"batch {batch}" in told for told in profile.decoder.left_out)
+
+
+@pytest.mark.parametrize("slope_s", [None, 0.002])
+def test_a_slope_of_the_layers_seconds_is_scaled_as_the_layer_is(slope_s: float | None) -> None:
+    """The step's own ratio holds the body, which no share moves."""
+    full = DecoderVariant(settings=DecoderSettings(), step_s=0.010, body_s=0.004, product_s=0.005, search_s=0.001)
+    share = ActiveShare.of([10, 20], 100, by_sentence=[0.1, 0.2], s_per_share=slope_s)
+    told = RestrictedSteps(1.5, 0.2, 0.5, likeliest_active=0.9, identical=0.8, active=share, layer_s=0.003)
+    found = _scaled(full, CLUSTERED, told)
+    assert (found.body_s, found.product_s, found.search_s) == pytest.approx((0.006, 0.001, 0.0005))
+    assert found.active is not None
+    assert found.active.s_per_share == (None if slope_s is None else pytest.approx(slope_s * 0.0015 / 0.003))
 
 
 def test_what_could_tell_nothing_is_refused_before_anything_is_measured(folder: Path, tmp_path: Path) -> None:

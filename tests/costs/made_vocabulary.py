@@ -16,7 +16,9 @@ BY_SENTENCE = (0.01, 0.03, 0.06, 0.1)
 S_PER_SHARE = 0.001
 
 
-def restricted(settings: DecoderSettings, s_per_share: float = S_PER_SHARE) -> list[dict[str, Any]]:
+def restricted(
+    settings: DecoderSettings, s_per_share: float = S_PER_SHARE, by_sentence: tuple[float, ...] | None = BY_SENTENCE
+) -> list[dict[str, Any]]:
     """One at each batch size: the product in proportion to the share, and a fixed part for choosing columns."""
     found = []
     for batch, mean in SHARES.items():
@@ -25,7 +27,7 @@ def restricted(settings: DecoderSettings, s_per_share: float = S_PER_SHARE) -> l
         share = ActiveShare.of(
             [round(VOCAB * mean * times) for times in (0.5, 1.0, 1.5)],
             VOCAB,
-            by_sentence=BY_SENTENCE if batch == 1 else None,
+            by_sentence=by_sentence if batch == 1 else None,
             s_per_share=s_per_share,
         )
         parts = {"body_s": body, "product_s": product, "search_s": search * mean}
@@ -35,7 +37,7 @@ def restricted(settings: DecoderSettings, s_per_share: float = S_PER_SHARE) -> l
                 "batch": batch,
                 "step_s": sum(parts.values()),
                 **parts,
-                "agreement": 0.99,
+                "likeliest_active": 0.99,
                 "identical": 0.93,
                 "active": share.model_dump(),
             }

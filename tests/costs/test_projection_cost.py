@@ -75,11 +75,9 @@ def test_stages_are_counted_apart() -> None:
     assert cost.dense_s(vocab=7, width=3, rows=1) == 70.0
 
 
-def test_the_faster_way_is_taken_and_a_copy_kept_where_it_pays() -> None:
-    cost = made(row_wise=stage(0.0, 4.0), gather=stage(100.0, 2.0), kept=stage(0.0, 1.0), copy_out=stage(30.0, 3.0))
+def test_the_faster_way_is_taken() -> None:
+    cost = made(row_wise=stage(0.0, 4.0), gather=stage(100.0, 2.0))
     assert [cost.way(columns, 1, 1) for columns in (49, 50, 51)] == ["row_wise", "row_wise", "gather"]
-    # 10 columns: a use saves 40 - 10, the copy takes 60.
-    assert [cost.keep(10, 1, 1, uses) for uses in (1, 2, 3)] == [False, False, True]
 
 
 def test_between_measured_rows_lies_a_line_and_beyond_them_it_goes_on() -> None:

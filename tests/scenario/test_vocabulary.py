@@ -10,9 +10,12 @@ import numpy as np
 import pytest
 
 import simnmt
-from simnmt.costs import checked_profile, write_profile
+from simnmt.costs import checked_profile, read_profile, write_profile
+from simnmt.costs.decoder_settings import DecoderSettings
 from simnmt.errors import InputError
 from simnmt.results import RunResult
+from simnmt.scenario.build import build
+from simnmt.scenario.source import open_source
 from tests.costs.made_decoder import decoder_block
 from tests.costs.made_profile import whole_profile
 from tests.costs.made_vocabulary import BY_SENTENCE, CLUSTERED, LISTED, S_PER_SHARE, restricted
@@ -43,14 +46,22 @@ def run(tmp_path: Path) -> Callable[..., RunResult]:
     execution = whole["execution"] | {"residual_relative_sd": 0.0}
     (tmp_path / "s.yaml").write_text(SCENARIO, encoding="utf-8")
 
-    def run_it(*overrides: str, alike: bool = True) -> RunResult:
+    def run_it(*overrides: str, alike: bool = True, by_sentence: Any = BY_SENTENCE) -> RunResult:
         """`alike`: whether shares cost the same with lists as with clusters; else they hardly cost anything."""
         block: dict[str, Any] = decoder_block()
-        block["variants"] += [*restricted(CLUSTERED), *restricted(LISTED, S_PER_SHARE if alike else 1e-9)]
+        block["variants"] += [*restricted(CLUSTERED), *restricted(LISTED, S_PER_SHARE if alike else 1e-9, by_sentence)]
         write_profile(tmp_path / "p.json", checked_profile(whole | {"decoder": block, "execution": execution}))
         return simnmt.run(tmp_path / "s.yaml", overrides=list(overrides))
 
     return run_it
+
+
+def step_s(folder: Path, batch: int, *overrides: str) -> float:
+    """Of the cloud, one step of so many sentences and the gap after it, the mean over the first ten."""
+    source = open_source(folder / "s.yaml", overrides)
+    decoding = build(source.scenario, folder, source.document).cases["w"].decoding[1]
+    assert decoding is not None
+    return decoding.cost.steps_at(batch)(0, 9) / 10
 
 
 def column(result: RunResult, policy: str, name: str) -> np.ndarray[Any, Any]:
@@ -92,23 +103,39 @@ def test_an_oracle_sees_each_requests_share(run: Callable[..., RunResult]) -> No
     assert column(result, "cnmt", "latency_s").sum() > 1.0001 * oracle_s.sum()
 
 
-def test_a_device_that_batches_takes_the_mean_at_its_batch(run: Callable[..., RunResult]) -> None:
+def test_a_device_that_batches_takes_the_mean_at_its_batch(run: Callable[..., RunResult], tmp_path: Path) -> None:
     """XP-01: sentences share a step, and the union of what they need."""
-    assert "as many sentences as decode together" in "\n".join(run(BATCHED).notes)
+    result = run(BATCHED, "requests=300")
+    known = read_profile(tmp_path / "p.json").decoder
+    assert known is not None
+    for batch in (1, 8):
+        more_s = known.at(batch)[LISTED].step_s - known.at(batch)[DecoderSettings()].step_s
+        restricted_s, full_s = (step_s(tmp_path, batch, BATCHED, *other) for other in ((), ("devices.cloud.decoder=null",)))
+        assert restricted_s - full_s == pytest.approx(more_s), batch
+    assert "as many sentences as decode together" in "\n".join(result.notes)
+
+
+@pytest.mark.parametrize("changed", [{"alike": False}, {"by_sentence": None}])
+def test_no_request_of_a_device_that_batches_deviates(run: Callable[..., RunResult], changed: dict[str, Any]) -> None:
+    """What sentences need each by itself moves their times where they are alone, and nowhere else."""
+    few = ("requests=300", "gap_analysis=false")
+    own, other = run(BATCHED, *few), run(BATCHED, *few, **changed)
+    assert np.array_equal(column(own, "cloud", "t_exe_s"), column(other, "cloud", "t_exe_s"))
+    assert "as many sentences as decode together" in "\n".join(other.notes), "whatever is known of single sentences"
+    alone, differing = run(*few), run(*few, **changed)
+    assert not np.array_equal(column(alone, "cloud", "t_exe_s"), column(differing, "cloud", "t_exe_s"))
 
 
 def test_notes_fits_and_page_tell_shares_and_that_it_is_not_exact(run: Callable[..., RunResult]) -> None:
     result = run()
     told = "\n".join(result.notes)
-    assert (
-        "gateway: decoder beam 1, clustered vocabulary: measured, 99 % of tokens as the exact decoder's, 93 % of sentences"
-        in told
-    )
+    fidelity = "likeliest token of all active in 99 % of its own steps, 93 % of sentences as the exact decoder's"
+    assert f"gateway: decoder beam 1, clustered vocabulary: measured, {fidelity}" in told
     assert "5 % of 12,000 tokens active on average at batch 1, 12 % at batch 8" in told
     assert "drawn from those of single sentences, 1 to 10 %" in told
     row = next(row for row in result.fits if row.get("decoder"))
     assert row["decoder"]["active_share"]["1"] == pytest.approx(0.05)
-    assert "clustered vocabulary: measured, 99 % of tokens" in result.cells[0].profile_names[0]
+    assert "clustered vocabulary: measured, likeliest token of all active" in result.cells[0].profile_names[0]
 
 
 def test_a_vocabulary_that_does_not_exist_is_named_with_those_that_do(run: Callable[..., RunResult]) -> None:

@@ -37,14 +37,14 @@ class RestrictedSteps:
     """Choosing columns and multiplying them, over the whole product."""
     search: float
     """Over that among the whole vocabulary."""
-    agreement: float
-    """Share of its rows and steps whose likeliest token of all was active (FVP-08)."""
+    likeliest_active: float
+    """Share of its own rows and steps whose likeliest token of all was active (FVP-08)."""
     identical: float
     """Share of sentences translated to the same tokens as with the whole vocabulary."""
     active: ActiveShare
     """Its `s_per_share` in seconds of these very steps."""
-    full_step_s: float
-    """Of a step with the whole vocabulary, in this decoding."""
+    layer_s: float
+    """Choosing columns, multiplying them and searching, of a step in this decoding: what `active.s_per_share` is a slope of."""
 
 
 def restricted_steps(
@@ -89,10 +89,10 @@ def restricted_steps(
             body,
             product,
             search,
-            agreement=1.0 - _account(audited).miss_rate,
+            likeliest_active=1.0 - _account(audited).miss_rate,
             identical=float(np.mean([own.tokens == other.tokens for own, other in pairs])),
             active=_active(account, np.asarray(runs[name][0].told.active) == batch, stages_s, model.vocab, batch),
-            full_step_s=float(full_stages_s.sum(axis=1).mean()),
+            layer_s=float(stages_s[:, 1:].sum(axis=1).mean()),
         )
     return found
 

@@ -96,7 +96,7 @@ class Restricted:
 
 def _scaled(full: DecoderVariant, settings: DecoderSettings, told: RestrictedSteps) -> DecoderVariant:
     parts = {stage: max(getattr(full, stage) * _ratio(told, stage), 1e-9) for stage in STAGES}
-    times = full.step_s / told.full_step_s
+    times = (parts["product_s"] + parts["search_s"]) / told.layer_s
     return DecoderVariant(
         settings=settings,
         batch=full.batch,
@@ -104,7 +104,7 @@ def _scaled(full: DecoderVariant, settings: DecoderSettings, told: RestrictedSte
         body_s=parts["body_s"],
         product_s=parts["product_s"],
         search_s=parts["search_s"],
-        agreement=told.agreement,
+        likeliest_active=told.likeliest_active,
         identical=told.identical,
         active=_of_the_block(told.active, times),
     )
@@ -115,7 +115,7 @@ def _ratio(told: RestrictedSteps, stage: str) -> float:
 
 
 def _of_the_block(active: ActiveShare, times: float) -> ActiveShare:
-    """With its seconds in those of the block."""
+    """With its seconds, which are the output layer's, in those of the block."""
     return active if active.s_per_share is None else active.model_copy(update={"s_per_share": times * active.s_per_share})
 
 
