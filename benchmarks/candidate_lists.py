@@ -60,7 +60,7 @@ def sizes(lists: CandidateLists, sources: Sequence[Sequence[int]], references: S
     """How long the lists are, and what of the reference they hold."""
     own = [lists.of(source) for source in sources]
     found = [float(np.isin(reference, each).sum()) for reference, each in zip(references, own, strict=True)]
-    beyond = [len(each) - CANDIDATES * len(source) for each, source in zip(own, sources, strict=True)]
+    beyond = [len(each) - CANDIDATES * (len(source) - 1) for each, source in zip(own, sources, strict=True)]
     return {
         "candidates": float(np.mean([len(each) for each in own])),
         "active_share": float(np.mean([len(each) for each in own])) / lists.vocab,

@@ -48,8 +48,12 @@ def build(
     always: Annotated[
         int | None, typer.Option("--always", metavar="N", help="Most frequent target words that every list holds [0].")
     ] = None,
-    beam: Annotated[int, typer.Option("--beam", metavar="B", min=1, help="Beam that contexts are collected with.")] = 1,
-    batch: Annotated[int, typer.Option("--batch", metavar="N", min=1, help="Most sentences decoded together.")] = 128,
+    beam: Annotated[
+        int | None, typer.Option("--beam", metavar="B", min=1, help="Beam that contexts are collected with [1].")
+    ] = None,
+    batch: Annotated[
+        int | None, typer.Option("--batch", metavar="N", min=1, help="Most sentences decoded together [128].")
+    ] = None,
     method: Annotated[
         str | None,
         typer.Option("--method", metavar="sklearn|faiss", help="What clusters [faiss where it is installed]."),
@@ -57,7 +61,9 @@ def build(
     iterations: Annotated[
         int | None, typer.Option("--iterations", metavar="N", help="Of k-means [20], or of ibm1 [5].")
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", metavar="S", min=0, max=2**31 - 1, help="Same seed, same clusters.")] = 1,
+    seed: Annotated[
+        int | None, typer.Option("--seed", metavar="S", min=0, max=2**31 - 1, help="Same seed, same clusters [1].")
+    ] = None,
     device: Annotated[str, typer.Option("--device", metavar="cpu|cuda", help="Where the model runs.")] = "cpu",
     threads: Annotated[int | None, typer.Option("--threads", metavar="T", min=1, help="CPU threads [torch's own].")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was built as JSON and nothing else.")] = False,
@@ -77,24 +83,25 @@ def build(
     if not out.absolute().parent.is_dir():  # learning may take long
         raise NmtError("no such folder", path=out.parent, remedy="make it first")
     lists = {"--targets": targets, "--candidates": candidates, "--align": align, "--always": always}
-    sets = {"--clusters": clusters, "--top": top, "--pool": pool, "--method": method}
+    decoding = {"beam": beam, "batch": batch, "seed": seed}
+    shape = {"clusters": clusters, "top": top, "pool": pool, "method": method, **decoding}
+    sets = {f"--{name}": value for name, value in shape.items()}
     if targets is None:
         _refuse(lists, "it belongs to candidate lists: name their --targets")
     else:
         _refuse(sets, "it belongs to clusters: leave out --targets")
         if len(texts) > 1:
             raise typer.BadParameter("lists are learnt from one text and its translation", param_hint="--text")
+        if [str(path) for path in texts.values()] != [str(Path(each)) for each in text]:
+            raise typer.BadParameter("lists have no label: name the file alone", param_hint="--text")
     translator = Translator.load(model, device=device, threads=threads)
     with stages() as progress:
         if targets is None:
-            shape: dict[str, Any] = {"clusters": clusters, "top": top, "pool": pool, "iterations": iterations, "method": method}
-            told = build_sets(
-                translator, texts, out, sentences, progress, name=model.name, beam=beam, batch=batch, seed=seed, **shape
-            )
+            told = build_sets(translator, texts, out, sentences, progress, name=model.name, iterations=iterations, **shape)
         else:
             source = next(iter(texts.values()))
-            shape = {"count": candidates, "align": align, "always": always, "iterations": iterations}
-            told = build_lists(translator, source, targets, out, sentences, progress, name=model.name, **shape)
+            asked = {"count": candidates, "align": align, "always": always, "iterations": iterations}
+            told = build_lists(translator, source, targets, out, sentences, progress, name=model.name, **asked)
     print(_shown(told, as_json))
 
 

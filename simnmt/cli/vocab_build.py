@@ -41,12 +41,12 @@ def build_sets(
 ) -> dict[str, Any]:
     """Build clusters, write them, and tell what they are."""
     from simnmt.cli.vocab_told import told_of_clusters
-    from simnmt.nmt.vocabulary.build_clusters import build_clusters, spread
+    from simnmt.nmt.vocabulary.build_clusters import build_clusters, evenly
 
     taken = {}
     for label, path in texts.items():
         lines = _lines(path)
-        taken[label] = spread(lines, sentences or SENTENCES)
+        taken[label] = evenly(lines, sentences or SENTENCES)
         if len(taken[label]) < len(lines):
             _note(f"{label}: {len(taken[label]):,} of {len(lines):,} lines, evenly spread; --sentences takes more")
     given = {"clusters": CLUSTERS, "top": TOP} | {name: value for name, value in options.items() if value is not None}
@@ -70,7 +70,7 @@ def build_lists(
     from simnmt.cli.vocab_told import told_of_lists
     from simnmt.nmt.errors import NmtError
     from simnmt.nmt.vocabulary.build_candidates import build_candidates
-    from simnmt.nmt.vocabulary.build_clusters import spread
+    from simnmt.nmt.vocabulary.build_clusters import evenly
 
     if options["align"] not in (None, "ibm1", "attention"):
         raise NmtError(f"no alignment by {options['align']}", remedy="take ibm1 or attention")
@@ -84,8 +84,11 @@ def build_lists(
             progress("aligning", done / count)
 
     given = {name: value for name, value in options.items() if value is not None}
-    lists = build_candidates(translator, spread(ours, count), spread(theirs, count), progress=tell, **given)
-    note = {"model": name, "align": options["align"] or "ibm1", "sentences": count}
+    lists = build_candidates(translator, evenly(ours, count), evenly(theirs, count), progress=tell, **given)
+    if lists.pairs != count:
+        left = count - (lists.pairs or 0)
+        _note(f"{left:,} of {count:,} pairs left out: a side is empty, or longer than the model takes")
+    note = {"model": name, "align": options["align"] or "ibm1"}
     lists.save(out, translator.model, note)
     return told_of_lists(lists, note)
 

@@ -48,7 +48,8 @@ def told_of_lists(lists: CandidateLists, note: Mapping[str, Any]) -> dict[str, A
     sizes = lists.starts[1:] - lists.starts[:-1]
     return {
         "kind": "candidates",
-        **{name: note.get(name) for name in ("model", "align", "sentences")},
+        **{name: note.get(name) for name in ("model", "align")},
+        "pairs": lists.pairs,
         "vocab": lists.vocab,
         "src_vocab": lists.src_vocab,
         "most": lists.count,
@@ -103,7 +104,7 @@ def _clusters_text(told: dict[str, Any]) -> str:
 
 
 def _lists_text(told: dict[str, Any]) -> str:
-    learnt = f", learnt by {told['align']} from {told['sentences']:,} pairs" if told["align"] else ""
+    learnt = f", learnt by {told['align']} from {told['pairs']:,} pairs" if told["align"] and told["pairs"] else ""
     return "\n".join(
         [
             f"candidate lists for {told['model'] or 'a model'}: "

@@ -90,6 +90,37 @@ def test_lists_are_built_where_translations_are_named(here: Path, simnmt: Callab
     assert told["most"] == 4 and told["kind"] == "candidates"
 
 
+def test_pairs_and_sentences_that_teach_nothing_are_not_counted(
+    build: Callable[..., Any], here: Path, simnmt: Callable[..., Any]
+) -> None:
+    (here / "gaps.one").write_text("un deux\n\ntrois\nquatre cinq\nneuf\n", encoding="utf-8")
+    (here / "gaps.other").write_text("one two\nzero\n\nfour five\nnine\n", encoding="utf-8")
+    given = ["--model", "m", "--text", "gaps.one", "--targets", "gaps.other", "--candidates", "4", "--threads", "1"]
+    lists = simnmt("vocab", "build", *given, "--out", "gaps")
+    assert (lists.status, lists.err) == (
+        0,
+        "simnmt: note: 2 of 5 pairs left out: a side is empty, or longer than the model takes\n",
+    )
+    assert "learnt by ibm1 from 3 pairs\n" in lists.out
+    (direction,) = json.loads(build("--text", "gaps.one", "--out", "gaps", "--json").out)["directions"]
+    assert direction["sentences"] == 4
+
+
+@pytest.mark.parametrize("option", ["--beam", "--batch", "--seed", "--clusters", "--top"])
+def test_options_of_clusters_are_refused_for_lists(simnmt: Callable[..., Any], here: Path, option: str) -> None:
+    lists = ["--model", "m", "--text", "one.txt", "--targets", "other.txt", "--out", "never"]
+    found = simnmt("vocab", "build", *lists, option, "1")
+    assert (found.status, found.out) == (2, "") and "leave out --targets" in found.err and option in found.err
+    assert not (here / "never").exists()
+
+
+def test_a_label_is_refused_for_lists(simnmt: Callable[..., Any], here: Path) -> None:
+    lists = ["--model", "m", "--text", "fr-en=one.txt", "--targets", "other.txt", "--out", "never"]
+    found = simnmt("vocab", "build", *lists)
+    assert (found.status, found.out) == (2, "") and "lists have no label" in found.err
+    assert not (here / "never").exists()
+
+
 def test_a_bundle_of_another_model_or_no_bundle_at_all_is_one_line(
     build: Callable[..., Any], simnmt: Callable[..., Any]
 ) -> None:

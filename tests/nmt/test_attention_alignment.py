@@ -15,6 +15,7 @@ from simnmt.nmt.sharp_translator import SharpTranslator  # noqa: E402
 from simnmt.nmt.source_batch import pad  # noqa: E402
 from simnmt.nmt.vocabulary import attention_alignment as module  # noqa: E402
 from simnmt.nmt.vocabulary.attention_alignment import attention_alignment, attention_weights  # noqa: E402
+from tests.nmt.lexical_rows import row  # noqa: E402
 from tests.nmt.tiny import ARCHITECTURES, BLIND, lively, sources  # noqa: E402
 
 ATTENTIVE = ["bilstm", "gru", "marian", "own tokens", "sharp"]
@@ -91,16 +92,16 @@ def test_a_table_adds_up_what_each_target_token_looked_at(monkeypatch: pytest.Mo
         monkeypatch.setattr(module, "MERGED", merged)
         table = attention_alignment(model, alone, TARGETS)
         for source in range(model.vocab):
-            tokens, probabilities = table.row(source)
-            row = expected[source] / expected[source].sum().clamp(min=1e-300)
-            assert tokens.tolist() == row.nonzero()[:, 0].tolist()
-            assert probabilities == pytest.approx(row[row > 0].tolist(), rel=1e-4)
+            tokens, probabilities = row(table, source)
+            wanted = expected[source] / expected[source].sum().clamp(min=1e-300)
+            assert tokens.tolist() == wanted.nonzero()[:, 0].tolist()
+            assert probabilities == pytest.approx(wanted[wanted > 0].tolist(), rel=1e-4)
 
 
 def test_pairs_too_long_for_the_model_teach_nothing() -> None:
     model = lively("marian")
     long = [5] * (ARCHITECTURES["marian"].max_positions + 1)
-    assert attention_alignment(model, [[5, 0], long], [[7], [8]]).row(5)[0].tolist() == [7]
+    assert row(attention_alignment(model, [[5, 0], long], [[7], [8]]), 5)[0].tolist() == [7]
     with pytest.raises(NmtError, match="no sentence pair"):
         attention_alignment(model, [long], [[7]])
 

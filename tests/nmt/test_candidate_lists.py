@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -73,12 +75,13 @@ def test_a_sentence_has_the_best_of_each_of_its_tokens_and_no_more_than_they_bri
     assert len(columns) <= count * len(source) + 2
 
 
-def test_shorter_lists_are_the_beginnings_of_longer_ones() -> None:
+def test_lists_of_other_number_types_are_refused_before_they_are_saved() -> None:
+    """A file of them could be written, and never be read."""
     lists = random_lists(30, 8, set(), [1, 3])
-    short = lists.shortened(3)
-    assert (lists.count, short.count) == (8, 3)
-    assert all(short.list_of(token).tolist() == lists.list_of(token)[:3].tolist() for token in range(30))
-    assert set(short.of([5, 9])) <= set(lists.of([5, 9]))
+    with pytest.raises(NmtError, match=r"probabilities of float64.*float32"):
+        replace(lists, probabilities=lists.probabilities.astype(np.float64))
+    with pytest.raises(NmtError, match="columns of int64"):
+        replace(lists, columns=lists.columns.astype(np.int64))
 
 
 @pytest.mark.parametrize("name", ["gru", "marian", "sharp"])
@@ -135,13 +138,14 @@ def test_the_sharp_engine_takes_each_sentences_own_candidates(tmp_path: Path) ->
 
 def test_a_bundle_gives_back_what_was_saved_and_belongs_to_its_model(tmp_path: Path) -> None:
     model = tiny.lively("gru")
-    lists = random_lists(tiny.VOCAB, 5, {0, 2}, [1, 3])
-    lists.save(tmp_path / "bundle", model, {"align": "ibm1", "pairs": 7})
+    lists = replace(random_lists(tiny.VOCAB, 5, {0, 2}, [1, 3]), pairs=7)
+    lists.save(tmp_path / "bundle", model, {"align": "ibm1"})
     again = CandidateLists.load(tmp_path / "bundle", model)
     for name in ("starts", "columns", "probabilities", "always"):
         assert np.array_equal(getattr(again, name), getattr(lists, name))
         assert getattr(again, name).dtype == getattr(lists, name).dtype
     assert read_bundle(tmp_path / "bundle").note["align"] == "ibm1"
+    assert again.pairs == 7
     with pytest.raises(NmtError, match="another model"):
         CandidateLists.load(tmp_path / "bundle", build_model(tiny.GRU, seed=9))
     larger = build_model(tiny.GRU.model_copy(update={"tgt_vocab": 60}))
@@ -186,14 +190,35 @@ def test_lists_learnt_from_text_hold_the_translations_and_always_what_was_asked_
 ) -> None:
     translator, ours, theirs = toy
     lists = build_candidates(translator, ours, theirs, count=3)
+    assert lists.pairs == 600
     (source,), (target,) = translator.source.encode(["quatre deux sept"]), translator.target.encode(["four two seven"])
     assert set(target) <= set(build_candidates(translator, ours, theirs, count=8).of(source).tolist())
     assert lists.always.tolist() == [1, 3]
-    assert len(lists.of(source)) <= 3 * len(source) + 2
     with_frequent = build_candidates(translator, ours, theirs, count=3, always=4)
     frequent = most_frequent([ids[:-1] for ids in translator.target.encode(theirs)], 4, 28)
     assert with_frequent.always.tolist() == sorted({1, 3, *frequent.tolist()})
     assert len(frequent) == 4
+
+
+@pytest.mark.parametrize("align", ["ibm1", "attention"])
+def test_a_real_sentence_keeps_the_bound_and_its_end_mark_brings_nothing(
+    toy: tuple[Translator, list[str], list[str]], align: Literal["ibm1", "attention"]
+) -> None:
+    """SHARP-02: at most 20 |S| + 2, the end mark being no word."""
+    translator, ours, theirs = toy
+    for count in (2, 3):
+        lists = build_candidates(translator, ours, theirs, count=count, align=align)
+        assert lists.list_of(translator.source.eos).tolist() == []
+        sizes = [(len(lists.of(source)), count * len(set(source[:-1])) + 2) for source in translator.source.encode(ours)]
+        assert all(size <= bound for size, bound in sizes)
+        assert any(size > bound - count for size, bound in sizes)
+
+
+def test_pairs_that_teach_nothing_are_not_counted(toy: tuple[Translator, list[str], list[str]]) -> None:
+    translator, ours, theirs = toy
+    lists = build_candidates(translator, [*ours[:50], "", "un", "  "], [*theirs[:50], "one", "", "one"], count=3)
+    assert lists.pairs == 50
+    assert np.array_equal(lists.columns, build_candidates(translator, ours[:50], theirs[:50], count=3).columns)
 
 
 def test_more_candidates_than_tokens_and_unequal_sides_are_refused(toy: tuple[Translator, list[str], list[str]]) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.vocabulary import ibm_model1 as module
 from simnmt.nmt.vocabulary.ibm_model1 import ibm_model1
+from tests.nmt.lexical_rows import row
 
 Pairs = list[tuple[list[int], list[int]]]
 VOCAB = 5
@@ -69,7 +70,7 @@ def test_the_textbooks_three_sentences_give_its_numbers() -> None:
     for iterations in (1, 2, 3):
         table = learnt(pairs, iterations).table
         for (source, target), values in expected.items():
-            tokens, probabilities = table.row(source)
+            tokens, probabilities = row(table, source)
             assert round(float(probabilities[tokens.tolist().index(target)]), 4) == values[iterations - 1]
 
 
@@ -80,7 +81,7 @@ def test_it_is_the_textbooks_algorithm(pairs: Pairs, iterations: int) -> None:
     chance, likelihoods = by_loops(pairs, iterations)
     assert found.log_likelihood == pytest.approx(likelihoods, rel=1e-9, abs=1e-9)
     for (source, target), value in chance.items():
-        tokens, probabilities = found.table.row(source)
+        tokens, probabilities = row(found.table, source)
         assert float(probabilities[tokens.tolist().index(target)]) == pytest.approx(value, rel=1e-9, abs=1e-300)
 
 
@@ -91,7 +92,7 @@ def test_the_text_never_becomes_less_likely_and_each_row_sums_to_one(pairs: Pair
     steps = np.diff(found.log_likelihood)
     assert (steps >= -1e-9 * abs(found.log_likelihood[0])).all()
     seen = {token for source, _ in pairs for token in source}
-    sums = {source: float(found.table.row(source)[1].sum()) for source in range(VOCAB)}
+    sums = {source: float(row(found.table, source)[1].sum()) for source in range(VOCAB)}
     assert sums == {source: pytest.approx(1.0 if source in seen else 0.0) for source in range(VOCAB)}
 
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from simnmt.nmt.errors import NmtError
+
+Pair = tuple[Sequence[int], Sequence[int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,18 +35,14 @@ class LexicalTable:
         """Source tokens known."""
         return len(self.starts) - 1
 
-    def row(self, source: int) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-        """Target tokens of one source token, ascending, and their probabilities."""
-        here = slice(int(self.starts[source]), int(self.starts[source + 1]))
-        return self.tokens[here], self.probabilities[here]
-
-    def best(self, count: int) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
+    def best(self, count: int, without: Iterable[int] = ()) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
         """Starts, target tokens and probabilities of the `count` most probable of each row, the best first, ties lowest first.
 
-        Of probability 0 there are none.
+        Of probability 0 there are none, and none of the source tokens `without` any.
         """
-        some = np.flatnonzero(self.probabilities > 0.0)
-        rows = np.repeat(np.arange(self.src_vocab), np.diff(self.starts))[some]
+        rows = np.repeat(np.arange(self.src_vocab), np.diff(self.starts))
+        some = np.flatnonzero((self.probabilities > 0.0) & ~np.isin(rows, list(without)))
+        rows = rows[some]
         order = np.lexsort((self.tokens[some], -self.probabilities[some], rows))
         some, rows = some[order], rows[order]
         sizes = np.bincount(rows, minlength=self.src_vocab)
@@ -49,6 +50,14 @@ class LexicalTable:
         kept = some[rank < count]
         starts = np.concatenate(([0], np.cumsum(np.minimum(sizes, count)))).astype(np.int64)
         return starts, self.tokens[kept], self.probabilities[kept].astype(np.float32)
+
+
+def alignable(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], longest: int | None = None) -> list[Pair]:
+    """The pairs that have two sides, neither longer than `longest`. Raises `NmtError` where the sides are not equally many."""
+    if len(sources) != len(targets):
+        raise NmtError(f"{len(sources):,} sources but {len(targets):,} targets", remedy="line i must translate line i")
+    pairs = zip(sources, targets, strict=True)
+    return [pair for pair in pairs if all(map(len, pair)) and (longest is None or max(map(len, pair)) <= longest)]
 
 
 def lexical_table(pairs: NDArray[np.int64], counts: NDArray[np.float64], src_vocab: int, tgt_vocab: int) -> LexicalTable:

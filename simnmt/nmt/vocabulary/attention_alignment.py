@@ -16,7 +16,7 @@ from simnmt.nmt.marian import MarianModel
 from simnmt.nmt.models import TranslationModel
 from simnmt.nmt.recurrent import RecurrentModel
 from simnmt.nmt.source_batch import pad
-from simnmt.nmt.vocabulary.alignment import LexicalTable, lexical_table
+from simnmt.nmt.vocabulary.alignment import LexicalTable, alignable, lexical_table
 
 BATCH = 64
 """Sentence pairs aligned together."""
@@ -37,10 +37,7 @@ def attention_alignment(
     `sources` with their end marks, `targets` without; pairs with an empty side, or longer than the model takes, are left out.
     `progress` is told how many pairs are done. Raises `NmtError` for a model without attention, and where no pair is left.
     """
-    if len(sources) != len(targets):
-        raise NmtError(f"{len(sources):,} sources but {len(targets):,} targets", remedy="line i must translate line i")
-    longest = model.max_positions or max(map(len, (*sources, *targets)), default=0)
-    pairs = [pair for pair in zip(sources, targets, strict=True) if all(0 < len(side) <= longest for side in pair)]
+    pairs = alignable(sources, targets, model.max_positions)
     if not pairs:
         raise NmtError("no sentence pair to align", remedy="give parallel text")
     pairs.sort(key=lambda pair: (len(pair[0]), len(pair[1])))

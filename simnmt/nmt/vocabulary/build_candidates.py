@@ -8,8 +8,10 @@ from typing import Literal
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.models import TranslationModel
 from simnmt.nmt.translation import Translator
+from simnmt.nmt.vocabulary.alignment import alignable
 from simnmt.nmt.vocabulary.attention_alignment import attention_alignment
 from simnmt.nmt.vocabulary.candidate_lists import CANDIDATES, CandidateLists, candidate_lists, most_frequent
+from simnmt.nmt.vocabulary.fingerprint import control_tokens
 from simnmt.nmt.vocabulary.ibm_model1 import ITERATIONS, ibm_model1
 
 Align = Literal["ibm1", "attention"]
@@ -30,7 +32,9 @@ def build_candidates(
 
     `targets[i]` translates `sources[i]`. `align`: ibm1, learnt in so many `iterations`, or the model's own attention.
     `progress` is told of how many pairs it is done. `always`: so many of the most frequent target tokens are candidates of
-    every sentence, beside end mark and unknown; none by default. The source's end mark brings along what no other token gives.
+    every sentence, beside end mark and unknown; none by default. The source's end mark has no list, as the empty word that it
+    is for the alignment: `always` holds what that would give. Pairs of which a side is empty, or is too long for a model that
+    is to look at it, teach nothing; `CandidateLists.pairs` counts the others.
 
     Raises `NmtError` for sides of different lengths, without a pair, and for more candidates than the vocabulary holds.
     """
@@ -43,8 +47,8 @@ def build_candidates(
     src = translator.source.encode(sources)
     # Without their end, which every list has.
     tgt = [ids[:-1] for ids in translator.target.encode(targets)]
-    pairs = [pair for pair in zip(src, tgt, strict=True) if len(pair[0]) > 1 and pair[1]]
-    src, tgt = [one for one, _ in pairs], [other for _, other in pairs]
+    pairs = alignable([ids if len(ids) > 1 else [] for ids in src], tgt, model.max_positions if align == "attention" else None)
+    src, tgt = [list(one) for one, _ in pairs], [list(other) for _, other in pairs]
     if align == "attention":
         if not isinstance(model, TranslationModel):
             raise NmtError("a model whose attention is not known", remedy="align by ibm1")
@@ -56,5 +60,5 @@ def build_candidates(
             progress(len(src) * done // iterations)
 
         table = ibm_model1(src, tgt, src_vocab=sizes[0], tgt_vocab=sizes[1], iterations=iterations, progress=tell).table
-    control = [model.eos_token, translator.target.unk]
-    return candidate_lists(table, [*control, *most_frequent(tgt, always, model.vocab).tolist()], count=count)
+    every = [*control_tokens(model), *most_frequent(tgt, always, model.vocab).tolist()]
+    return candidate_lists(table, every, count=count, without=[translator.source.eos], pairs=len(pairs))

@@ -57,7 +57,7 @@ def build_clusters(
     return ClusterBundle.of(translator.model, sets, name=name)
 
 
-def spread(lines: Sequence[str], count: int | None) -> list[str]:
+def evenly(lines: Sequence[str], count: int | None) -> list[str]:
     """So many of the lines, evenly spread over them in their order; all of them for None, or where there are no more."""
     if count is None or count >= len(lines):
         return list(lines)

@@ -37,8 +37,15 @@ class CandidateLists:
     """Target tokens that are candidates of every sentence, ascending: end mark and unknown, and what was asked for beside."""
     vocab: int
     """Target tokens known."""
+    pairs: int | None = None
+    """Sentence pairs that they were learnt from; None where they were not."""
 
     def __post_init__(self) -> None:
+        arrays = {name: getattr(self, name) for name in _ARRAYS}
+        if any(arrays[name].dtype != kind or arrays[name].ndim != 1 for name, kind in _ARRAYS.items()):
+            given = ", ".join(f"{name} of {array.dtype}" for name, array in arrays.items())
+            wanted = ", ".join(np.dtype(kind).name for kind in _ARRAYS.values())
+            raise NmtError(f"candidate lists with {given}", remedy=f"give vectors of {wanted}")
         sizes = np.diff(self.starts)
         tokens = np.concatenate((self.columns, self.always))
         if (
@@ -71,7 +78,7 @@ class CandidateLists:
         return self.columns[int(self.starts[token]) : int(self.starts[token + 1])]
 
     def of(self, source: Iterable[int]) -> NDArray[np.int32]:
-        """The candidates of a sentence, ascending: at most `count` a source token, and those of all sentences.
+        """The candidates of a sentence, ascending: at most `count` a source token, and those of all sentences (SHARP-02).
 
         Raises `NmtError` for a token that is none of the source's.
         """
@@ -80,14 +87,6 @@ class CandidateLists:
             what = f"a source token that is none of {self.src_vocab:,}"
             raise NmtError(what, remedy="build the lists for this model's vocabulary")
         return np.unique(np.concatenate([self.always, *map(self.list_of, tokens)]))
-
-    def shortened(self, count: int) -> CandidateLists:
-        """The same with no more than the `count` most probable of each source token."""
-        sizes = np.diff(self.starts)
-        rank = np.arange(len(self.columns)) - np.repeat(self.starts[:-1], sizes)
-        starts = np.concatenate(([0], np.cumsum(np.minimum(sizes, count)))).astype(np.int64)
-        kept = rank < count
-        return CandidateLists(starts, self.columns[kept], self.probabilities[kept], self.always, self.vocab)
 
     def save(self, path: str | os.PathLike[str], model: StepModel, note: Mapping[str, Any] | None = None) -> None:
         """Write them as a bundle of this model, whole or not at all; `note`: what else is known of them, as JSON.
@@ -101,6 +100,7 @@ class CandidateLists:
             "width": fingerprint.width,
             "sha256": fingerprint.sha256,
             "src_vocab": self.src_vocab,
+            "pairs": self.pairs,
             **(note or {}),
         }
         tensors = {name: torch.from_numpy(getattr(self, name)) for name in _ARRAYS}
@@ -116,9 +116,7 @@ class CandidateLists:
         try:
             fingerprint = Fingerprint(file.note["vocab"], file.note["width"], file.note["sha256"])
             arrays = {name: file.tensors[name].numpy() for name in _ARRAYS}
-            if any(arrays[name].dtype != kind or arrays[name].ndim != 1 for name, kind in _ARRAYS.items()):
-                raise ValueError("arrays of another kind")
-            lists = cls(**arrays, vocab=fingerprint.vocab)
+            lists = cls(**arrays, vocab=fingerprint.vocab, pairs=file.note["pairs"])
         except (KeyError, TypeError, ValueError, NmtError):
             raise NmtError("damaged", path=path, remedy="build it again with simnmt vocab build") from None
         if model is not None:
@@ -144,11 +142,22 @@ _ARRAYS = {"starts": np.int64, "columns": np.int32, "probabilities": np.float32,
 """What a bundle holds."""
 
 
-def candidate_lists(table: LexicalTable, always: Iterable[int], *, count: int = CANDIDATES) -> CandidateLists:
-    """The `count` most probable target tokens of each source token. Raises `NmtError` for more than the vocabulary holds."""
+def candidate_lists(
+    table: LexicalTable,
+    always: Iterable[int],
+    *,
+    count: int = CANDIDATES,
+    without: Iterable[int] = (),
+    pairs: int | None = None,
+) -> CandidateLists:
+    """The `count` most probable target tokens of each source token, but of those `without`, learnt from so many `pairs`.
+
+    Raises `NmtError` for more than the vocabulary holds.
+    """
     if not 1 <= count <= table.tgt_vocab:
         raise NmtError(f"{count:,} candidates with a vocabulary of {table.tgt_vocab:,}", remedy="give fewer, and 1 or more")
-    return CandidateLists(*table.best(count), np.unique(np.fromiter(always, np.int32)), table.tgt_vocab)
+    every = np.unique(np.fromiter(always, np.int32))
+    return CandidateLists(*table.best(count, without), every, table.tgt_vocab, pairs)
 
 
 def most_frequent(targets: Iterable[Sequence[int]], count: int, vocab: int) -> NDArray[np.int32]:

@@ -43,6 +43,7 @@ class ClusterSet:
     emitted: Tensor
     """int32, ascending: the tokens that dense decoding wrote of the text."""
     sentences: int
+    """Those with a context among the ones that it was made from."""
     beam: int
     inertia: float
     iterations: int
@@ -68,7 +69,7 @@ class ClusterSet:
             taken,
             clustering.members,
             contexts.emitted,
-            contexts.sentences,
+            int((torch.bincount(contexts.sentence) > 0).sum()),
             contexts.beam,
             clustering.inertia,
             clustering.iterations,

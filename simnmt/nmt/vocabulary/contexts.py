@@ -40,7 +40,7 @@ class Contexts:
     emitted: Tensor
     """int32, ascending: the tokens that decoding wrote, the end among them."""
     sentences: int
-    """Sources that were decoded."""
+    """Sources that were given, those without a token among them: where the numbers of the next text begin."""
     beam: int = 1
 
     def __len__(self) -> int:

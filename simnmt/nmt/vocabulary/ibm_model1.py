@@ -6,14 +6,14 @@ p(t_j | s_i). Brown et al., The Mathematics of Statistical Machine Translation, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.nmt.errors import NmtError
-from simnmt.nmt.vocabulary.alignment import LexicalTable, lexical_table
+from simnmt.nmt.vocabulary.alignment import LexicalTable, Pair, alignable, lexical_table
 
 ITERATIONS = 5
 BLOCK = 4_000_000
@@ -45,11 +45,9 @@ def ibm_model1(
 
     Raises `NmtError` where the two sides are not equally many, where no pair is left, and for tokens beyond a vocabulary.
     """
-    if len(sources) != len(targets):
-        raise NmtError(f"{len(sources):,} sources but {len(targets):,} targets", remedy="line i must translate line i")
     if iterations < 1:
         raise NmtError(f"iterations is {iterations}", remedy="give 1 or more")
-    blocks = [_Block.of(*part, tgt_vocab) for part in _parts(sources, targets)]
+    blocks = [_Block.of(*part, tgt_vocab) for part in _parts(alignable(sources, targets))]
     if not blocks:
         raise NmtError("no sentence pair to align", remedy="give parallel text")
     for block in blocks:
@@ -105,17 +103,14 @@ class _Block:
                 raise NmtError(what, remedy="encode the text with the model's own subwords")
 
 
-def _parts(
-    sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
-) -> Iterator[tuple[list[Sequence[int]], list[Sequence[int]]]]:
+def _parts(pairs: Iterable[Pair]) -> Iterator[tuple[list[Sequence[int]], list[Sequence[int]]]]:
     """The pairs, in groups of about `BLOCK` links."""
     group: tuple[list[Sequence[int]], list[Sequence[int]]] = [], []
     links = 0
-    for source, target in zip(sources, targets, strict=True):
-        if len(source) and len(target):
-            group[0].append(source)
-            group[1].append(target)
-            links += len(source) * len(target)
+    for source, target in pairs:
+        group[0].append(source)
+        group[1].append(target)
+        links += len(source) * len(target)
         if links >= BLOCK:
             yield group
             group, links = ([], []), 0
