@@ -1,6 +1,10 @@
 """What clusters and candidate lists come to on a trained model: `python -m benchmarks.vocabulary_study --model FOLDER ...`
 
-Each `--direction` names a language direction and its texts, one sentence a line: `LABEL=TRAIN,TARGETS,HELDOUT,REFERENCES`. With
+`simnmt reproduce vocab --model` studies a model as the shipped studies are, and judges it. Here one says how much is measured
+of each part: how many sentences, which r and K, how many rounds, on how many threads, with contexts kept wherever one likes.
+
+Each `--direction` names a language direction and its texts, one sentence a line: `LABEL=TRAIN,TARGETS,HELDOUT,REFERENCES`;
+TARGETS and REFERENCES may be left empty, for a direction without candidate lists or without BLEU. With
 `--out` every part is added to the file as soon as it is measured; what is in it stays. `simnmt reproduce vocab --study` shows
 it. The parts chosen, speeds and candidates time real decoding: leave the box alone meanwhile.
 """
@@ -26,6 +30,7 @@ _COUNTS = (
     "volumes",
     "rounds",
     "speed_sentences",
+    "tried_sentences",
     "candidates",
     "shown_clusters",
 )
@@ -41,7 +46,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, help="the study's file, made or added to")
     parser.add_argument("--kept", type=Path, help="folder for decoded contexts, so that no part decodes them again")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--chosen", action="append", default=[], metavar="LABEL=R:K", help="instead of the sweep's choice")
+    parser.add_argument("--chosen", action="append", default=[], metavar="LABEL=R:K", help="instead of the choice by trial")
     parser.add_argument("--json", action="store_true", help="print the study")
     for name in _COUNTS:
         parser.add_argument(_option(name), type=int)
@@ -84,16 +89,24 @@ def _told(study: Study) -> list[str]:
         f"{each.share_of_model:.2%} of the model"
         for each in study.memory
     ]
+    lines += [
+        f"tried        {each.label} r {each.clusters:,} K {each.top} beam {each.beam} batch {each.batch}: "
+        f"identical {each.identical:6.1%}, BLEU {_score(each.bleu_dense)} -> {_score(each.bleu)}"
+        + ("" if each.good else ", too poor")
+        for each in study.tried
+    ]
     for part in ("chosen", "candidates"):
         lines += [
             f"{part:12} {each.label} {_cut(each)} beam {each.beam} batch {each.batch}: active {each.share.mean:6.2%}, "
-            f"missed {each.miss_rate:6.2%}, identical {each.identical:6.1%}, BLEU {_bleu(each.dense)} -> {_bleu(each.part)}, "
+            f"missed {each.miss_rate:6.2%}, identical {each.identical:6.1%}, "
+            f"BLEU {_score(each.dense.bleu)} -> {_score(each.part.bleu)}, "
             f"layer x{each.layer_ratio:.2f} (fused x{each.layer_ratio_over_fused:.2f}) of {each.layer_share:.0%}, "
             f"whole x{each.measured:.2f} (Amdahl x{each.predicted:.2f}; over fused x{each.measured_over_fused:.2f})"
             for each in getattr(study, part)
         ]
     lines += [
         f"speeds       {each.label} r {each.clusters:5,} K {each.top} beam {each.beam} batch {each.batch}: {each.gain:+.1%}"
+        + ("" if each.identical is None else f", identical {each.identical:6.1%}")
         for each in study.speeds
     ]
     return lines
@@ -103,8 +116,8 @@ def _cut(each: Any) -> str:
     return f"r {each.clusters:,} K {each.top}" if each.way == "clustered" else f"{each.way} {each.candidates}+{each.always}"
 
 
-def _bleu(told: Any) -> str:
-    return "-" if told.bleu is None else f"{told.bleu:.2f}"
+def _score(bleu: float | None) -> str:
+    return "-" if bleu is None else f"{bleu:.2f}"
 
 
 def _option(name: str) -> str:
@@ -113,8 +126,8 @@ def _option(name: str) -> str:
 
 def _direction(text: str) -> Direction:
     label, _, files = text.partition("=")
-    paths = [Path(each) for each in files.split(",") if each]
-    if not label or len(paths) != 4:
+    paths = [Path(each) if each else None for each in files.split(",")]
+    if not label or len(paths) != 4 or paths[0] is None or paths[2] is None:
         raise SystemExit(f"{text}: give LABEL=TRAIN,TARGETS,HELDOUT,REFERENCES")
     train, targets, heldout, references = paths
     return Direction(label, train, heldout, references, targets)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from simnmt.calibrate.errors import CalibrationError
 from simnmt.calibrate.vocabulary.study import run as study_run
 from simnmt.calibrate.vocabulary.study.document import PARTS, write_study
 from simnmt.cli.reproduce import app
@@ -137,10 +139,35 @@ def test_a_study_that_was_stopped_goes_on_with_what_is_missing(tmp_path: Path, s
     reproduce(model=tmp_path, texts=both(tmp_path), studies=[kept])
     assert studied[0]["parts"] == ["memory", "chosen", "speeds"], "memory was of one direction"
     write_study(kept, study())
-    reproduce(model=tmp_path, texts=both(tmp_path), studies=[kept])
-    assert len(studied) == 1, "nothing was missing"
     reproduce(model=tmp_path, texts=both(tmp_path), studies=[kept], parts=["speeds", "chosen"])
     assert studied[1]["parts"] == ["chosen", "speeds"], "asked for again"
+    less = [run(part, quick=True) if part == "volume" else run(part) for part in PARTS]
+    write_study(kept, study(runs=tuple(less)))
+    reproduce(model=tmp_path, texts=both(tmp_path), studies=[kept])
+    assert studied[2]["parts"] == ["volume"], "of less than is asked for now"
+
+
+def test_a_study_that_lacks_nothing_is_told_as_it_is_where_model_and_texts_are_its_own(
+    tmp_path: Path, studied: list[dict[str, Any]]
+) -> None:
+    kept, weights, texts = tmp_path / "study.json", tmp_path / "model.safetensors", both(tmp_path)
+    weights.write_bytes(b"weights")
+    for own in texts.by_option().values():
+        for path in own.values():
+            path.write_text("a sentence\n")
+    sha256 = hashlib.sha256(b"weights").hexdigest()
+    whole = study().model_copy(update={"texts": (), "model": study().model.model_copy(update={"sha256": sha256})})
+    write_study(kept, whole)
+    said = list[str]()
+    assert reproduce(model=tmp_path, texts=texts, studies=[kept], say=said.append).studies == [whole] and not studied
+    assert said == ["candidates: left out, which needs --targets"]
+    write_study(kept, whole.model_copy(update={"texts": study().texts}))
+    with pytest.raises(CalibrationError, match=r"another text train\.fr-en for fr-en"):
+        reproduce(model=tmp_path, texts=texts, studies=[kept])
+    write_study(kept, whole)
+    weights.write_bytes(b"others")
+    with pytest.raises(CalibrationError, match="a study of another model, gru-xx-en"):
+        reproduce(model=tmp_path, texts=texts, studies=[kept])
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from simnmt.names import nearest
 if TYPE_CHECKING:
     from simnmt.calibrate.vocabulary.study.document import Part, Study
     from simnmt.calibrate.vocabulary.study.settings import StudySettings
+    from simnmt.calibrate.vocabulary.study.texts import Direction
 
 Say = Callable[[str], None]
 """Is told of what comes next."""
@@ -55,12 +56,15 @@ class Texts:
 def study_model(
     model: Path, texts: Texts, *, kept: Path | None = None, parts: Sequence[str] = (), quick: bool = False, say: Say
 ) -> Study:
-    """Measure `parts`, or what the file `kept` lacks: all but what its texts cannot tell (one direction, no targets).
+    """Measure `parts`, or what the file `kept` lacks or has less of: all that texts can tell (two directions, targets).
 
     Contexts are kept beside the file, so that a run that was stopped goes on. Raises `InputError` for texts that do not go
-    together and parts that there are not, and what studying raises.
+    together and parts that there are not, and what studying raises, such as `CalibrationError` for a file of another model or
+    other texts.
     """
     from simnmt.calibrate.vocabulary.study.document import PARTS, read_study
+    from simnmt.calibrate.vocabulary.study.settings import StudySettings
+    from simnmt.calibrate.vocabulary.study.texts import Direction
 
     texts.check()
     for name in parts:
@@ -68,22 +72,26 @@ def study_model(
             near = nearest(name, PARTS)
             remedy = f"did you mean {near}?" if near else f"known: {', '.join(PARTS)}"
             raise InputError(f"--part {name}: no part of a study", remedy=remedy)
-    wanted = [part for part in PARTS if part in parts]
-    if not wanted:
-        before = read_study(kept) if kept is not None and kept.exists() else None
-        wanted = [part for part in PARTS if _can(part, texts) and not _has(before, part, texts)]
-        if before is not None and not wanted:
-            return before
-    # Here, since all that is read needs no torch.
-    from simnmt.calibrate.vocabulary.study.run import run_study
-    from simnmt.calibrate.vocabulary.study.settings import StudySettings
-    from simnmt.calibrate.vocabulary.study.texts import Direction
-
     directions = [
         Direction(label, train, texts.heldout[label], texts.references.get(label), texts.targets.get(label))
         for label, train in texts.train.items()
     ]
     settings = quick_settings() if quick else StudySettings()
+    wanted = [part for part in PARTS if part in parts]
+    if not wanted:
+        before = read_study(kept) if kept is not None and kept.exists() else None
+        for part in PARTS:
+            labels = _measurable(part, texts)
+            if not labels:
+                say(f"{part}: left out, which needs {'--targets' if part == 'candidates' else 'two directions'}")
+            elif before is None or not _has(before, part, labels, settings):
+                wanted.append(part)
+        if before is not None and not wanted:
+            _check(before, model, directions, kept)
+            return before
+    # Here, since all that is read needs no torch.
+    from simnmt.calibrate.vocabulary.study.run import run_study
+
     contexts = None if kept is None else kept.with_name(f"{kept.stem}.contexts")
     return run_study(model, directions, settings=settings, parts=wanted, out=kept, kept=contexts, progress=say)
 
@@ -93,9 +101,9 @@ def quick_settings() -> StudySettings:
     from simnmt.calibrate.vocabulary.study.settings import StudySettings
 
     return StudySettings(
+        quick=True,
         clusters=(50, 100, 200),
-        fine_clusters=(50,),
-        fine_tops=(10,),
+        fine_clusters=(),
         train_sentences=2_000,
         clustered_contexts=20_000,
         heldout_sentences=100,
@@ -109,14 +117,29 @@ def quick_settings() -> StudySettings:
     )
 
 
-def _can(part: Part, texts: Texts) -> bool:
+def _measurable(part: Part, texts: Texts) -> set[str]:
+    """The directions that a part can be measured of."""
     if part == "by_language":
-        return len(texts.train) > 1
-    return part != "candidates" or set(texts.targets) == set(texts.train)
+        return set(texts.train) if len(texts.train) > 1 else set()
+    return set(texts.targets if part == "candidates" else texts.train)
 
 
-def _has(study: Study | None, part: Part, texts: Texts) -> bool:
-    return study is not None and set(texts.train) <= {label for run in study.runs if run.part == part for label in run.labels}
+def _has(study: Study, part: Part, labels: Iterable[str], settings: StudySettings) -> bool:
+    """Whether each direction's last measurement of the part was of as much."""
+    runs = [run for run in reversed(study.runs) if run.part == part]
+    last = (next((run for run in runs if label in run.labels), None) for label in labels)
+    return all(run is not None and settings.measured_by(run) for run in last)
+
+
+def _check(study: Study, model: Path, directions: Sequence[Direction], path: Path | None) -> None:
+    """Raises `CalibrationError` where the study is of another model or of other texts."""
+    from simnmt.calibrate.errors import CalibrationError
+    from simnmt.calibrate.vocabulary.study.texts import check_texts, sha256_of, studied_texts
+    from simnmt.nmt.checkpoint import WEIGHTS_FILE
+
+    check_texts(study, tuple(studied_texts(directions)), path)
+    if sha256_of(model / WEIGHTS_FILE) != study.model.sha256:
+        raise CalibrationError(f"a study of another model, {study.model.name}", path=path, remedy="choose another file")
 
 
 def _listed(labels: Iterable[str]) -> str:
