@@ -5,7 +5,8 @@ The model is a folder that `simnmt nmt train` wrote, with its text still in plac
 on, and judged on the part that was held out. torch decodes with all of the vocabulary and with the lists in turn, greedily one
 sentence after another, and with a beam of 2 in batches of 20. An attentional model is decoded by the sharp decoder as well,
 with a beam of 6; its clock tells the output layer's part. Amdahl's prediction takes the rest of a step for unchanged;
-`body_ratio` tells whether it is: caches that the output layer's weights no longer pass through serve it better.
+`body_ratio` tells whether it is: where it is not 1, caches that the output layer's weights no longer pass through may serve
+it better, or the box was not quiet.
 
 `--ctranslate2` times MarianMT of 65,001 tokens, with random weights and random lists of 20 a token, under CTranslate2 with and
 without the lists as its vocabulary map; of it only the whole can be timed, so the output layer's share is that of the

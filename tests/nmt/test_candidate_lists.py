@@ -155,6 +155,13 @@ def test_a_bundle_gives_back_what_was_saved_and_belongs_to_its_model(tmp_path: P
         lists.save(tmp_path / "other", larger)
 
 
+def test_lists_that_hold_nothing_but_what_is_always_there_come_back(tmp_path: Path) -> None:
+    model, none = tiny.lively("gru"), np.empty(0, np.int32)
+    starts, always = np.zeros(tiny.VOCAB + 1, np.int64), np.array([1, 3], np.int32)
+    CandidateLists(starts, none, none.astype(np.float32), always, tiny.VOCAB).save(tmp_path / "bundle", model)
+    assert CandidateLists.load(tmp_path / "bundle", model).of([5, 7]).tolist() == [1, 3]
+
+
 @pytest.mark.parametrize(
     "damage",
     [

@@ -79,5 +79,6 @@ def _sha256(kind: str, note: Mapping[str, Any], tensors: Mapping[str, Tensor]) -
     for name in sorted(tensors):
         tensor = tensors[name].detach().cpu().contiguous()
         digest.update(f"{name}:{tensor.dtype}:{list(tensor.shape)}:".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+        if tensor.numel():  # an empty one of numpy's has strides that no other type can be seen with
+            digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
