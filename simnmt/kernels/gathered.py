@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
-
 import torch
 from torch import Tensor
 
+from simnmt.costs.projection_cost import WAYS, Way
 from simnmt.kernels.errors import KernelError
 from simnmt.kernels.gathered_arguments import ANY, REAL_TYPES, check_beside, check_columns, check_tensor, place_for
 from simnmt.kernels.native_columns import functions_at, refuse
 from simnmt.kernels.sub_matrix import SubMatrix, multiplied
 
-__all__ = ["SubMatrix", "Way", "gathered_products", "usual_way"]
+__all__ = ["WAYS", "SubMatrix", "Way", "gathered_products", "usual_way"]
 
-Way = Literal["row_wise", "gather"]
-"""`row_wise`: dot products straight from the weight's rows, nothing copied. `gather`: a few columns at a time, which a cache
-holds, packed and then multiplied: for a hundred rows and more."""
-WAYS = get_args(Way)
 GATHERED_FROM_ROWS = 128
 """Rows from which `gather` is the faster. One thread of an AVX-512 server, seconds of `row_wise` over those of `gather`: of
 3,200 to 6,400 columns x 512, and of 3,840 x 1024, 0.55 to 0.62 at 8 rows, 0.84 to 0.86 at 32, 0.96 to 0.98 at 64, 0.98 to
@@ -40,10 +35,11 @@ def gathered_products(
 ) -> Tensor:
     """float32 [rows, n]: products of each row of `hidden` with the `columns` of the vocabulary, without bias (FVP-07).
 
-    `weight`: [V, d], `hidden`: [rows, d], both float32, float16 or bfloat16; `columns`: int32 [n], ascending, within V. `out`
-    takes the result where it is given. Compiled kernels on the CPU in float32, by one thread (`level`: the widest of them, as
-    the variable SIMNMT_KERNELS says it), torch elsewhere. Raises `KernelError` for other tensors and for a column that there
-    is not.
+    `weight`: [V, d], `hidden`: [rows, d], both float32, float16 or bfloat16; `columns`: int32 [n], ascending, within V. `way`:
+    `row_wise` takes dot products straight from the weight's rows and copies nothing, `gather` takes a few columns at a time,
+    which a cache holds, packed and then multiplied. `out` takes the result where it is given. Compiled kernels on the CPU in
+    float32, by one thread (`level`: the widest of them, as the variable SIMNMT_KERNELS says it), torch elsewhere. Raises
+    `KernelError` for other tensors and for a column that there is not.
     """
     weight_at = check_tensor("weight", weight, REAL_TYPES, (ANY, ANY))
     vocab, width = weight.shape
