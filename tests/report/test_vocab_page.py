@@ -87,6 +87,33 @@ def test_figures_2_to_4_are_ours_with_the_texts_points_marked(document: dict[str
     assert lines["figure-4-drawn"]["published: cluster 0, K = 5"]["y"] == [6.0, 6.0]
 
 
+def test_a_figure_stands_before_its_table_and_a_long_table_is_folded(page: str) -> None:
+    places = [page.index(f'id="{name}"') for name in ("projection-drawn", "table-2", "figure-2-drawn", "figure-2")]
+    assert places == sorted(places)
+    assert page.count('class="drawing"') == 6
+    assert "<summary><b>24 rows</b></summary>" not in section(page, "sweep"), "24 are not many"
+    more = tuple(cell(clusters=count) for count in range(100, 2_600, 100))
+    long = render_vocab(document_of(judged([study(sweep=more)])))
+    assert "<summary><b>25 rows</b></summary>" in section(long, "sweep")
+
+
+def test_what_was_studied_is_told_by_its_sums(page: str) -> None:
+    own = section(page, "studied")
+    assert own.count("0" * 16) == 7 and "heldout.fr-en" in own and "a processor; 2026-11-21" in own
+
+
+def test_no_miss_is_not_drawn_as_some() -> None:
+    """FVP-08: a logarithmic axis has no place for it."""
+    rows = {table["id"]: table["rows"] for table in document_of(judged([study(volume=(cell(miss_rate=0.0),))]))["tables"]}
+    (volume,) = (
+        each
+        for each in drawings(rows, {"figure_2": {}, "figure_2_clusters": 400, "figure_3_best": 1, "figure_4": {}})
+        if each["id"] == "volume-drawn"
+    )
+    content = volume["content"]["of"][0]
+    assert content["lines"][0]["y"] == [0.0] and content["linear"]
+
+
 def test_figures_are_drawn_on_a_desk_and_a_phone(page: str, open_page: Any, tmp_path: Path) -> None:
     file = tmp_path / "page.html"
     file.write_text(page, encoding="utf-8")

@@ -18,12 +18,24 @@ from simnmt.errors import InputError
 from simnmt.reproduce.vocab import studies as studies_module
 from simnmt.reproduce.vocab.reproduction import judged, reproduce
 from simnmt.reproduce.vocab.studies import shipped_studies
+from simnmt.reproduce.vocab.study_rows import speeds
 from simnmt.reproduce.vocab.studying import Texts, quick_settings
 from simnmt.reproduce.vocab.tables import document as document_of
 from simnmt.reproduce.vocab.text import as_text
-from tests.reproduce.vocab_stand_ins import LABELS, run, study
+from tests.reproduce.vocab_stand_ins import LABELS, run, speed, study
 
-MAY_LACK_AGREEMENT = ("setting", "table-1", "averages", "table-5", "table-6", "figure-4", "derived", "runs")
+MAY_LACK_AGREEMENT = (
+    "setting",
+    "table-1",
+    "averages",
+    "table-5",
+    "table-6",
+    "figure-4",
+    "derived",
+    "runs",
+    "bench",
+    "break-even",
+)
 """Tables without a row of translations or of their speed."""
 
 
@@ -45,6 +57,32 @@ def test_every_row_on_translations_says_that_it_is_not_exact_and_what_stays_the_
             assert table["rows"] and all(row["agreement"].startswith("not exact: ") for row in table["rows"]), table["id"]
     (row, *_) = (row for row in document_of(judged([study()]))["tables"][1]["rows"])
     assert row["agreement"] == "not exact: 94.0 % of the sentences the same, 98.50 % of the tokens"
+
+
+def test_a_speed_keeps_what_its_own_decoding_kept_and_not_what_the_sweep_did() -> None:
+    """XP-03: a beam or a batch keeps others than single sentences."""
+    lacking = speed("fr-en", 500, 3, 0.2).model_copy(update={"identical": None})
+    rows = speeds([study(speeds=(speed("fr-en", 500, 3, 0.2), lacking))])
+    assert [row["agreement"] for row in rows] == [
+        "not exact: 92.5 % of the sentences the same",
+        "not exact: not measured",
+    ]
+
+
+def test_a_note_is_told_of_each_direction_until_it_is_measured_again() -> None:
+    again = run("sweep", ("de-en",), notes=("sweep: anew.",))
+    told = document_of(judged([study(runs=(run("sweep"), again))]))["notes"]
+    assert [note for note in told if note.startswith("gru-xx-en, sweep")] == [
+        "gru-xx-en, sweep of fr-en: sweep: nothing was left out.",
+        "gru-xx-en, sweep of de-en: sweep: anew.",
+    ]
+
+
+def test_a_terminal_gets_the_sweeps_ends_and_what_was_chosen() -> None:
+    text = as_text(judged([study()]))
+    sweep = text.partition("Sweep, %")[2].partition("\n\n")[0]
+    assert "100 clusters, K = 1" in sweep and "2,000 clusters, K = 5" in sweep and "500 clusters, K = 3" in sweep
+    assert "1,300 clusters" not in sweep and "500 clusters, K = 1" not in sweep
 
 
 def test_amdahls_prediction_stands_beside_what_was_measured() -> None:

@@ -21,11 +21,15 @@ NEEDS_GPU = "needs a GPU: `simnmt vocab bench --device cuda --out FILE`, then --
 
 Way = tuple[str, str, str]
 """Identifier, claim, and what is published."""
-FIT: Way = ("FVP-09", f"A fitted cost is within {FIT_WITHIN:.0%} of whole steps that it was not fitted to, on average", "")
+FIT: Way = (
+    "FVP-09",
+    f"A fitted cost is within {100 * FIT_WITHIN:.0f} % of whole steps that it was not fitted to, on average",
+    "",
+)
 CPU: Way = (
     "FVP-15 (b)",
     f"On one CPU thread a step of V {BAR_SIZE[0]:,}, width {BAR_SIZE[1]:,}, batch 1 gets "
-    + " and ".join(f"{asked:.0f} times as fast with {share:.0%} of the columns active" for share, asked in BARS),
+    + " and ".join(f"{asked:.0f} times as fast with {100 * share:.0f} % of the columns active" for share, asked in BARS),
     "",
 )
 GPU: Way = (
@@ -73,7 +77,7 @@ def _on_cpu(bench: ProjectionBench) -> dict[str, Any]:
     why += "search; as published, scattered, "
     why += ", ".join(f"{bar.step.ratios['scattered']:.2f}" for bar in bars)
     if missed:
-        why += f"; missed at {', '.join(f'{bar.share:.0%}' for bar in missed)}"
+        why += f"; missed at {', '.join(f'{100 * bar.share:.0f} %' for bar in missed)}"
     return _told(bench, CPU, ours, not missed, why)
 
 
