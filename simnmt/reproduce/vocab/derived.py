@@ -90,7 +90,7 @@ def derived() -> list[Derived]:
             Derived(f"{name}: time per percent of the columns", line.us_per_percent, "us", f"default: {vocab_us:.1f}"),
             Derived(f"{name}: break-even", line.break_even_percent, "%", _where(line.break_even_percent)),
             Derived(f"{name}: least limit by counting", min(limits), "times", f"multiply-adds, {TYPICAL_CLUSTERS:,} clusters"),
-            Derived(f"{name}: most by counting", max(limits), "times", "so what is fixed dominates the times printed"),
+            Derived(f"{name}: most by counting", max(limits), "times", "so what is fixed may dominate the times printed"),
             Derived(f"{name}: least share of the projection", min(shares), "%", "that beam 2's gain and ratio imply"),
             Derived(f"{name}: mean share of the projection", fmean(shares), "%", "`about 25 % or more` in the text"),
             Derived(f"{name}: largest share of the projection", max(shares), "%", "the same"),
