@@ -144,7 +144,8 @@ def tried(rows: Rows) -> dict[str, Any]:
     return table(
         "tried",
         "How r and K were chosen",
-        "On the development half, which nothing else is told of: the cheapest that keeps enough at both searches was taken.",
+        "Decoded on the development half: of the cells that keep enough with each search the one that multiplies least was "
+        "taken, where there was none the one that keeps most.",
         ("direction", "clusters", "K", "beam, batch", "columns", "BLEU, all", "with a part", "enough", "translations"),
         [
             Line(
