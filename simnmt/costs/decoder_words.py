@@ -56,8 +56,10 @@ def _of(block: DecoderBlock, settings: DecoderSettings, compute_type: str | None
             own += [] if (share := getattr(variant, name)) is None else [share]
     yield fidelity_words(
         settings,
+        min(known["agreement"], default=None),
         rounding=rounding_of(settings, compute_type),
-        **{name: min(own, default=None) for name, own in known.items()},
+        identical=min(known["identical"], default=None),
+        likeliest_active=min(known["likeliest_active"], default=None),
     )
 
 

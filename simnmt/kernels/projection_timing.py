@@ -68,13 +68,15 @@ def measure_projection(
     shares: Sequence[float] = SHARES,
     rounds: int = 3,
     clock: Callable[[], float] = time.perf_counter,
+    dense: Callable[[Tensor], object] | None = None,
 ) -> ProjectionCost:
     """A quick look at what the stages take here, well below a second for a usual layer.
 
     `weight` [V, d]: the model's own, with its `bias`; else random ones of `vocab` columns. `shares`: of V that are active;
     smaller ones are taken of a layer beyond `MOST_NUMBERS`. Weights that fit into the cache are found there, as they are while
-    decoding; else the columns are not. With as many threads as torch has. `clock`: seconds. Raises `ValueError` for weights of
-    another width.
+    decoding; else the columns are not. With as many threads as torch has. `clock`: seconds. `dense`: the model's own product of
+    hidden states [rows, d] with all columns, where torch's with `weight` is not what it makes. Raises `ValueError` for weights
+    of another width.
     """
     if weight is not None and weight.shape[1] != width:
         raise ValueError(f"weights of width {weight.shape[1]}, not {width}")
@@ -83,7 +85,11 @@ def measure_projection(
     for count in rows:
         fewer = max(1.0, count / ROWS_OF_MOST)
         scale = min(1.0, MOST_NUMBERS / fewer / (max(shares) * layer.vocab * width))
-        timed += dense_stages(layer, count, most_columns=max(1, int(MOST_DENSE / fewer / width)))
+        all_columns = list(dense_stages(layer, count, most_columns=max(1, int(MOST_DENSE / fewer / width))))
+        if dense is not None:
+            own = Timed("dense", count, layer.vocab * width, layer.vocab, partial(dense, torch.zeros(count, width)))
+            all_columns = [own, *(each for each in all_columns if each.stage != "dense")]
+        timed += all_columns
         timed += assign_stages(layer, count)
         logits = torch.empty(count, layer.vocab, device=layer.weight.device)
         for share in shares:

@@ -119,6 +119,23 @@ def test_by_the_clock_all_take_as_long_if_it_says_so() -> None:
     assert found.way(50, 8, 16) == "row_wise", "of two that are alike"
 
 
+def test_a_models_own_product_of_all_columns_is_timed_in_torchs_stead() -> None:
+    """Of packed weights torch's would take far longer, and active columns seem to pay where they do not."""
+    seen: list[tuple[int, ...]] = []
+    ticks = count()
+
+    def product(hidden: torch.Tensor) -> None:
+        seen.append(tuple(hidden.shape))
+        for _ in range(100):
+            next(ticks)
+
+    found = measure_projection(
+        16, vocab=500, clusters=20, rows=(1, 8), rounds=1, clock=lambda: float(next(ticks)), dense=product
+    )
+    assert set(seen) == {(1, 16), (8, 16)}
+    assert found.dense.seconds(8, 500 * 16, 500) == pytest.approx(101.0), "by the same clock as all other stages"
+
+
 def test_the_bench_times_each_setting_and_judges_its_fit(benched: ProjectionBench) -> None:
     assert sorted(step.rows for step in benched.steps if step.fitted) == [1, 1, 6, 6]
     assert sorted(step.rows for step in benched.heldout) == [1, 3, 6], "the share between, and the rows between"

@@ -139,7 +139,11 @@ def _step_time(
         columns_s=times.median_s(f"{share} {COLUMNS}"),
         kept_s=times.median_s(f"{share} {KEPT}"),
         scattered_s=times.median_s(f"{share} {SCATTERED}"),
-        ratios={name: times.ratio(DENSE, f"{share} {name}") for name in (COLUMNS, KEPT, SCATTERED)},
+        ratios={
+            "columns": times.ratio(DENSE, f"{share} {COLUMNS}"),
+            "kept": times.ratio(DENSE, f"{share} {KEPT}"),
+            "scattered": times.ratio(DENSE, f"{share} {SCATTERED}"),
+        },
     )
 
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from time import perf_counter
 
 import torch
 from torch import nn
 
-from simnmt.costs.projection_fit import StageCost, StagePoint, fit_stage
-from simnmt.kernels.projection_timing import ROWS, measure_projection
+from simnmt.kernels.projection_timing import measure_projection
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.half_weights import HalfLinear
 from simnmt.nmt.step_model import StepModel
@@ -19,9 +17,6 @@ from simnmt.nmt.vocabulary.candidates_in_use import listed
 from simnmt.nmt.vocabulary.clustered import clustered
 from simnmt.nmt.vocabulary.sub_matrix_cache import SubMatrixCache
 from simnmt.nmt.vocabulary.subset import RestrictedVocabulary
-
-_ROUNDS = 4
-"""Products of which the fastest counts; the first makes what is made when first needed."""
 
 
 def load_vocabulary(
@@ -70,28 +65,14 @@ def with_measured_cost(vocabulary: RestrictedVocabulary, model: StepModel) -> Re
     if model.device.type != "cpu":
         return vocabulary
     weight, bias = model.weight.detach(), model.bias
+    # Of packed weights the model multiplies all columns by its own product; torch takes the unpacked ones far more slowly.
+    packed = isinstance(model, nn.Module) and any(isinstance(layer, HalfLinear) for layer in model.modules())
     with torch.inference_mode():
         cost = measure_projection(
             weight.shape[1],
             weight=weight,
             bias=None if bias is None else bias.detach().float(),
             clusters=vocabulary.clusters or 1,
+            dense=(lambda hidden: next(iter(model.products(hidden)))) if packed else None,
         )
-        if isinstance(model, nn.Module) and any(isinstance(layer, HalfLinear) for layer in model.modules()):
-            cost = cost.model_copy(update={"dense": _packed_product(model)})
     return replace(vocabulary, cost=cost)
-
-
-def _packed_product(model: StepModel) -> StageCost:
-    """Of all columns by the model's own packed weights: those that are not packed torch multiplies far more slowly."""
-    vocab, width = model.weight.shape
-    points = []
-    for rows in ROWS:
-        hidden = torch.zeros((rows, width))
-        seconds = []
-        for _ in range(_ROUNDS):
-            begin_s = perf_counter()
-            next(iter(model.products(hidden)))
-            seconds.append(perf_counter() - begin_s)
-        points.append(StagePoint(rows, vocab * width, vocab, min(seconds)))
-    return fit_stage(points)
