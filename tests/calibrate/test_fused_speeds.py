@@ -12,7 +12,7 @@ import torch
 from simnmt.calibrate import fused_speeds as fused_speeds_module
 from simnmt.calibrate.errors import CalibrationError
 from simnmt.calibrate.fused_speeds import fused_speeds
-from simnmt.nmt.fused_output import FusedOutput
+from simnmt.nmt.masked_bias import MaskedBias
 from simnmt.nmt.models import LoadedModel, load_model
 
 TINY = """
@@ -65,7 +65,7 @@ def test_a_fused_layer_that_forgets_the_bias_is_found_out(model: str, monkeypatc
 
     monkeypatch.setattr(fused_speeds_module, "load_model", with_bias)
     assert all(each.equal == 6 for each in fused_speeds(model, 6, (1, 2), rounds=1, batch=3))
-    monkeypatch.setattr(FusedOutput, "_masked_bias", lambda _: None)
+    monkeypatch.setattr(MaskedBias, "now", lambda _: None)
     assert all(each.disagreements > 0 for each in fused_speeds(model, 6, (1, 2), rounds=1, batch=3))
 
 
