@@ -20,6 +20,7 @@ pytest.importorskip("sentencepiece", reason="the extra packages of simnmt[models
 pytest.importorskip("sacrebleu", reason="the extra packages of simnmt[models] are not installed")
 
 from simnmt.calibrate.errors import CalibrationError  # noqa: E402
+from simnmt.calibrate.vocabulary.study import sweep  # noqa: E402
 from simnmt.calibrate.vocabulary.study.choice import choice, contenders, tried_of  # noqa: E402
 from simnmt.calibrate.vocabulary.study.decoding import Cut, decoded, decoded_in_turn  # noqa: E402
 from simnmt.calibrate.vocabulary.study.document import (  # noqa: E402
@@ -270,7 +271,8 @@ def test_how_much_two_decodings_say_the_same() -> None:
     assert alike(Run(()), Run(())) == (1.0, 1.0)  # type: ignore[arg-type]
 
 
-def test_the_probability_of_active_columns_is_that_of_the_models_softmax(made: Path) -> None:
+def test_the_probability_of_active_columns_is_that_of_the_models_softmax(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where only every second context is looked at."""
     translator = Translator.load(made / "m")
     of = contexts_of(made, translator, sentences=6)
     (own,) = cluster_sets(translator.model, of.label, of.training, 4, [1], Clusterer(1, 10_000, "sklearn"))
@@ -280,6 +282,8 @@ def test_the_probability_of_active_columns_is_that_of_the_models_softmax(made: P
     probabilities, nearest = logits.softmax(dim=1), own.centroids.nearest(of.development.hidden)
     wanted = [float(row[own.sets.of(int(at)).long()].sum()) for row, at in zip(probabilities, nearest, strict=True)]
     assert active_mass(model, of, own) == pytest.approx(np.mean(wanted), rel=1e-5)
+    monkeypatch.setattr(sweep, "MASS_CONTEXTS", -(-len(wanted) // 2))
+    assert active_mass(model, of, own) == pytest.approx(np.mean(wanted[::2]), rel=1e-5)
 
 
 def test_with_all_columns_active_nothing_is_missed_and_sentences_are_the_same(made: Path) -> None:

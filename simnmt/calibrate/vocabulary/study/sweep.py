@@ -110,7 +110,7 @@ def memory(model: StepModel, own: ClusterSet) -> Memory:
 def active_mass(model: StepModel, of: DirectionContexts, own: ClusterSet) -> float:
     """Of the model's probability, what lies on active columns at batch 1: the mean over contexts of the development half."""
     bits, hidden = active_bits(own), of.development.hidden
-    hidden = hidden[:: max(1, -(-len(hidden) // MASS_CONTEXTS))].to(model.weight.dtype)
+    hidden = hidden[:: max(1, -(-len(hidden) // MASS_CONTEXTS))].contiguous().to(model.weight.dtype)
     nearest = assign(hidden.float(), own.centroids).numpy()
     found = 0.0
     with torch.inference_mode():
