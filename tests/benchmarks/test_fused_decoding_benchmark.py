@@ -75,7 +75,7 @@ def test_a_difference_without_a_near_tie_is_listed(
 ) -> None:
     """FNI-11: a fused layer that forgets the bias is found out."""
     pytest.importorskip("sentencepiece")
-    from simnmt.nmt.fused_output import FusedOutput
+    from simnmt.nmt.masked_bias import MaskedBias
     from simnmt.nmt.subwords import Subwords
     from simnmt.nmt.training.subwords import learn_vocabulary
     from simnmt.nmt.translation import Translator
@@ -92,7 +92,7 @@ def test_a_difference_without_a_near_tie_is_listed(
     rows = json.loads(capsys.readouterr().out)["results"]
     assert [(row["fused"], row["top_up"]) for row in rows] == [(False, False), (False, True), (True, False), (True, True)]
     assert all(row["equal"] == row["sentences"] == 3 and not row["disagreements"] for row in rows)
-    monkeypatch.setattr(FusedOutput, "_masked_bias", lambda _: None)
+    monkeypatch.setattr(MaskedBias, "now", lambda _: None)
     fused_agreement.main(asked)
     rows = json.loads(capsys.readouterr().out)["results"]
     assert [len(row["disagreements"]) > 0 for row in rows] == [False, False, True, True]
