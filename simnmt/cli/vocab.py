@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -82,6 +83,10 @@ def build(
     refuse_replacing(out, targets, *texts.values())
     if not out.absolute().parent.is_dir():  # learning may take long
         raise NmtError("no such folder", path=out.parent, remedy="make it first")
+    if not os.access(out.absolute().parent, os.W_OK):
+        raise NmtError("nothing may be written there", path=out.parent, remedy="choose another folder")
+    if pool is not None and not pool.strip():
+        raise typer.BadParameter("no label: name what all texts have in common, as in to-en", param_hint="--pool")
     lists = {"--targets": targets, "--candidates": candidates, "--align": align, "--always": always}
     decoding = {"beam": beam, "batch": batch, "seed": seed}
     shape = {"clusters": clusters, "top": top, "pool": pool, "method": method, **decoding}

@@ -164,3 +164,17 @@ def test_a_bundle_never_replaces_its_text(build: Callable[..., Any], here: Path)
     found = build("--text", "one.txt", "--out", "one.txt")
     assert found.status == 2 and "would replace what is read" in found.err
     assert (here / "one.txt").read_bytes() == before
+
+
+def test_where_nothing_may_be_written_is_told_before_the_text_is_decoded(
+    build: Callable[..., Any], here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Told by the folder's permission, which root alone never lacks."""
+    monkeypatch.setattr("os.access", lambda path, mode: Path(path) != here.resolve() and Path(path) != here)
+    found = build("--text", "one.txt", "--out", "never")
+    assert (found.status, found.out) == (2, "") and "nothing may be written there" in found.err
+
+
+def test_a_pool_without_a_name_is_refused(build: Callable[..., Any], here: Path) -> None:
+    found = build("--text", "one.txt", "--pool", " ", "--out", "never")
+    assert (found.status, found.out) == (2, "") and "--pool" in found.err and not (here / "never").exists()
