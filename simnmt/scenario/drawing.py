@@ -115,7 +115,7 @@ def _blocks(
             stream("lengths").random(count) if ranks is None else ranks[rows]
         )
         node = (stream("nodes").random(count) * nodes).astype(np.int32)
-        more_s = more_s_per_tgt_token(case, count, stream(SHARES).random)
+        more_s = more_s_per_tgt_token(case, count, lambda size: stream(SHARES).random(size))
         execution_s = [
             profile.execution_s(src_len, tgt_len, stream(f"execution {device}").standard_normal(count), more)
             if decoding is None

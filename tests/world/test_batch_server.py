@@ -142,6 +142,7 @@ def apart(name: str, reason: str) -> Any:
     [
         "cpu1-gru",
         "cpu1-gru-512",
+        apart("cpu1-gru-xx-en", "the box was disturbed, steps make twice what the plane says: to be measured again"),
         "cpu1-marian",
         apart("cpu1-bilstm", "steps make 19 % more than the plane says, the fits are off by 9 %: to be measured again"),
         "cpu2-gru",
@@ -164,7 +165,8 @@ def test_a_batch_of_one_without_a_queue_is_the_plane_within_what_both_fits_are_o
 
 def test_every_shipped_profile_with_measured_steps_is_held_against_its_plane() -> None:
     measured = {path.stem for path in Path("calibration").glob("*.json") if read_profile(str(path)).step is not None}
-    assert measured == {"cpu1-gru", "cpu1-gru-512", "cpu1-marian", "cpu1-bilstm", "cpu2-gru", "cpu2-bilstm", "cpu2-marian-int8"}
+    held = {"cpu1-gru", "cpu1-gru-512", "cpu1-gru-xx-en", "cpu1-marian", "cpu1-bilstm", "cpu2-gru", "cpu2-bilstm"}
+    assert measured == held | {"cpu2-marian-int8"}
 
 
 @pytest.mark.parametrize("arrangement", KINDS)
