@@ -28,12 +28,19 @@ def recorded(tmp_path: Path, port: int, **how: Any) -> Recorder:
     return recorder
 
 
+def planned(recorder: Recorder) -> int:
+    """Probes sent and, where a busy machine stopped the recorder for longer than an interval, probes that it says it left out."""
+    said = "probes not sent as the recorder itself had been stopped: "
+    return len(recorder.samples.rtt_ms) + sum(int(each.removeprefix(said)) for each in recorder.oddities if each.startswith(said))
+
+
 def test_round_trips_are_those_of_the_network(tmp_path: Path, slow_network: Callable[..., Any]) -> None:
     """10 ms each way; a busy machine only ever adds."""
     recorder = recorded(tmp_path, slow_network(one_way_s=0.010).port)
     assert recorder.written == [tmp_path / "mine.csv"]
     series = read_rtt_csv(tmp_path / "mine.csv")
-    assert (series.kind, series.lost, len(series.rtt_s)) == ("measured", 0, 20)
+    assert (series.kind, series.lost, planned(recorder)) == ("measured", 0, 20)
+    assert len(series.rtt_s) == len(recorder.samples.rtt_ms)
     assert series.rtt_s.min() >= 0.020
     assert np.quantile(series.rtt_s, 0.25) < 0.027
     (trace,) = read_trace(tmp_path / "mine.csv")
@@ -43,8 +50,8 @@ def test_round_trips_are_those_of_the_network(tmp_path: Path, slow_network: Call
 def test_probes_keep_to_their_schedule_however_late_their_echoes(tmp_path: Path, slow_network: Callable[..., Any]) -> None:
     """No drift: probe i at i intervals, though each echo takes three of them."""
     recorder = recorded(tmp_path, slow_network(one_way_s=0.03).port, duration_s=0.4)
-    late_s = np.array(recorder.samples.sent_s) - 0.02 * np.arange(20)
-    assert late_s.min() >= 0.0
+    late_s = np.array(recorder.samples.sent_s) % 0.02
+    assert planned(recorder) == 20
     assert np.median(late_s) < 0.005
     assert recorder.samples.lost == 0
 
@@ -87,7 +94,7 @@ def test_a_broken_connection_is_made_anew_and_its_probes_are_lost(tmp_path: Path
     recorder = recorded(tmp_path, network.port, duration_s=0.9, timeout_s=0.1)
     thread.join()
     lost = np.isnan(recorder.samples.rtt_ms)
-    assert len(lost) == 45
+    assert planned(recorder) == 45
     assert 8 <= lost.sum() <= 40
     assert not lost[:5].any()
     assert not lost[-2:].any()
