@@ -142,7 +142,7 @@ def apart(name: str, reason: str) -> Any:
     [
         "cpu1-gru",
         "cpu1-gru-512",
-        apart("cpu1-gru-xx-en", "the box was disturbed, steps make 24 % more than the plane says, the fits are off by 19 %: to be measured again"),
+        apart("cpu1-gru-xx-en", "steps make 24 % more than the plane says, the fits are off by 19 %: to be measured again"),
         "cpu1-marian",
         apart("cpu1-bilstm", "steps make 19 % more than the plane says, the fits are off by 9 %: to be measured again"),
         "cpu2-gru",
