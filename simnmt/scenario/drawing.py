@@ -105,6 +105,7 @@ def _blocks(
     """The columns of each block of requests by name; a tuple's are numbered."""
     seed, size, nodes = scenario.seed, scenario.requests, scenario.workloads[case.name].end_nodes
     ranks = case.arrivals.size_ranks(size, seed, replication, f"{case.name}/arrivals")
+    node_of = _nodes_of_engagements(case, nodes, size, seed, replication)
     for block, rows in streams.blocks(size):
         count = rows.stop - rows.start
 
@@ -114,7 +115,7 @@ def _blocks(
         src_len, tgt_len = learnt.evaluated_pairs.at_quantiles(
             stream("lengths").random(count) if ranks is None else ranks[rows]
         )
-        node = (stream("nodes").random(count) * nodes).astype(np.int32)
+        node = (stream("nodes").random(count) * nodes).astype(np.int32) if node_of is None else node_of[rows]
         more_s = more_s_per_tgt_token(case, count, lambda size: stream(SHARES).random(size))
         execution_s = [
             profile.execution_s(src_len, tgt_len, stream(f"execution {device}").standard_normal(count), more)
@@ -138,6 +139,17 @@ def _blocks(
         if ways.access_up_s is not None and ways.access_down_s is not None:
             columns |= {"access_up_s": ways.access_up_s, "access_s": ways.access_up_s + ways.access_down_s}
         yield columns
+
+
+def _nodes_of_engagements(case: Case, nodes: int, size: int, seed: int, replication: int) -> NDArray[np.int32] | None:
+    """The end node of each request, one for all turns of an engagement; None where every request has one of its own."""
+    of = case.arrivals.engagements(size, seed, replication, f"{case.name}/arrivals")
+    if of is None:
+        return None
+    engagements = int(of.max(initial=-1)) + 1
+    drawn = streams.draw(seed, replication, f"{case.name}/nodes", engagements, lambda generator, count: generator.random(count))
+    node: NDArray[np.int32] = (drawn * nodes).astype(np.int32)[of]
+    return node
 
 
 def _joules(profile: DeviceProfile, decoding: Decoding | None) -> Joules | None:

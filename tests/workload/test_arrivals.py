@@ -35,6 +35,12 @@ OPEN: dict[str, dict[str, Any]] = {
     "mooncake": {"kind": "recorded", "file": "mooncake.jsonl", "lengths": "rank", "rate_rps": 3.0},
     "counts": {"kind": "recorded", "file": "counts.csv", "rate_rps": 3.0},
     "times": {"kind": "recorded", "file": "times.csv", "rate_rps": 3.0},
+    "engagements": {
+        "kind": "engagements",
+        "begin": {"kind": "poisson", "rate_rps": 2.0},
+        "turns": [0.6, 0.3, 0.1],
+        "think_time": {"mean_s": 5.0},
+    },
 }
 """One of each that sets its own pace; all with a mean of 3 requests a second."""
 CLOSED = {"kind": "clients", "clients": 5, "think_time": {"mean_s": 2.0}}
@@ -232,6 +238,7 @@ def test_the_poisson_draws_are_those_of_simnmt_0_1() -> None:
         ({"kind": "on_off", "on_rate_rps": 1, "mean_on_s": 1e-3, "mean_off_s": 1}, "0.001 requests per burst and pause"),
         ({"kind": "recorded", "file": "x", "speed": 2, "rate_rps": 3}, "give speed or rate_rps, not both"),
         ({"kind": "recorded", "file": ""}, "at least 1 character"),
+        ({"kind": "engagements", "begin": {"kind": "clients"}, "think_time": {"constant_s": 1}}, "expected tags: 'poisson'"),
         ({"kind": "clients", "clients": 0, "think_time": {"constant_s": 1}}, "greater than or equal to 1"),
         ({"kind": "clients", "clients": 5, "think_time": 2}, "expected a mapping: {constant_s: 1} or"),
         ({"kind": "clients", "clients": 5, "think_time": {"constant_s": 1, "mean_s": 1}}, "Extra inputs"),

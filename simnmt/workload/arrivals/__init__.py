@@ -9,6 +9,7 @@ from pydantic import Field
 
 from simnmt.workload.arrivals.back_to_back import BackToBack
 from simnmt.workload.arrivals.clients import Clients
+from simnmt.workload.arrivals.engagements import Engagements
 from simnmt.workload.arrivals.errors import ArrivalsError
 from simnmt.workload.arrivals.on_off import OnOff
 from simnmt.workload.arrivals.poisson import Poisson
@@ -24,6 +25,7 @@ __all__ = [
     "ArrivalsError",
     "BackToBack",
     "Clients",
+    "Engagements",
     "OnOff",
     "Poisson",
     "Recorded",
@@ -34,7 +36,9 @@ __all__ = [
     "resolved",
 ]
 
-Arrivals = Annotated[BackToBack | Poisson | Renewal | Varying | OnOff | Recorded | Clients, Field(discriminator="kind")]
+Arrivals = Annotated[
+    BackToBack | Poisson | Renewal | Varying | OnOff | Recorded | Engagements | Clients, Field(discriminator="kind")
+]
 """What a scenario may say under `arrivals`; a new kind is a file and a word here."""
 
 

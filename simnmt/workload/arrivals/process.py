@@ -50,6 +50,11 @@ class ArrivalProcess(Protocol):
         Then request i takes its lengths at that share of the corpus; None where the corpus draws alone.
         """
 
+    def engagements(self, size: int, seed: int, replication: int, stream_name: str) -> NDArray[np.int64] | None:
+        """Which engagement request i is a turn of, numbered as they begin, shape (size,): all of its turns are asked at one end
+        node. None where every request stands for itself.
+        """
+
 
 class Undrawn:
     """What a process does not draw; each overrides what it does."""
@@ -68,6 +73,10 @@ class Undrawn:
 
     def size_ranks(self, size: int, seed: int, replication: int, stream_name: str) -> Times | None:
         """None: the corpus draws the lengths alone."""
+        return None
+
+    def engagements(self, size: int, seed: int, replication: int, stream_name: str) -> NDArray[np.int64] | None:
+        """None: every request stands for itself."""
         return None
 
 

@@ -1,0 +1,151 @@
+"""Engagements: somebody takes up a device, asks once or a few times in a row, and leaves it again (STI-17)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, field_validator
+from pydantic_core import PydanticCustomError
+
+from simnmt import streams
+from simnmt.workload.arrivals import think_time as thoughts
+from simnmt.workload.arrivals.on_off import OnOff
+from simnmt.workload.arrivals.poisson import Poisson
+from simnmt.workload.arrivals.process import ArrivalProcess, ArrivalsConfiguration, OpenProcess, Times
+from simnmt.workload.arrivals.recorded import Recorded
+from simnmt.workload.arrivals.renewal import Renewal
+from simnmt.workload.arrivals.think_time import Thinking, ThinkTime
+from simnmt.workload.arrivals.varying import Varying
+
+Begin = Annotated[Poisson | Renewal | Varying | OnOff | Recorded, Field(discriminator="kind")]
+"""Every kind of arrivals that sets the pace itself."""
+_MOST_TURNS = 20
+
+
+class Engagements(ArrivalsConfiguration):
+    """Engagements of one turn or more, each turn a request of the same end node."""
+
+    kind: Literal["engagements"]
+    begin: Begin
+    """When engagements begin: arrivals of any open kind, whose rates are then engagements per second."""
+    turns: list[Annotated[float, Field(ge=0.0, le=1.0)]] = Field(
+        default=[0.4, 0.3, 0.3], min_length=1, max_length=_MOST_TURNS, validate_default=True
+    )
+    """Shares of the engagements that have 1 turn, 2 turns, 3 turns and so on; the paper's have 1 to 3."""
+    think_time: ThinkTime
+    """From one turn to the next of the same engagement, issue to issue: an open loop does not wait for answers."""
+
+    @field_validator("turns")
+    @classmethod
+    def _whole(cls, turns: list[float]) -> list[float]:
+        if abs(sum(turns) - 1.0) > 1e-6:
+            what = "the shares of engagements by their turns sum to {sum}, not 1"
+            raise PydanticCustomError("no_whole", what, {"sum": f"{sum(turns):g}"})
+        return turns
+
+    @field_validator("begin")
+    @classmethod
+    def _of_independent_lengths(cls, begin: Begin) -> Begin:
+        if isinstance(begin, Recorded) and begin.lengths == "rank":
+            what = "lengths: rank tells of a trace's requests, but here it says when engagements begin (write independent)"
+            raise PydanticCustomError("rank_of_engagements", what)
+        return begin
+
+    def process(self, base: Path) -> EngagementsProcess:
+        """The process, with the trace read that `begin` may name. Raises `ArrivalsError`."""
+        return EngagementsProcess(self.begin.process(base), tuple(self.turns), thoughts.thinking_of(self.think_time))
+
+    def input_paths(self, base: Path) -> list[Path]:
+        """What `begin` reads."""
+        return self.begin.input_paths(base)
+
+    def resolved(self, base: Path) -> Engagements:
+        """The same with absolute paths."""
+        return self.model_copy(update={"begin": self.begin.resolved(base)})
+
+
+@dataclass(frozen=True, slots=True)
+class EngagementsProcess(OpenProcess):
+    """Turns of all engagements, in the order in which they are issued; those of two engagements may take turns."""
+
+    begin: ArrivalProcess
+    turns: tuple[float, ...]
+    """Shares of the engagements with 1 turn, 2 turns and so on."""
+    think: Thinking
+
+    @property
+    def mean_turns(self) -> float:
+        """Of an engagement."""
+        return math.fsum(share * turns for turns, share in enumerate(self.turns, start=1))
+
+    @property
+    def mean_rate_rps(self) -> float | None:
+        """Turns per second in the long run."""
+        return None if self.begin.mean_rate_rps is None else self.begin.mean_rate_rps * self.mean_turns
+
+    @property
+    def account(self) -> str:
+        """One sentence for a reader."""
+        most = len(self.turns)
+        shares = ", ".join(f"{100 * share:.3g}" for share in self.turns)
+        how_many = f"1 to {most} turns ({shares} % of them)" if most > 1 else "1 turn"
+        rate = "" if self.mean_rate_rps is None else f", {self.mean_rate_rps:.4g} requests/s in all"
+        return (
+            f"engagements of {how_many}, think time from turn to turn {thoughts.words(self.think)}{rate}; an engagement begins "
+            f"where a request would of: {self.begin.account}"
+        )
+
+    def times(self, size: int, seed: int, replication: int, stream_name: str) -> Times:
+        """Arrival times in seconds, shape (size,), sorted."""
+        issued_s, filled = np.empty(size), 0
+        for part_s, _ in self._in_order(size, seed, replication, stream_name):
+            issued_s[filled : filled + len(part_s)] = part_s
+            filled += len(part_s)
+        return issued_s
+
+    def engagements(self, size: int, seed: int, replication: int, stream_name: str) -> NDArray[np.int64]:
+        """Which engagement each request is a turn of, numbered as they begin, shape (size,)."""
+        of, filled = np.empty(size, np.int64), 0
+        for part_s, engagement in self._in_order(size, seed, replication, stream_name):
+            of[filled : filled + len(part_s)] = engagement
+            filled += len(part_s)
+        return of
+
+    def _in_order(self, size: int, seed: int, replication: int, stream_name: str) -> Iterator[tuple[Times, NDArray[np.int64]]]:
+        """When the first `size` turns are issued, and of which engagement each is, some at a time."""
+        # The first `size` turns are of the first `size` engagements, each of which begins with one; a longer run has these too.
+        begin_s = self.begin.times(size, seed, replication, f"{stream_name}/begin")
+        later_s, later = np.empty(0), np.empty(0, np.int64)
+        left = size
+        for block, rows in streams.blocks(size):
+            block_s, block_of = self._turns(begin_s[rows], seed, replication, f"{stream_name}/engagements {block}")
+            turn_s, of = np.concatenate([later_s, block_s]), np.concatenate([later, block_of + rows.start])
+            order = np.argsort(turn_s, kind="stable")
+            turn_s, of = turn_s[order], of[order]
+            # No later engagement asks before it begins.
+            known = len(turn_s) if rows.stop == size else int(np.searchsorted(turn_s, begin_s[rows.stop], side="right"))
+            known = min(known, left)
+            yield turn_s[:known], of[:known]
+            left -= known
+            if left == 0:
+                return
+            later_s, later = turn_s[known:], of[known:]
+
+    def _turns(self, begin_s: Times, seed: int, replication: int, stream_name: str) -> tuple[Times, NDArray[np.int64]]:
+        """When each turn of some engagements is issued, turn by turn, and the number of its engagement among these."""
+        count = len(begin_s)
+        edges = np.cumsum(self.turns)
+        uniform = streams.stream(seed, replication, f"{stream_name} turns").random(count)
+        turns = 1 + np.searchsorted(edges / edges[-1], uniform, side="right")
+        issued_s, of, turn_s = [begin_s], [np.arange(count)], begin_s
+        for turn in range(2, len(self.turns) + 1):
+            turn_s = turn_s + thoughts.drawn(self.think, count, seed, replication, f"{stream_name} think time {turn}")
+            issued_s.append(turn_s[turns >= turn])
+            of.append(np.flatnonzero(turns >= turn))
+        return np.concatenate(issued_s), np.concatenate(of)
