@@ -101,6 +101,8 @@ class StudiedDevice(Configuration):
     """Of one shard by bits, cold."""
     comp_s: tuple[Duration, ...]
     """Of one layer by slices, 1 to all."""
+    preload_share: Share
+    """|S| that stands for the device: of the bytes of all shards in float32."""
 
     @property
     def skew(self) -> float:
