@@ -38,12 +38,14 @@ from simnmt.costs.profile_blocks import (
 )
 from simnmt.costs.profile_error import ProfileError
 from simnmt.costs.residual import LognormalResidual
+from simnmt.costs.sti_block import StiBlock
+from simnmt.costs.sti_cost import StiCost
 
 SCHEMA_VERSION = 2
 """Of the file's form; version 1 had neither the optional blocks nor samples, and is still read."""
 PACKING = ("gru", "bilstm", "attentional")
 """Kinds of architecture whose encoders are given packed sequences: of padding they pay `padding_share` at most."""
-OPTIONAL_BLOCKS = ("engine", "step", "encoder", "decoder", "overheads", "disk", "energy", "conditions")
+OPTIONAL_BLOCKS = ("engine", "step", "encoder", "decoder", "overheads", "disk", "sti", "energy", "conditions")
 """What version 2 brought."""
 
 
@@ -160,6 +162,8 @@ class DeviceProfile(Configuration):
     """Time of whole decode steps by the way in which the decoder is written."""
     overheads: Overheads | None = None
     disk: DiskBlock | None = None
+    sti: StiBlock | None = None
+    """The model streamed from the disk in shards."""
     energy: EnergyBlock | None = None
     """Null where no counter could be read."""
     conditions: Conditions | None = None
@@ -241,6 +245,16 @@ class DeviceProfile(Configuration):
                 np.array([float(each.bytes) for each in own.samples]), np.array([s.median_s for s in own.samples])
             )
         return DiskCost(own.s_fixed, own.bytes_per_s, own.paced_bytes_per_s, table)
+
+    @property
+    def sti_cost(self) -> StiCost:
+        """Cost of streaming the model in shards, ready to compute. Raises `ProfileError` where the profile has none."""
+        if self.sti is None:
+            raise ProfileError(
+                f"profile {self.name} has no costs of streaming its model (block sti)",
+                remedy="measure them with simnmt sti profile, or name a profile that has them",
+            )
+        return self.sti.cost()
 
     @property
     def energy_cost(self) -> EnergyCost | None:

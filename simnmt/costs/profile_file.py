@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from simnmt.configuration import Configuration
-from simnmt.costs import decoder_block, decoder_settings, profile, profile_blocks
+from simnmt.costs import decoder_block, decoder_settings, profile, profile_blocks, sti_block
 from simnmt.costs.profile import OPTIONAL_BLOCKS, SCHEMA_VERSION, DeviceProfile
 from simnmt.costs.profile_error import ProfileError
 from simnmt.files import written_whole
@@ -21,7 +21,7 @@ from simnmt.names import nearest
 _KEYS = sorted(
     {
         key
-        for module in (profile, profile_blocks, decoder_block, decoder_settings)
+        for module in (profile, profile_blocks, decoder_block, decoder_settings, sti_block)
         for part in vars(module).values()
         if isinstance(part, type) and issubclass(part, Configuration)
         for key in part.model_fields

@@ -8,8 +8,9 @@ from simnmt.costs.decoder_words import decoder_facts
 from simnmt.costs.fit_warnings import fit_warnings
 from simnmt.costs.profile import DeviceProfile
 from simnmt.costs.profile_blocks import DiskBlock, EncoderBlock, EnergyBlock, Overhead, Overheads, StepBlock
+from simnmt.costs.sti_words import sti_facts
 
-_COSTS = ("execution", "step", "encoder", "decoder", "overheads", "disk", "energy")
+_COSTS = ("execution", "step", "encoder", "decoder", "overheads", "disk", "sti", "energy")
 
 
 def heldout_errors(profile: DeviceProfile) -> dict[str, float | None]:
@@ -21,6 +22,7 @@ def heldout_errors(profile: DeviceProfile) -> dict[str, float | None]:
     found = {"execution": quality.heldout_error, "execution_of_means": quality.heldout_error_of_means}
     for name in ("step", "encoder", "disk", "energy"):
         found[name] = getattr(getattr(profile, name), "heldout_error", None)
+    found["sti"] = None if profile.sti is None else profile.sti.compute.heldout_error
     return found
 
 
@@ -56,6 +58,8 @@ def facts(profile: DeviceProfile) -> list[tuple[str, str]]:
     found += _overheads(profile)
     if profile.disk is not None:
         found += _disk(profile.disk)
+    if profile.sti is not None:
+        found += sti_facts(profile.sti)
     found += _energy(profile.energy) if profile.schema_version > 1 else []
     found += [("warning", said) for said in fit_warnings(profile)]
     source = profile.provenance

@@ -1,0 +1,111 @@
+"""Block `sti` of a profile: what it refuses, and the costs that planners and worlds take from it (STI-07 to STI-09)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simnmt.costs import DeviceProfile, ProfileError, checked_profile, read_profile, write_profile
+from simnmt.costs.profile_summary import as_json, facts
+from tests.costs.made_profile import whole_profile
+from tests.costs.made_sti import sti_block
+
+
+@pytest.fixture
+def streamed() -> Callable[..., DeviceProfile]:
+    def make(place: tuple[Any, ...] = (), value: object = None, **options: Any) -> DeviceProfile:
+        content = whole_profile() | {"sti": sti_block(**options)}
+        if place:
+            content = copy.deepcopy(content)
+            block: Any = content["sti"]
+            for key in place[:-1]:
+                block = block[key]
+            block[place[-1]] = value
+        return checked_profile(content)
+
+    return make
+
+
+def test_a_planner_gets_the_disk_the_layers_and_the_order_of_the_shards(streamed: Callable[..., DeviceProfile]) -> None:
+    cost = streamed(bytes_per_s=80e6).sti_cost
+    assert (cost.geometry.layers, cost.geometry.heads, cost.geometry.weights_per_shard) == (12, 12, 589_824)
+    assert cost.t_io(2) == pytest.approx(1e-4 + (147_456 + 16) / 80e6)
+    assert cost.t_io(32) == pytest.approx(1e-4 + 2_359_296 / 80e6)
+    assert cost.t_comp(16, 3) == pytest.approx(0.004 + 3 * 0.0012)
+    assert cost.t_comp(17, 3) == cost.t_comp(32, 3) == pytest.approx(0.004 + 3 * 0.0024)
+    assert cost.importance is not None
+    assert cost.importance[:2] == ((0, 1), (11, 11))
+    assert len(cost.importance) == 144
+    assert cost.decoder is None
+
+
+def test_an_encoder_decoder_tells_both_halves(streamed: Callable[..., DeviceProfile]) -> None:
+    profile = streamed(layers=6, heads=8, width=512, ffn=2048, decoder_layers=6, importance=False)
+    decoder = profile.sti_cost.decoder
+    assert decoder is not None
+    assert decoder.geometry.layers == 6
+    assert decoder.geometry.weights_per_shard == 8 * 512 * 512 // 8 + 2 * 512 * 2048 // 8
+    assert decoder.step_s[2] == pytest.approx(0.0007)
+    assert decoder.io_s[32] > profile.sti_cost.t_io(32)
+
+
+def test_more_bits_never_load_faster_whatever_a_busy_disk_said(streamed: Callable[..., DeviceProfile]) -> None:
+    """STI-07: T_io does not fall with the bits; the samples stay as they were measured."""
+    profile = streamed(("io", "reads", 1, "median_s"), 0.0001)
+    assert profile.sti is not None
+    assert profile.sti.io.reads[1].median_s == 0.0001
+    assert profile.sti_cost.t_io(3) == profile.sti_cost.t_io(2)
+
+
+def test_ties_in_accuracy_go_by_log_likelihood_then_by_place(streamed: Callable[..., DeviceProfile]) -> None:
+    profile = streamed(layers=2, heads=2, width=8, ffn=16)
+    assert profile.sti is not None
+    table = profile.sti.importance
+    assert table is not None
+    tied = table.model_copy(update={"accuracy": ((0.5, 0.6), (0.6, 0.6)), "log_likelihood": ((-0.1, -0.6), (-0.5, -0.6))})
+    assert tied.order == ((1, 0), (0, 1), (1, 1), (0, 0))
+    assert tied.evaluations == 5
+
+
+def test_it_is_written_read_back_and_told(streamed: Callable[..., DeviceProfile], tmp_path: Path) -> None:
+    profile = streamed(layers=6, heads=8, width=512, ffn=2048, decoder_layers=6)
+    write_profile(tmp_path / "p.json", profile)
+    assert read_profile(tmp_path / "p.json") == profile
+    said = dict(facts(profile))
+    assert said["sti"].startswith("synthetic: made up, 6 layers of 8 shards")
+    assert "2 bits" in said["sti read"]
+    assert "2 % held out" in said["sti layer error"]
+    assert said["sti importance"].startswith("made.tsv, 100 examples, 97 evaluations")
+    assert as_json(profile)["heldout_error"]["sti"] == 0.02
+
+
+WRONG = [
+    (("io", "reads"), sti_block()["io"]["reads"][1:], "sti.io: reads: one entry for each of 2, 3, 4, 5, 6, 32 bits"),
+    (("io", "reads", 1, "bytes"), 1, "sti.io: reads: bytes that do not rise"),
+    (("io", "reads", 0, "bits"), 7, "sti.io.reads.0.bits: "),
+    (("compute", "lengths", 0, "seconds"), [0.1], "sti: compute: length 16 tells 1 widths where a layer has 12"),
+    (("compute", "lengths", 0, "length"), 64, "sti.compute: lengths: values that do not rise"),
+    (("compute", "lengths", 0, "p75_s"), [0.001] * 12, "sti.compute.lengths.0: quantiles that do not rise"),
+    (("compute", "lengths", 0, "unpack_s"), [0.001], "sti.compute.lengths.0: unpack_s: 12 values"),
+    (("geometry", "ffn"), 3073, "sti.geometry: ffn: 3073 cannot be cut into 12 slices"),
+    (("importance", "accuracy"), [[0.5]], "sti: importance.accuracy: 12 rows (layer) of 12 (slice) are needed"),
+    (("importance", "colour"), "red", "sti.importance.colour: unknown key here"),
+]
+
+
+@pytest.mark.parametrize(("place", "value", "says"), WRONG, ids=[".".join(map(str, place)) for place, _, _ in WRONG])
+def test_a_wrong_part_is_named_by_its_key(
+    streamed: Callable[..., DeviceProfile], place: tuple[Any, ...], value: object, says: str
+) -> None:
+    with pytest.raises(ProfileError) as caught:
+        streamed(place, value)
+    assert caught.value.what.startswith(says)
+
+
+def test_a_profile_without_it_says_how_to_get_it() -> None:
+    with pytest.raises(ProfileError, match=r"no costs of streaming its model.*simnmt sti profile"):
+        _ = checked_profile(whole_profile()).sti_cost
