@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from simnmt.calibrate import page_cache
 from simnmt.calibrate.box.mounts import IN_MEMORY, OWN_CACHE, Mount, mount_of
+from simnmt.elastic import page_cache
 from simnmt.errors import InputError
 
 MB = 1_000_000

@@ -10,6 +10,8 @@ from simnmt.kernels.cases_gathered import DENSE, OWN, gathered_cases
 from simnmt.kernels.cases_output import COPY, IN_PLACE, argmax_cases, best_cases
 from simnmt.kernels.cases_product import LIBRARY, LINEAR, float32_cases, int16_cases
 from simnmt.kernels.cases_sharp import BASELINE, BEFORE, ladder_cases
+from simnmt.kernels.cases_unpack import FEWEST_BITS, unpack_cases
+from simnmt.kernels.cases_unpack import TORCH as TORCH_UNPACKED
 from simnmt.kernels.contract import Kernel
 from simnmt.kernels.product_ways import PACKED
 
@@ -86,6 +88,16 @@ KERNELS = (
         cost="every matrix once a step, beam x matrix multiply-adds (SHARP-13)",
         baselines=(BASELINE, BEFORE),
         cases=ladder_cases,
+    ),
+    Kernel(
+        name="unpack",
+        meaning="a shard's codes of 2 to 6 bits to float32 weights in their places, outliers laid over them",
+        source="STI-06",
+        reference="numpy, bit by bit",
+        bound="none: the same weights",
+        cost="reads bits / 8 bytes and writes 4 bytes a weight",
+        baselines=(TORCH_UNPACKED, FEWEST_BITS),
+        cases=unpack_cases,
     ),
     Kernel(
         name="triton_best",

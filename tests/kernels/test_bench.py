@@ -29,6 +29,7 @@ from simnmt.kernels.cases_gathered import gathered_cases
 from simnmt.kernels.cases_output import argmax_cases, best_cases, best_error, in_place
 from simnmt.kernels.cases_product import float32_cases, int16_cases
 from simnmt.kernels.cases_sharp import BASELINE, LAST, RUNG_TARGET, TABLE, Ladder, ladder_cases, other_words
+from simnmt.kernels.cases_unpack import unpack_cases
 from simnmt.kernels.contract import Case, Comparison, Contest, Kernel, Memory, Work
 from simnmt.kernels.interleaved import Times, interleaved
 from simnmt.kernels.levels import NONE
@@ -144,6 +145,7 @@ SMALL_CASES: dict[str, Callable[[], Iterator[Case]]] = {
     "tanh": lambda: activation_cases("tanh", 1, count=1000),
     "sigmoid": lambda: activation_cases("sigmoid", 1, count=1000),
     "sharp_decoder": lambda: ladder_cases(1, LADDER),
+    "unpack": lambda: unpack_cases(1, weights=480),
 }
 
 

@@ -1,4 +1,4 @@
-"""The C of output layer, products, sets of columns and activations under address and undefined-behaviour sanitizers."""
+"""The C of output layer, products, column sets, activations and unpacking under address and undefined-behaviour sanitizers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tests.kernels.sanitized import BUILDS, SANITIZE, program, run
 
 
-@pytest.mark.parametrize("check", ["output_check.c", "product_check.c", "gathered_check.c"])
+@pytest.mark.parametrize("check", ["output_check.c", "product_check.c", "gathered_check.c", "unpack_check.c"])
 @pytest.mark.parametrize("build", BUILDS)
 def test_no_size_reads_or_writes_beyond_a_buffer_and_every_result_is_right(build: str, check: str, tmp_path: Path) -> None:
     found = run(program(check, build, tmp_path / "check", SANITIZE, "-Wall", "-Wextra", "-Werror"))

@@ -5,6 +5,7 @@
 #include "output_layer.h"
 #include "product.h"
 #include "sharp.h"
+#include "unpack.h"
 #include "vectors.h"
 
 #if defined(__x86_64__)

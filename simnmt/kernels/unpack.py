@@ -1,0 +1,178 @@
+"""Packed codes become weights in their places: centroids for codes, outliers laid over them (STI-06)."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import itertools
+import os
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simnmt.kernels.arrays import checked, checked_out
+from simnmt.kernels.errors import KernelError
+from simnmt.kernels.native_at import native_at
+from simnmt.kernels.native_library import NativeLibrary
+
+PACKED_BITS = (2, 3, 4, 5, 6)
+WHOLE_BITS = 32
+"""Weights as they are: copied."""
+ALIGNED = 8
+"""Weights: so many codes end with a byte, whatever their width."""
+LEAST_OF_A_THREAD = 1 << 16
+"""Weights below which work is not divided among threads: handing it over costs some 20 us."""
+
+Place = tuple[int, int, int]
+"""First weight of the shard, first element of the layer's buffer, and how many."""
+Float32 = NDArray[np.float32]
+
+
+def unpack(
+    codes: NDArray[np.uint8],
+    bits: int,
+    centroids: Float32,
+    outlier_at: NDArray[np.int32],
+    outlier_values: Float32,
+    out: Float32,
+    places: Sequence[Place] | NDArray[np.int64],
+    *,
+    threads: int = 1,
+    level: str | None = None,
+) -> None:
+    """Write the weights of each of `places` into `out`, a flat float32 array; the rest of it stays as it is (STI-06).
+
+    `codes` uint8: weight i in bits [i * bits, (i + 1) * bits), the least significant first; for 32 `bits` the weights' own
+    bytes, and then centroids and outliers are not looked at. `centroids`: 2^bits of them. `outlier_at`: ascending weights of
+    the shard that have a value of their own. `threads` divide the weights. By numpy where nothing was compiled, with the same
+    result. Raises `KernelError` for arrays that do not fit each other, `KernelLevelError` for an unknown level.
+    """
+    if threads < 1:
+        raise KernelError(f"{threads} threads: 1 is the least")
+    known = _checked_places(places)
+    _check_packed(codes, bits, centroids, outlier_at, outlier_values, known)
+    checked_out("out", out, (out.size,))
+    if len(known) and int((known[:, 1] + known[:, 2]).max()) > out.size:
+        raise KernelError(f"places reach to {int((known[:, 1] + known[:, 2]).max()):,} of an out of {out.size:,}")
+    native = native_at(level)
+    if native is None:
+        _by_numpy(codes, bits, centroids, outlier_at, outlier_values, out, known)
+        return
+    kernel, addresses = _kernel(native), [each.ctypes.data for each in (codes, centroids, outlier_at, outlier_values, out)]
+    codes_at, centroids_at, at_at, values_at, out_at = addresses
+    count = 0 if bits == WHOLE_BITS else len(outlier_at)
+
+    def work(part: NDArray[np.int64]) -> None:
+        own = (codes_at, codes.size, bits, centroids_at, at_at, values_at, count)
+        kernel(*own, part.ctypes.data, len(part), out_at)
+
+    total = int(known[:, 2].sum())
+    parts = min(threads, total // LEAST_OF_A_THREAD)
+    if parts < 2:
+        work(known)
+        return
+    pieces = divided(known, parts)
+    waiting = [_pool(parts - 1).submit(work, piece) for piece in pieces[1:]]
+    try:
+        work(pieces[0])
+    finally:
+        wait(waiting)  # an interrupt must not free the arrays that the others still read and write
+    for future in waiting:
+        future.result()
+
+
+def divided(places: NDArray[np.int64], parts: int) -> list[NDArray[np.int64]]:
+    """The same places in `parts` shares: a stretch of each of them, cut where a code's byte ends."""
+    eights = places[:, 2] // ALIGNED
+    cuts = [eights * part // parts * ALIGNED for part in range(parts)] + [places[:, 2]]
+    return [np.stack([places[:, 0] + low, places[:, 1] + low, high - low], axis=1) for low, high in itertools.pairwise(cuts)]
+
+
+def _checked_places(places: Sequence[Place] | NDArray[np.int64]) -> NDArray[np.int64]:
+    known = np.ascontiguousarray(places, dtype=np.int64).reshape(-1, 3)
+    if known.size and int(known.min()) < 0:
+        raise KernelError("places: neither a weight nor an element before the first, nor a negative number of them")
+    if bool((known[:, 0] % ALIGNED != 0).any()):
+        raise KernelError(
+            f"places: weight {int(known[known[:, 0] % ALIGNED != 0][0, 0])} is within a byte, not at its beginning"
+        )
+    return known
+
+
+def _check_packed(
+    codes: NDArray[np.uint8],
+    bits: int,
+    centroids: Float32,
+    outlier_at: NDArray[np.int32],
+    outlier_values: Float32,
+    places: NDArray[np.int64],
+) -> None:
+    checked("codes", codes, np.uint8, (None,))
+    if bits not in (*PACKED_BITS, WHOLE_BITS):
+        raise KernelError(f"{bits} bits: one of {', '.join(map(str, PACKED_BITS))} or {WHOLE_BITS}")
+    weights = codes.size * 8 // bits
+    if len(places) and int((places[:, 0] + places[:, 2]).max()) > weights:
+        needed = int((places[:, 0] + places[:, 2]).max())
+        raise KernelError(f"codes of {codes.size:,} bytes hold {weights:,} weights of {bits} bits, not {needed:,}")
+    if bits == WHOLE_BITS:
+        return
+    checked("centroids", centroids, np.float32, (1 << bits,))
+    checked("outlier_at", outlier_at, np.int32, (None,))
+    checked("outlier_values", outlier_values, np.float32, (len(outlier_at),))
+    if len(outlier_at) and (int(outlier_at[0]) < 0 or bool((outlier_at[1:] <= outlier_at[:-1]).any())):
+        raise KernelError("outlier_at: not ascending from 0, each once")
+
+
+def codes_of(codes: NDArray[np.uint8], bits: int, first: int, count: int) -> NDArray[np.uint8]:
+    """The codes of `count` weights from `first`, a multiple of 8, one a byte."""
+    eights = -(-count // ALIGNED)
+    own = codes[first // ALIGNED * bits :][: eights * bits]
+    padded = np.zeros(eights * bits, np.uint8)
+    padded[: own.size] = own
+    words = np.zeros(eights, np.uint64)
+    for byte in range(bits):
+        words |= padded[byte::bits].astype(np.uint64) << np.uint64(8 * byte)
+    shifts = np.arange(ALIGNED, dtype=np.uint64) * np.uint64(bits)
+    found = (words[:, None] >> shifts) & np.uint64((1 << bits) - 1)
+    return found.astype(np.uint8).reshape(-1)[:count]
+
+
+def _by_numpy(
+    codes: NDArray[np.uint8],
+    bits: int,
+    centroids: Float32,
+    outlier_at: NDArray[np.int32],
+    outlier_values: Float32,
+    out: Float32,
+    places: NDArray[np.int64],
+) -> None:
+    for first, to, count in places.tolist():
+        if bits == WHOLE_BITS:
+            out[to : to + count].view(np.uint8)[:] = codes[4 * first : 4 * (first + count)]
+            continue
+        np.take(centroids, codes_of(codes, bits, first, count), out=out[to : to + count])
+        low, high = np.searchsorted(outlier_at, [first, first + count])
+        out[to + outlier_at[low:high] - first] = outlier_values[low:high]
+
+
+@functools.cache
+def _kernel(native: NativeLibrary) -> Callable[..., None]:
+    pointer, size = ctypes.c_void_p, ctypes.c_int64
+    kernel: Any = native.cdll.simnmt_unpack
+    kernel.argtypes = (pointer, size, ctypes.c_int, pointer, pointer, pointer, size, pointer, size, pointer)
+    kernel.restype = None
+    return cast(Callable[..., None], kernel)
+
+
+@functools.cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, thread_name_prefix="simnmt-unpack")
+
+
+if sys.platform != "win32":
+    # A forked process has the pool but none of its threads: work handed to it would wait for ever.
+    os.register_at_fork(after_in_child=_pool.cache_clear)

@@ -1,0 +1,172 @@
+"""Unpacking against the codes' bits one by one, at every level (STI-06)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simnmt.kernels.errors import KernelError, KernelLevelError
+from simnmt.kernels.levels import LEVELS, NONE
+from simnmt.kernels.unpack import LEAST_OF_A_THREAD, PACKED_BITS, WHOLE_BITS, Place, codes_of, divided, unpack
+from simnmt.kernels.unpack_ways import WORD, DrawnShard
+from tests.kernels.each_level import each_level
+
+each_bits = pytest.mark.parametrize("bits", PACKED_BITS)
+
+
+def packed(codes: np.ndarray, bits: int) -> np.ndarray:
+    """Bit by bit."""
+    return np.packbits((codes[:, None] >> np.arange(bits)) & 1, bitorder="little")
+
+
+def wanted(drawn: DrawnShard) -> np.ndarray:
+    stream = np.unpackbits(drawn.codes, bitorder="little")[: drawn.weights * drawn.bits].reshape(-1, drawn.bits)
+    found = drawn.centroids[stream @ (1 << np.arange(drawn.bits))]
+    found[drawn.outlier_at] = drawn.outlier_values
+    return found
+
+
+def given_to(drawn: DrawnShard) -> tuple[Any, ...]:
+    return drawn.codes, drawn.bits, drawn.centroids, drawn.outlier_at, drawn.outlier_values
+
+
+@each_level
+def test_worked_example_of_sti_04_comes_back(level: str) -> None:
+    codes = packed(np.array([2, 0, 3, 1, 2, 0, 1, 3]), 2)
+    assert codes.tolist() == [0b01110010, 0b11010010]
+    centroids = np.array([-0.2, 0.05, 0.3, 0.55], np.float32)
+    out = np.zeros(8, np.float32)
+    unpack(
+        codes,
+        2,
+        centroids,
+        np.array([2], np.int32),
+        np.array([9.5], np.float32),
+        out,
+        [(0, 0, 8)],
+        level=level,
+    )
+    assert out.tolist() == np.array([0.3, -0.2, 9.5, 0.05, 0.3, -0.2, 0.05, 0.55], np.float32).tolist()
+
+
+@each_level
+@each_bits
+@pytest.mark.parametrize("threads", [1, 3])
+def test_every_weight_is_its_codes_centroid_or_its_own_value(level: str, bits: int, threads: int) -> None:
+    drawn = DrawnShard.of(bits, 3 * LEAST_OF_A_THREAD + 40, outlier_share=0.01)
+    out = np.full(drawn.weights, np.nan, np.float32)
+    unpack(*given_to(drawn), out, [(0, 0, drawn.weights)], threads=threads, level=level)
+    np.testing.assert_array_equal(out, wanted(drawn))
+
+
+@each_level
+@each_bits
+@given(counts=st.lists(st.integers(0, 90), min_size=1, max_size=6), gap=st.integers(0, 5), seed=st.integers(0, 9))
+def test_segments_lie_where_they_are_asked_and_nothing_else_is_written(
+    level: str, bits: int, counts: list[int], gap: int, seed: int
+) -> None:
+    drawn = DrawnShard.of(bits, 8 * 12 * len(counts), outlier_share=0.05, seed=seed)
+    places: list[Place] = []
+    to = gap
+    for index, count in reversed(list(enumerate(counts))):
+        places.append((96 * index, to, count))
+        to += count + gap
+    out = np.full(to, np.nan, np.float32)
+    unpack(*given_to(drawn), out, places, level=level)
+    whole, left = wanted(drawn), np.ones(to, bool)
+    for first, begin, count in places:
+        np.testing.assert_array_equal(out[begin : begin + count], whole[first : first + count])
+        left[begin : begin + count] = False
+    assert np.isnan(out[left]).all()
+
+
+@each_level
+def test_thirty_two_bits_are_the_weights_themselves(level: str) -> None:
+    """Bit for bit: a NaN of the model's keeps its payload."""
+    weights = np.random.default_rng(1).normal(size=64).astype(np.float32)
+    weights[3] = np.nan
+    nothing = np.zeros(0, np.float32)
+    out = np.zeros(64, np.float32)
+    unpack(weights.view(np.uint8), 32, nothing, np.zeros(0, np.int32), nothing, out, [(32, 0, 32), (0, 32, 32)], level=level)
+    assert out.tobytes() == weights[32:].tobytes() + weights[:32].tobytes()
+
+
+@each_bits
+def test_codes_can_be_had_themselves(bits: int) -> None:
+    codes = np.random.default_rng(1).integers(0, 1 << bits, 333).astype(np.uint8)
+    np.testing.assert_array_equal(codes_of(packed(codes, bits), bits, 16, 300), codes[16:316])
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 40), st.integers(0, 300)), min_size=1, max_size=6),
+    st.integers(1, 5),
+)
+def test_shares_of_threads_are_the_whole_and_begin_with_a_byte(sizes: list[tuple[int, int]], parts: int) -> None:
+    places = np.array([(8 * first, 7 * index + first, count) for index, (first, count) in enumerate(sizes)], np.int64)
+    pieces = divided(places, parts)
+    assert len(pieces) == parts
+    for index, (first, to, count) in enumerate(places.tolist()):
+        own = [piece[index].tolist() for piece in pieces]
+        assert all(begin % 8 == 0 and begin - first == at - to for begin, at, _ in own)
+        assert [weight for begin, _, length in own for weight in range(begin, begin + length)] == [*range(first, first + count)]
+
+
+@each_bits
+def test_torchs_ways_find_the_same(bits: int) -> None:
+    drawn = DrawnShard.of(bits, 240)
+    for run in drawn.torchs(out := torch.zeros(300)).values():
+        out.fill_(0.0)
+        run()
+        np.testing.assert_array_equal(out[:240].numpy(), wanted(drawn))
+    assert set(WORD) == set(PACKED_BITS)
+
+
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "bits": ({"bits": 7}, "7 bits: one of 2, 3, 4, 5, 6 or 32"),
+    "codes": ({"codes": np.zeros(4, np.int8)}, "codes is int8, not uint8"),
+    "few codes": ({"codes": np.zeros(5, np.uint8)}, "codes of 5 bytes hold 13 weights of 3 bits, not 16"),
+    "centroids": ({"centroids": np.zeros(4, np.float32)}, r"centroids has the shape \[4\], not \[8\]"),
+    "outliers": ({"outlier_at": np.zeros(2, np.int32)}, r"outlier_values has the shape \[1\], not \[2\]"),
+    "order": (
+        {"outlier_at": np.array([3, 3], np.int32), "outlier_values": np.zeros(2, np.float32)},
+        "outlier_at: not ascending",
+    ),
+    "negative": ({"outlier_at": np.array([-1], np.int32)}, "outlier_at: not ascending from 0"),
+    "small out": ({"out": np.zeros(15, np.float32)}, "places reach to 16 of an out of 15"),
+    "out": ({"out": np.zeros(16)}, "out is float64"),
+    "strided": ({"out": np.zeros(32, np.float32)[::2]}, "out is not contiguous"),
+    "within a byte": ({"places": [(4, 0, 4)]}, "weight 4 is within a byte"),
+    "before": ({"places": [(0, -1, 4)]}, "before the first"),
+    "threads": ({"threads": 0}, "0 threads"),
+}
+
+
+@pytest.mark.parametrize("wrong", BAD)
+@pytest.mark.parametrize("level", [None, NONE])
+def test_arrays_that_do_not_fit_are_refused_before_memory_is_touched(wrong: str, level: str | None) -> None:
+    change, told = BAD[wrong]
+    sound: dict[str, Any] = {
+        "codes": np.zeros(6, np.uint8),
+        "bits": 3,
+        "centroids": np.zeros(8, np.float32),
+        "outlier_at": np.array([15], np.int32),
+        "outlier_values": np.zeros(1, np.float32),
+        "out": np.zeros(16, np.float32),
+        "places": [(0, 0, 16)],
+        "level": level,
+    }
+    unpack(**sound)
+    with pytest.raises(KernelError, match=told):
+        unpack(**(sound | change))
+
+
+def test_an_unknown_level_is_told() -> None:
+    none = np.zeros(0, np.float32)
+    with pytest.raises(KernelLevelError, match="avx51"):
+        unpack(np.zeros(4, np.uint8), WHOLE_BITS, none, np.zeros(0, np.int32), none, none.copy(), [(0, 0, 0)], level="avx51")
+    assert NONE not in LEVELS
