@@ -1,0 +1,143 @@
+"""What a trained classifier says of accuracy under deadlines: against each other way, of the buffer, of time (STI-22, 24)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from simnmt.reproduce.sti import published, ways
+from simnmt.reproduce.sti.studies import Way, told, unasked
+from simnmt.reproduce.verdicts import FAILS, HOLDS, UNCLEAR, UNKNOWN, Records
+
+if TYPE_CHECKING:
+    from simnmt.calibrate.sti_study.document import StudiedDevice, Study
+
+WITHIN = 0.01
+"""Accuracy that may be lost against the whole model in memory (STI-22's accept)."""
+
+
+def _printed(method: str) -> str:
+    return ", ".join(f"{board} +{gains[method]:g}" for board, gains in published.GAINS.items()) + " points"
+
+
+BASELINES: dict[str, Way] = {
+    method: (
+        f"STI-22 ({letter})",
+        f"On average over deadlines a plan is at least as accurate as {method}",
+        _printed(method),
+    )
+    for letter, method in zip("abcd", ("Load&Exec", "StdPL-32", "StdPL-2", "StdPL-6"), strict=True)
+}
+IN_MEMORY: Way = (
+    "STI-22 (e)",
+    f"On average over deadlines a plan is within {100 * WITHIN:g} point of holding the whole model in memory in full",
+    f"+{published.PRELOAD_GAIN:g} points, and `no more than {published.INTRO_LOSS:g}` lost",
+)
+DEADLINES: Way = ("STI-22 (f)", "A plan keeps every deadline that computing anything can keep", "")
+BUFFER: Way = (
+    "STI-24 (d)",
+    "The preload buffer makes plans more accurate than without",
+    f"up to +{published.BUFFER_GAIN:g} points",
+)
+TIGHT: Way = (
+    "STI-24 (g)",
+    "The advantage over other pipelines is larger under tight deadlines than under loose ones",
+    f"+{published.NARROW_GAIN:g} points below 200 ms (Odroid), less beyond",
+)
+
+
+def accuracy_claims(study: Study | None) -> Records:
+    """Each claim on each device that the study plans for; of no study, that one is needed."""
+    every = [*BASELINES.values(), IN_MEMORY, DEADLINES, BUFFER, TIGHT]
+    if study is None or not study.grid:
+        return [unasked(way, study, "grid") for way in every]
+    found: Records = []
+    for method, way in BASELINES.items():
+        found += [_baseline(study, device, method, way) for device in study.devices]
+    for claim in (_in_memory, _deadlines, _buffer, _tight):
+        found += [claim(study, device) for device in study.devices]
+    return found
+
+
+def _baseline(study: Study, device: StudiedDevice, method: str, way: Way) -> dict[str, Any]:
+    own, other = ways.of(study, device, "STI"), ways.of(study, device, method)
+    found = ways.gain(study, own, other)
+    if found is None:
+        return told(study, way, "", UNKNOWN, "nothing was run under a common deadline", device.name)
+    worse = [
+        share
+        for share in ways.common(own, other)
+        if (at := ways.gain(study, own, other, [share])) is not None and at.difference < 0.0
+    ]
+    why = f"{len(ways.common(own, other))} deadlines, {_misses(own, other)}"
+    why += f"; less accurate at {ways.percent(worse)} of the whole computation" if worse else "; at no deadline less accurate"
+    ours = f"{ways.told(found)}: {100 * ways.accuracy(own):.1f} against {100 * ways.accuracy(other):.1f} %"
+    return told(study, way, ours, ways.at_least(found), why, device.name)
+
+
+def _in_memory(study: Study, device: StudiedDevice) -> dict[str, Any]:
+    own, other = ways.of(study, device, "STI"), ways.of(study, device, "PreloadModel-32")
+    found = ways.gain(study, own, other)
+    if found is None:
+        return told(study, IN_MEMORY, "", UNKNOWN, "nothing was run under a common deadline", device.name)
+    shares = ways.common(own, other)
+    equal = [share for share in shares if own[share].shards == other[share].shards]
+    why = f"same operations under {len(equal)} of {len(shares)} deadlines"
+    at_equal = ways.gain(study, own, other, equal) if len(equal) < len(shares) else None
+    why += f", there {ways.told(at_equal)}" if at_equal is not None else ""
+    return told(study, IN_MEMORY, ways.told(found), ways.at_least(found, WITHIN), why, device.name)
+
+
+def _deadlines(study: Study, device: StudiedDevice) -> dict[str, Any]:
+    own, held = ways.of(study, device, "STI"), ways.of(study, device, "PreloadModel-32")
+    can = [share for share in own if share not in ways.missed(held)]
+    late = [share for share in ways.missed(own) if share in can]
+    others = "; ".join(
+        f"{method} misses {len(ways.missed(way))} of {len(way)}"
+        for method in BASELINES
+        if (way := ways.of(study, device, method))
+    )
+    ours = f"{len(can) - len(late)} of {len(can)} kept"
+    why = f"by the costs it was planned with; late at {ways.percent(late)}; {others}" if late else f"by the costs; {others}"
+    return told(study, DEADLINES, ours, not late, why, device.name)
+
+
+def _buffer(study: Study, device: StudiedDevice) -> dict[str, Any]:
+    own, without = ways.of(study, device, "STI"), ways.of(study, device, "STI", 0.0)
+    found = ways.gain(study, own, without)
+    if found is None:
+        return told(study, BUFFER, "", UNKNOWN, "not measured without a buffer", device.name)
+    each = [(share, ways.gain(study, own, without, [share])) for share in ways.common(own, without)]
+    most = max((at.difference, share) for share, at in each if at is not None)
+    late = f"without it {len(ways.missed(without))} of {len(without)} deadlines are missed, with it {len(ways.missed(own))}"
+    why = f"at most {ways.POINTS * most[0]:+.2f} points, at {ways.percent([most[1]])} of the whole computation; {late}"
+    verdict = HOLDS if found.low > 0.0 else FAILS if found.high <= 0.0 else UNCLEAR
+    return told(study, BUFFER, ways.told(found), verdict, why, device.name)
+
+
+def _tight(study: Study, device: StudiedDevice) -> dict[str, Any]:
+    """Tight: fewer layers fit than the paper names for the board, or the lower half of the deadlines."""
+    own = ways.of(study, device, "STI")
+    shares = list(own)
+    tight, loose = shares[: len(shares) // 2], shares[len(shares) // 2 :]
+    said, gaps = [], []
+    for method in ("StdPL-2", "StdPL-6"):
+        other = ways.of(study, device, method)
+        first, second = (ways.gain(study, own, other, each) for each in (tight, loose))
+        if first is not None and second is not None:
+            gaps.append((first, second))
+            said.append(f"{method}: {ways.told(first)} up to {ways.percent(tight[-1:])}, {ways.told(second)} beyond")
+    if not gaps:
+        return told(study, TIGHT, "", UNKNOWN, "nothing was run under a common deadline", device.name)
+    return told(study, TIGHT, "; ".join(said), _larger(gaps), "halves of the deadlines", device.name)
+
+
+def _larger(gaps: Sequence[tuple[ways.PairedDifference, ways.PairedDifference]]) -> str:
+    """By intervals that do not touch; else by nothing."""
+    if all(first.low > second.high for first, second in gaps):
+        return HOLDS
+    return FAILS if any(first.high < second.low for first, second in gaps) else UNCLEAR
+
+
+def _misses(own: ways.ByDeadline, other: ways.ByDeadline) -> str:
+    return f"of which the plan misses {len(ways.missed(own))} and the other {len(ways.missed(other))}"
