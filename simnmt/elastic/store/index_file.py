@@ -1,0 +1,103 @@
+"""A store's index: one JSON document that says of which model it is, where every shard lies, and what every file must be."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from simnmt.elastic.errors import StoreError
+from simnmt.elastic.store.record import Record
+from simnmt.files import written_whole
+
+VERSION = 1
+INDEX, SHARDS, RESIDENT, BESIDE = "store.json", "shards.bin", "resident.safetensors", "beside"
+AGAIN = "shard the model again with simnmt sti shard"
+
+
+@dataclass(frozen=True, slots=True)
+class LayerFit:
+    """The one Gaussian of a layer's weights (STI-03)."""
+
+    mean: float
+    deviation: float
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """What a file beside the shards must be."""
+
+    size: int
+    """Bytes."""
+    sha256: str
+
+    @classmethod
+    def of(cls, path: Path) -> StoredFile:
+        """Of a file as it is; raises `OSError`."""
+        digest = hashlib.sha256()
+        with path.open("rb") as file:
+            while part := file.read(1 << 20):
+                digest.update(part)
+        return cls(path.stat().st_size, digest.hexdigest())
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """What `store.json` says."""
+
+    fingerprint: str
+    """SHA-256 of the model: `EncoderWeights.fingerprint`."""
+    configuration: Mapping[str, Any]
+    """The encoder's, as `EncoderConfiguration.as_json` gives it."""
+    origin: str
+    """What the model is called."""
+    random: bool
+    """Whether nobody has trained it."""
+    bits: tuple[int, ...]
+    layers: tuple[LayerFit, ...]
+    records: tuple[Record, ...]
+    """In the order in which they lie in the file: by layer, then bits, then slice."""
+    files: Mapping[str, StoredFile]
+    """The others, by their path in the store."""
+
+    def write(self, folder: Path) -> None:
+        """Write it, whole; raises `OSError`."""
+        said = asdict(self) | {"format": "simnmt shards", "version": VERSION}
+        with written_whole(folder / INDEX) as partial:
+            partial.write_text(json.dumps(said | {"sha256": _digest(said)}, ensure_ascii=False), encoding="utf-8")
+
+    @classmethod
+    def read(cls, folder: Path) -> Index:
+        """Of a store's folder; raises `StoreError` for what is none, is damaged or of another version."""
+        path = folder / INDEX
+        try:
+            said = json.loads(path.read_text(encoding="utf-8"))
+            found, version = said.pop("sha256"), said["version"]
+            if said.pop("format") != "simnmt shards":
+                raise ValueError
+        except OSError as error:
+            what = "no shard store" if not path.exists() else f"cannot be read: {error.strerror}"
+            raise StoreError(what, path=folder, remedy="give what simnmt sti shard wrote") from None
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise StoreError("damaged, or no index of shards", path=path, remedy=AGAIN) from None
+        if version != VERSION:
+            raise StoreError(f"a store of version {version}, where {VERSION} is known", path=path, remedy=AGAIN)
+        if found != _digest(said | {"format": "simnmt shards"}):
+            raise StoreError("damaged: its content is not what was written", path=path, remedy=AGAIN)
+        del said["version"]
+        return cls(
+            **said
+            | {
+                "bits": tuple(said["bits"]),
+                "layers": tuple(LayerFit(**fit) for fit in said["layers"]),
+                "records": tuple(Record(**record) for record in said["records"]),
+                "files": {name: StoredFile(**file) for name, file in said["files"].items()},
+            }
+        )
+
+
+def _digest(said: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,198 @@
+"""A shard store opened for reading: any shard at any fidelity by one positioned read (STI-05)."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.torch import load_file
+from torch import Tensor, from_numpy
+
+from simnmt.costs.shard_geometry import ShardGeometry
+from simnmt.elastic.encoder_weights import EncoderConfiguration, EncoderWeights, LayerWeights
+from simnmt.elastic.errors import StoreError
+from simnmt.elastic.shard_layout import SEGMENTS, LayerBuffer, aligned_bytes
+from simnmt.elastic.store.index_file import AGAIN, BESIDE, RESIDENT, SHARDS, Index, StoredFile
+from simnmt.elastic.store.packed import FULL, decode, dequantised
+from simnmt.elastic.store.record import Record
+
+
+class ShardStore:
+    """What `write_store` wrote. Reads of several threads may overlap: they share no position in the file."""
+
+    def __init__(self, path: Path, index: Index, file: int) -> None:
+        """As `open` makes it."""
+        self.path, self.index, self.file = path, index, file
+        self.configuration = EncoderConfiguration.from_json(index.configuration)
+        self.geometry: ShardGeometry = self.configuration.geometry
+        self._records = {(each.layer, each.slice, each.bits): each for each in index.records}
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> ShardStore:
+        """Open a store; raises `StoreError` where there is none, or one that is damaged as far as sizes tell: see `check`."""
+        folder = Path(path)
+        index = Index.read(folder)
+        expected = {SHARDS: sum(record.size for record in index.records)} | {n: f.size for n, f in index.files.items()}
+        for name, size in expected.items():
+            _check_size(folder / name, size)
+        try:
+            file = os.open(folder / SHARDS, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        except OSError as error:
+            raise StoreError(f"cannot be read: {error.strerror}", path=folder / SHARDS, remedy="make it readable") from None
+        return cls(folder, index, file)
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the model that was sharded."""
+        return self.index.fingerprint
+
+    @property
+    def kind(self) -> str:
+        """Of encoder."""
+        return self.configuration.kind
+
+    @property
+    def bits(self) -> tuple[int, ...]:
+        """The fidelities that are there, ascending."""
+        return self.index.bits
+
+    def record(self, layer: int, index: int, bits: int) -> Record:
+        """Where a shard lies; raises `StoreError` for bits that were not stored, `IndexError` for a shard that is not there."""
+        found = self._records.get((layer, index, bits))
+        if found is None:
+            if bits in self.bits:
+                raise IndexError((layer, index))
+            stored = ", ".join(map(str, self.bits))
+            raise StoreError(f"no shards of {bits} bits, but of {stored}", path=self.path, remedy="shard it with --bits")
+        return found
+
+    def mean_size(self, bits: int) -> float:
+        """Mean bytes of a record of so many bits."""
+        return float(np.mean([record.size for record in self.index.records if record.bits == bits]))
+
+    def read(self, record: Record, *, verified: bool = True) -> NDArray[np.uint8]:
+        """A record's bytes, aligned to 64, for `decode`. Raises `StoreError` where they are not what was written."""
+        out = aligned_bytes(record.size)
+        self.read_into(record, out)
+        if verified:
+            self.verify(record, out)
+        return out
+
+    def read_into(self, record: Record, out: NDArray[np.uint8]) -> None:
+        """Read a record's bytes to the beginning of `out`, by positioned reads alone; nothing is verified.
+
+        Raises `StoreError` where the file ends before, or cannot be read.
+        """
+        rest, offset = memoryview(out)[: record.size], record.offset
+        while rest:
+            try:
+                read = os.preadv(self.file, [rest], offset)
+            except OSError as error:
+                what = f"{_called(record)} cannot be read: {error.strerror}"
+                raise StoreError(what, path=self.path / SHARDS, remedy=AGAIN) from None
+            if not read:
+                raise StoreError(f"ends within {_called(record)}", path=self.path / SHARDS, remedy=AGAIN)
+            rest, offset = rest[read:], offset + read
+
+    def verify(self, record: Record, read: NDArray[np.uint8]) -> None:
+        """Raise `StoreError`, which names the shard, where the first `record.size` bytes are not what was written."""
+        if zlib.crc32(read[: record.size]) != record.crc32:
+            what = f"{_called(record)} is not what was written: its checksum differs"
+            raise StoreError(what, path=self.path / SHARDS, remedy=AGAIN)
+
+    def shard(self, layer: int, index: int, bits: int) -> NDArray[np.float32]:
+        """A shard's weights as they are computed with, verified."""
+        return dequantised(decode(self.read(self.record(layer, index, bits))))
+
+    def layer_buffer(self, layer: int, bits: Mapping[int, int]) -> LayerBuffer:
+        """A layer's shards by slice, each at its bits, in the mapping's order: what the reference computes with."""
+        buffer = LayerBuffer(self.geometry, len(bits))
+        for position, (index, each) in enumerate(bits.items()):
+            buffer.put(position, self.shard(layer, index, each))
+        return buffer
+
+    def resident(self) -> dict[str, Tensor]:
+        """What always is in memory: embeddings, norms, biases and the classifier, float32; verified."""
+        self._check_file(RESIDENT)
+        return load_file(self.path / RESIDENT)
+
+    def weights(self) -> EncoderWeights:
+        """The model, its layers read anew, in full precision, each time they are asked for.
+
+        Raises `StoreError` for a store without 32 bits, once a layer is asked for.
+        """
+        return EncoderWeights(
+            self.configuration, self.resident(), self._layer, origin=self.index.origin, random=self.index.random
+        )
+
+    def beside(self) -> Path:
+        """The folder of files that were stored along: the tokenizer. Raises `StoreError` where one is not what was written."""
+        for name in self.index.files:
+            if name.startswith(f"{BESIDE}/"):
+                self._check_file(name)
+        return self.path / BESIDE
+
+    def check_model(self, fingerprint: str) -> None:
+        """Raise `StoreError` where the store is of another model than the one with that fingerprint."""
+        if fingerprint != self.fingerprint:
+            what = f"shards of another model, {self.index.origin or self.fingerprint[:12]}"
+            raise StoreError(what, path=self.path, remedy="give this model's store")
+
+    def check(self, progress: Callable[[int, int], None] | None = None) -> None:
+        """Read everything; raises `StoreError` for the first thing that is not what was written. `progress`: bytes, of all."""
+        for name in self.index.files:
+            self._check_file(name)
+        total = sum(record.size for record in self.index.records)
+        done = 0
+        buffer = aligned_bytes(max(record.size for record in self.index.records))
+        for record in self.index.records:
+            self.read_into(record, buffer)
+            self.verify(record, buffer)
+            done += record.size
+            if progress is not None:
+                progress(done, total)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self.file >= 0:
+            os.close(self.file)
+            self.file = -1
+
+    def _layer(self, layer: int) -> LayerWeights:
+        buffer = self.layer_buffer(layer, dict.fromkeys(range(self.geometry.heads), FULL))
+        parts = {name: from_numpy(buffer.segment(name)) for name in SEGMENTS}
+        return LayerWeights(**parts | {name: parts[name].T for name in ("o", "ffn_out")})
+
+    def _check_file(self, name: str) -> None:
+        path = self.path / name
+        try:
+            found = StoredFile.of(path)
+        except OSError as error:
+            raise StoreError(f"cannot be read: {error.strerror}", path=path, remedy=AGAIN) from None
+        if found != self.index.files[name]:
+            raise StoreError("damaged: its content is not what was written", path=path, remedy=AGAIN)
+
+    def __enter__(self) -> ShardStore:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def _check_size(path: Path, size: int) -> None:
+    try:
+        found = path.stat().st_size
+    except OSError as error:
+        raise StoreError(f"cannot be read: {error.strerror}", path=path, remedy=AGAIN) from None
+    if found != size:
+        what = "cut short" if found < size else "too long"
+        raise StoreError(f"{what}: {found:,} bytes where {size:,} were written", path=path, remedy=AGAIN)
+
+
+def _called(record: Record) -> str:
+    return f"shard {record.slice} of layer {record.layer} at {record.bits} bits"
