@@ -1,0 +1,227 @@
+"""Accuracy of a submodel on a task: which shards, at which fidelity, how deep (STI-02, STI-09, STI-27)."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from simnmt.elastic.errors import ElasticError
+from simnmt.elastic.pipeline.unpacking import unpack_into
+from simnmt.elastic.shard_layout import LayerBuffer
+from simnmt.elastic.store.packed import decode
+
+if TYPE_CHECKING:
+    from simnmt.costs.shard_geometry import ShardGeometry
+    from simnmt.elastic.elastic_encoder import ElasticEncoder
+    from simnmt.elastic.store import Record
+
+Shard = tuple[int, int]
+LayerShards = tuple[tuple[int, int], ...]
+"""Of one layer: (slice, bits), by slice."""
+BATCH_TOKENS = 2048
+"""Padded tokens that are computed together: enough for large products, few enough to lie in a cache."""
+KEPT_BYTES = 2_000_000_000
+"""Most memory for what layers made of the examples, kept for submodels that begin alike; and as much for unpacked layers."""
+
+
+class Shards(Protocol):
+    """What of a `ShardStore` is needed here."""
+
+    geometry: ShardGeometry
+
+    def record(self, layer: int, index: int, bits: int) -> Record: ...
+
+    def read(self, record: Record) -> NDArray[np.uint8]: ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Evaluation:
+    """Answers of one submodel; columns of shape (examples,), in the order of the task."""
+
+    predicted: NDArray[np.int64]
+    correct: NDArray[np.bool_]
+    log_likelihood: NDArray[np.float64]
+    """Natural log of the right class's probability."""
+
+    @property
+    def accuracy(self) -> float:
+        """Share of right answers."""
+        return float(self.correct.mean())
+
+    @property
+    def mean_log_likelihood(self) -> float:
+        """Over examples; tells submodels apart that have as many right."""
+        return float(self.log_likelihood.mean())
+
+    def agreement(self, other: Evaluation) -> float:
+        """Share of examples answered alike: with the full model for `other`, the accuracy proxy of STI-27."""
+        return float((self.predicted == other.predicted).mean())
+
+
+class Evaluator:
+    """Evaluates submodels of one store on one task; each layer that a submodel shares with the one before, from the bottom up,
+    is not computed again.
+
+    `token_ids`: one sequence an example; `labels`: its class. Raises `ElasticError` for a task without examples, or whose
+    labels the model has no class for.
+    """
+
+    def __init__(
+        self,
+        encoder: ElasticEncoder,
+        store: Shards,
+        token_ids: Sequence[Sequence[int]],
+        labels: Sequence[int],
+        *,
+        batch_tokens: int = BATCH_TOKENS,
+        kept_bytes: int = KEPT_BYTES,
+        threads: int = 1,
+    ) -> None:
+        configuration = encoder.configuration
+        if not len(token_ids) or len(token_ids) != len(labels):
+            raise ElasticError(f"{len(token_ids)} texts and {len(labels)} labels: nothing to evaluate on")
+        if not all(0 <= label < configuration.classes for label in labels):
+            wrong = next(label for label in labels if not 0 <= label < configuration.classes)
+            raise ElasticError(
+                f"label {wrong} where the model tells {configuration.classes} classes apart",
+                remedy="name the task that the model was trained on",
+            )
+        self.geometry = store.geometry
+        self.evaluations = 0
+        """Submodels that were evaluated so far."""
+        self.layers_computed = 0
+        """Layers that were computed for them, over all examples each."""
+        self._encoder, self._store, self._threads, self._kept_bytes = encoder, store, threads, kept_bytes
+        self._labels = np.asarray(labels, np.int64)
+        self._batches = _batches(token_ids, configuration.padding_token, batch_tokens)
+        self._below: list[tuple[LayerShards, list[Tensor] | None]] = []
+        """The submodel before: of each layer its shards and what it made of the batches, None where memory ended."""
+        self._embedded: list[Tensor] | None = None
+        self._buffers: OrderedDict[tuple[int, LayerShards], LayerBuffer] = OrderedDict()
+
+    def __len__(self) -> int:
+        """Examples."""
+        return len(self._labels)
+
+    @torch.inference_mode()
+    def evaluate(self, bits: Mapping[Shard, int]) -> Evaluation:
+        """Of the submodel that has these shards at these bitwidths; its layers must be the bottom ones, without a gap.
+
+        Layers may differ in their shards. Raises `ElasticError` for no layer, a gap, or a shard that the store has not.
+        """
+        wanted = self._layers(bits)
+        common = 0
+        for (before, hidden), own in zip(self._below, wanted, strict=False):
+            if before != own or hidden is None:
+                break
+            common += 1
+        if self._embedded is None:
+            self._embedded = [self._encoder.embed(batch.token_ids, batch.mask) for batch in self._batches]
+        del self._below[common:]
+        hidden = self._embedded
+        if common:
+            known = self._below[-1][1]
+            assert known is not None
+            hidden = known
+        for layer in range(common, len(wanted)):
+            hidden = self._computed(hidden, layer, wanted[layer])
+            self._keep(wanted[layer], hidden)
+        self.evaluations += 1
+        return self._judged(hidden)
+
+    def _layers(self, bits: Mapping[Shard, int]) -> list[LayerShards]:
+        by_layer: dict[int, list[tuple[int, int]]] = {}
+        for (layer, slice_), width in sorted(bits.items()):
+            by_layer.setdefault(layer, []).append((slice_, width))
+        if not by_layer or sorted(by_layer) != list(range(len(by_layer))) or len(by_layer) > self.geometry.layers:
+            raise ElasticError(
+                f"layers {sorted(by_layer)} of {self.geometry.layers}: a submodel has the bottom ones, without a gap"
+            )
+        return [tuple(by_layer[layer]) for layer in range(len(by_layer))]
+
+    def _computed(self, hidden: list[Tensor], layer: int, shards: LayerShards) -> list[Tensor]:
+        slices = tuple(slice_ for slice_, _ in shards)
+        buffer = self._buffer(layer, shards)
+        self.layers_computed += 1
+        return [
+            self._encoder.layer(own, batch.mask, layer, slices, buffer)
+            for own, batch in zip(hidden, self._batches, strict=True)
+        ]
+
+    def _keep(self, shards: LayerShards, hidden: list[Tensor]) -> None:
+        kept = sum(_bytes_of(own) for _, own in self._below if own is not None)
+        room = kept + 2 * _bytes_of(hidden) <= self._kept_bytes  # the embedded texts stay too
+        self._below.append((shards, hidden if room else None))
+
+    def _buffer(self, layer: int, shards: LayerShards) -> LayerBuffer:
+        """The layer's unpacked shards, kept while there is room: most submodels share most layers."""
+        found = self._buffers.get((layer, shards))
+        if found is None:
+            found = self._unpacked(layer, shards)
+            self._buffers[layer, shards] = found
+            while sum(each.array.nbytes for each in self._buffers.values()) > self._kept_bytes and len(self._buffers) > 1:
+                self._buffers.popitem(last=False)
+        self._buffers.move_to_end((layer, shards))
+        return found
+
+    def _unpacked(self, layer: int, shards: LayerShards) -> LayerBuffer:
+        buffer = LayerBuffer(self.geometry, len(shards))
+        records = [self._store.record(layer, slice_, bits) for slice_, bits in shards]
+        unpack_into(buffer, [decode(self._store.read(record)) for record in records], threads=self._threads)
+        return buffer
+
+    def _judged(self, hidden: list[Tensor]) -> Evaluation:
+        predicted = np.empty(len(self), np.int64)
+        likelihood = np.empty(len(self), np.float64)
+        for own, batch in zip(hidden, self._batches, strict=True):
+            logits = self._encoder.logits(own, batch.mask).to(torch.float64)
+            labels = torch.from_numpy(self._labels[batch.at])
+            predicted[batch.at] = logits.argmax(dim=1).numpy()
+            likelihood[batch.at] = logits.log_softmax(dim=1).gather(1, labels[:, None])[:, 0].numpy()
+        return Evaluation(predicted, predicted == self._labels, likelihood)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Batch:
+    """Examples of about one length."""
+
+    at: NDArray[np.int64]
+    """Which, of the task."""
+    token_ids: Tensor
+    """[examples, longest], padded."""
+    mask: Tensor
+    """The same shape, true at tokens."""
+
+
+def _batches(token_ids: Sequence[Sequence[int]], padding: int, batch_tokens: int) -> list[_Batch]:
+    order = sorted(range(len(token_ids)), key=lambda at: (len(token_ids[at]), at))
+    found: list[_Batch] = []
+    group: list[int] = []
+    for at in order:
+        if group and (len(group) + 1) * len(token_ids[at]) > batch_tokens:
+            found.append(_batch(group, token_ids, padding))
+            group = []
+        group.append(at)
+    return [*found, _batch(group, token_ids, padding)]
+
+
+def _batch(group: list[int], token_ids: Sequence[Sequence[int]], padding: int) -> _Batch:
+    longest = max(1, len(token_ids[group[-1]]))
+    ids = torch.full((len(group), longest), padding, dtype=torch.int64)
+    mask = torch.zeros((len(group), longest), dtype=torch.bool)
+    for row, at in enumerate(group):
+        own = token_ids[at]
+        ids[row, : len(own)] = torch.tensor(own, dtype=torch.int64)
+        mask[row, : len(own)] = True
+    return _Batch(np.asarray(group, np.int64), ids, mask)
+
+
+def _bytes_of(tensors: list[Tensor]) -> int:
+    return sum(each.numel() * each.element_size() for each in tensors)
