@@ -75,10 +75,18 @@ def unpack(
     if parts < 2:
         work(known)
         return
-    pieces = divided(known, parts)
-    waiting = [_pool(parts - 1).submit(work, piece) for piece in pieces[1:]]
+    at_once([functools.partial(work, piece) for piece in divided(known, parts)])
+
+
+def at_once(works: Sequence[Callable[[], object]]) -> None:
+    """Call all of them, the first here and each other one on a thread of its own; raises what the first of them raised."""
+    if len(works) < 2:
+        for work in works:
+            work()
+        return
+    waiting = [_pool(len(works) - 1).submit(work) for work in works[1:]]
     try:
-        work(pieces[0])
+        works[0]()
     finally:
         wait(waiting)  # an interrupt must not free the arrays that the others still read and write
     for future in waiting:

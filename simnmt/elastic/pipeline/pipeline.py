@@ -1,0 +1,154 @@
+"""Executes a plan: one thread reads shards in layer order while another unpacks and computes the layers before (STI-16)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from simnmt.costs.sti_cost import Shard
+from simnmt.elastic.errors import ElasticError
+from simnmt.elastic.pipeline.execution import Execution, LayerExecution
+from simnmt.elastic.pipeline.loads import Loads
+from simnmt.elastic.pipeline.preload_buffer import PreloadBuffer, longest_prefix
+from simnmt.elastic.pipeline.shard_reader import ShardReader
+from simnmt.elastic.pipeline.unpacking import unpack_into
+from simnmt.elastic.shard_layout import LayerBuffer
+from simnmt.elastic.store.packed import Packed
+
+if TYPE_CHECKING:
+    from simnmt.elastic.elastic_encoder import ElasticEncoder
+    from simnmt.elastic.store.shard_store import ShardStore
+    from simnmt.sti.plan import Plan
+
+
+class Pipeline:
+    """A plan, ready to be executed again and again: a disk, a processor, a preload buffer and one layer's working buffer.
+
+    A layer is one job of reading and one of computing, in layer order: reads of later layers overlap the computing of
+    earlier ones, nothing is reordered. The buffer is filled as the plan has it beforehand, and after each execution keeps of
+    what was read as much as it has room for. Raises `ElasticError` where plan, store and encoder are of different models.
+    """
+
+    def __init__(
+        self,
+        store: ShardStore,
+        encoder: ElasticEncoder,
+        plan: Plan,
+        buffer: PreloadBuffer,
+        *,
+        pace_bytes_per_s: float | None = None,
+        cold: bool = True,
+        threads: int = 1,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """`cold`: the file is dropped from memory ahead of each execution. `threads`: of unpacking and of torch."""
+        check_plan(plan, store)
+        self.store, self.encoder, self.plan, self.buffer = store, encoder, plan, buffer
+        self.reader = ShardReader(store, pace_bytes_per_s, clock)
+        self.cold, self.threads, self._clock = cold, threads, clock
+        self.working = LayerBuffer(store.geometry, plan.slices_per_layer)
+        self.working.array.fill(0.0)  # its pages are there before the clock runs
+        if cold:
+            self.reader.drop_cache()
+        self.filled_bytes = buffer.fill(self.reader, plan)
+        """Read ahead of the executions, to fill the buffer."""
+        sizes = ((shard, store.record(*shard, bits).size) for shard, bits in plan.bits.items())
+        self._kept = longest_prefix(sizes, buffer.capacity_bytes)
+
+    def run(self, token_ids: Tensor, mask: Tensor, *, in_turn: bool = False) -> Execution:
+        """Execute the plan on tokens [batch, length] and their mask.
+
+        `in_turn`: everything is read before anything is computed, as Load&Exec does (STI-19). Raises `StoreError` for a record
+        that is not what was written, as soon as it is read.
+        """
+        with torch.inference_mode(), torch_threads(self.threads), ThreadPoolExecutor(1, "simnmt-shards") as reading:
+            reading.submit(int).result()  # the thread is there before the clock runs
+            cold = self.cold and self.reader.drop_cache()
+            begin_s = self._clock()
+            loads = Loads(self.plan, self.buffer, self.reader, reading, lambda: self._clock() - begin_s)
+            try:
+                return self._executed(loads, begin_s, token_ids, mask, in_turn=in_turn, cold=cold)
+            finally:
+                loads.stop()
+
+    def _executed(
+        self, loads: Loads, begin_s: float, token_ids: Tensor, mask: Tensor, *, in_turn: bool, cold: bool
+    ) -> Execution:
+        hidden = self.encoder.embed(token_ids, mask)
+        embed_s = free_s = self._clock() - begin_s
+        if in_turn:
+            loads.wait()
+        layers, kept = [], dict[Shard, Packed]()
+        for index in self.plan.layer_indices:
+            loaded = loads.of(index)
+            start_s = self._clock() - begin_s
+            unpack_into(self.working, list(loaded.packed.values()), threads=self.threads)
+            unpacked_s = self._clock() - begin_s
+            hidden = self.encoder.layer(hidden, mask, index, [piece for _, piece in loaded.packed], self.working)
+            end_s = self._clock() - begin_s
+            layers.append(
+                LayerExecution(
+                    layer=index,
+                    io_begin_s=loaded.begin_s,
+                    io_end_s=loaded.end_s,
+                    begin_s=start_s,
+                    wait_s=start_s - free_s,
+                    unpack_s=unpacked_s - start_s,
+                    forward_s=end_s - unpacked_s,
+                    bytes_read=loaded.bytes_read,
+                )
+            )
+            free_s = end_s
+            kept |= {shard: packed for shard, packed in loaded.packed.items() if shard in self._kept}
+            loads.forget(index, loaded.packed.keys() - self._kept)
+        logits = self.encoder.logits(hidden, mask)
+        latency_s = self._clock() - begin_s
+        self.buffer.keep(kept)
+        return Execution(logits, tuple(layers), embed_s, latency_s - free_s, latency_s, loads.peak_bytes, cold)
+
+
+def load_then_run(
+    store: ShardStore,
+    encoder: ElasticEncoder,
+    plan: Plan,
+    token_ids: Tensor,
+    mask: Tensor,
+    *,
+    pace_bytes_per_s: float | None = None,
+    cold: bool = True,
+    threads: int = 1,
+) -> Execution:
+    """Load&Exec (STI-19): with an empty buffer all of the plan's shards are read, and then computed. Errors as of `Pipeline`."""
+    bare = replace(plan, preloaded=frozenset())
+    pipeline = Pipeline(store, encoder, bare, PreloadBuffer(0), pace_bytes_per_s=pace_bytes_per_s, cold=cold, threads=threads)
+    return pipeline.run(token_ids, mask, in_turn=True)
+
+
+def check_plan(plan: Plan, store: ShardStore) -> None:
+    """Raise `ElasticError` for a plan that the store cannot serve: other shards, or bits that it has not."""
+    geometry, again = store.geometry, "plan for this store: `simnmt sti plan`"
+    if plan.steps != 1.0 or any(layer >= geometry.layers or piece >= geometry.heads for layer, piece in plan.bits):
+        sizes = f"{geometry.layers} layers of {geometry.heads} slices"
+        raise ElasticError(f"a plan for another model than the store's {sizes}", remedy=again)
+    absent = sorted(set(plan.bits.values()) - set(store.bits))
+    if absent:
+        there = ", ".join(map(str, store.bits))
+        raise ElasticError(f"the plan has shards of {absent[0]} bits, the store has {there}", remedy="shard with --bits again")
+
+
+@contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    """Hold torch to so many threads until the block ends."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
