@@ -109,8 +109,10 @@ class LayerTimes(Configuration):
     p95_s: Medians | None = None
     unpack_s: Medians | None = None
     """The part that unpacks; its own medians."""
-    ends_s: Seconds | None = None
-    """Embedding before the layers and classifying after them: in no T_comp."""
+    embed_s: Seconds | None = None
+    """Before the first layer; in no T_comp."""
+    head_s: Seconds | None = None
+    """Classifying, after the last layer; in no T_comp."""
 
     @model_validator(mode="after")
     def _rises(self) -> LayerTimes:
@@ -151,8 +153,10 @@ class StiDecoder(_Reads):
     """One decoder layer for one token in float32 that lies unpacked in memory, by shards a layer; median."""
     p25_s: Medians | None = None
     p75_s: Medians | None = None
-    unpack_s: Medians | None = None
-    """Unpacking a layer's shards at 6 bits, once; median."""
+    once_s: Medians | None = None
+    """Once for each request: unpacking a layer's shards at 6 bits, and the source's keys and values; median. In no step."""
+    output_s: Seconds | None = None
+    """Embedding a token and the product with the whole vocabulary, in each step: in no layer's time."""
     src_len: Length
     """Source tokens under the steps."""
     tgt_len: Length
@@ -218,7 +222,7 @@ class StiBlock(Configuration):
             if len(each.seconds) != slices:
                 raise ValueError(f"compute: length {each.length} tells {len(each.seconds)} widths where a layer has {slices}")
         if self.decoder is not None:
-            for name in ("step_s", "p25_s", "p75_s", "unpack_s"):
+            for name in ("step_s", "p25_s", "p75_s", "once_s"):
                 own = getattr(self.decoder, name)
                 if own is not None and len(own) != slices:
                     raise ValueError(f"decoder.{name}: {len(own)} widths where a layer has {slices}")
@@ -228,6 +232,20 @@ class StiBlock(Configuration):
                 if [len(row) for row in table] != [slices] * layers:
                     raise ValueError(f"importance.{name}: {layers} rows (layer) of {slices} (slice) are needed")
         return self
+
+    @property
+    def fixed_s(self) -> float:
+        """Seconds of a request before its first layer, mean over lengths; 0 where it was not measured."""
+        known = [each.embed_s for each in self.compute.lengths if each.embed_s is not None]
+        return sum(known) / len(known) if known else 0.0
+
+    @property
+    def step_fixed_s(self) -> float:
+        """After the last layer, of each step of a decoder or else once: choosing words or the class; 0 where not measured."""
+        if self.decoder is not None:
+            return self.decoder.output_s or 0.0
+        known = [each.head_s for each in self.compute.lengths if each.head_s is not None]
+        return sum(known) / len(known) if known else 0.0
 
     def cost(self) -> StiCost:
         """T_io, T_comp and importance, ready for a planner."""

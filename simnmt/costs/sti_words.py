@@ -63,7 +63,8 @@ def _unpacking(unpack_s: Sequence[float] | None, seconds: Sequence[float]) -> st
 
 def _decoder(own: StiDecoder) -> Facts:
     under = f"under {own.src_len} source tokens, {own.tgt_len} out"
-    once = "" if own.unpack_s is None else f"; unpacking all shards once {1e3 * own.unpack_s[-1]:.4g} ms"
+    once = "" if own.once_s is None else f"; once for each request {1e3 * own.once_s[-1]:.4g} ms with all shards"
+    once += "" if own.output_s is None else f"; choosing a word {1e3 * own.output_s:.4g} ms"
     return [
         ("sti decoder", f"{own.layers} layers; {_by_bits(own.reads)}"),
         ("sti decoder layer", f"{_by_width(own.step_s)} for one token, {under}{once}"),

@@ -39,7 +39,12 @@ def sti_block(
         },
         "compute": {
             "lengths": [
-                {"length": length, "seconds": (0.004 + 0.0012 * widths * length / 16).tolist(), "ends_s": 0.001}
+                {
+                    "length": length,
+                    "seconds": (0.004 + 0.0012 * widths * length / 16).tolist(),
+                    "embed_s": 0.0004,
+                    "head_s": 0.0006,
+                }
                 for length in lengths
             ],
             "repeats": 9,
@@ -53,6 +58,7 @@ def sti_block(
             "layers": decoder_layers,
             "reads": reads(crossed, bytes_per_s),
             "step_s": (0.0004 + 0.0001 * widths).tolist(),
+            "output_s": 0.002,
             "src_len": 20,
             "tgt_len": 20,
         }

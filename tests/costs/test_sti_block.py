@@ -41,6 +41,9 @@ def test_a_planner_gets_the_disk_the_layers_and_the_order_of_the_shards(streamed
     assert cost.importance[:2] == ((0, 1), (11, 11))
     assert len(cost.importance) == 144
     assert cost.decoder is None
+    block = streamed().sti
+    assert block is not None
+    assert (block.fixed_s, block.step_fixed_s) == pytest.approx((0.0004, 0.0006))
 
 
 def test_an_encoder_decoder_tells_both_halves(streamed: Callable[..., DeviceProfile]) -> None:
@@ -51,6 +54,8 @@ def test_an_encoder_decoder_tells_both_halves(streamed: Callable[..., DeviceProf
     assert decoder.geometry.weights_per_shard == 8 * 512 * 512 // 8 + 2 * 512 * 2048 // 8
     assert decoder.step_s[2] == pytest.approx(0.0007)
     assert decoder.io_s[32] > profile.sti_cost.t_io(32)
+    assert profile.sti is not None
+    assert profile.sti.step_fixed_s == pytest.approx(0.002)
 
 
 def test_more_bits_never_load_faster_whatever_a_busy_disk_said(streamed: Callable[..., DeviceProfile]) -> None:
