@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,10 +11,11 @@ from simnmt.elastic.errors import StoreError
 
 if TYPE_CHECKING:
     from simnmt.costs.shard_geometry import ShardGeometry
+    from simnmt.elastic.encoder_weights import LayerWeights
 
 SEGMENTS = ("q", "k", "v", "o", "ffn_in", "ffn_out")
-"""The parts of a shard, in this order, each of rows of width d: those of Wq, Wk and Wv of its head, Wo's columns transposed, its
-neurons' rows of the first feed-forward matrix, and their columns of the second transposed."""
+"""The parts of a shard, in this order, each of rows of width d: those of Wq, Wk and Wv of its head, Wo's columns transposed,
+its neurons' rows of the first feed-forward matrix, and their columns of the second transposed."""
 ALIGNMENT = 64
 """Bytes: where a record's fields and the buffers begin, as wide as the widest vector register."""
 
@@ -25,23 +26,6 @@ class Place(NamedTuple):
     shard_offset: int
     buffer_offset: int
     length: int
-
-
-class Matrices(Protocol):
-    """The six weight matrices of a layer, float32, rows the outputs: torch tensors in main memory, or arrays."""
-
-    @property
-    def q(self) -> Any: ...
-    @property
-    def k(self) -> Any: ...
-    @property
-    def v(self) -> Any: ...
-    @property
-    def o(self) -> Any: ...
-    @property
-    def ffn_in(self) -> Any: ...
-    @property
-    def ffn_out(self) -> Any: ...
 
 
 def segment_rows(geometry: ShardGeometry) -> tuple[int, ...]:
@@ -61,7 +45,7 @@ def check_layout(geometry: ShardGeometry) -> None:
             )
 
 
-def shard_of(geometry: ShardGeometry, weights: Matrices, index: int) -> NDArray[np.float32]:
+def shard_of(geometry: ShardGeometry, weights: LayerWeights, index: int) -> NDArray[np.float32]:
     """A shard of a layer's matrices: slice `index` of `geometry.heads`, flat, float32 [geometry.weights_per_shard], a copy."""
     if not 0 <= index < geometry.heads:
         raise IndexError(index)

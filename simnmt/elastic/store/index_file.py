@@ -10,20 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from simnmt.elastic.errors import StoreError
+from simnmt.elastic.quantisation import GaussianFit
 from simnmt.elastic.store.record import Record
 from simnmt.files import written_whole
 
 VERSION = 1
 INDEX, SHARDS, RESIDENT, BESIDE = "store.json", "shards.bin", "resident.safetensors", "beside"
+JOURNAL = "journal.jsonl"
+"""What of an unfinished store is done."""
 AGAIN = "shard the model again with simnmt sti shard"
-
-
-@dataclass(frozen=True, slots=True)
-class LayerFit:
-    """The one Gaussian of a layer's weights (STI-03)."""
-
-    mean: float
-    deviation: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +52,8 @@ class Index:
     random: bool
     """Whether nobody has trained it."""
     bits: tuple[int, ...]
-    layers: tuple[LayerFit, ...]
+    layers: tuple[GaussianFit, ...]
+    """Of each layer's weights, as they were (STI-03)."""
     records: tuple[Record, ...]
     """In the order in which they lie in the file: by layer, then bits, then slice."""
     files: Mapping[str, StoredFile]
@@ -92,7 +88,7 @@ class Index:
             **said
             | {
                 "bits": tuple(said["bits"]),
-                "layers": tuple(LayerFit(**fit) for fit in said["layers"]),
+                "layers": tuple(GaussianFit(**fit) for fit in said["layers"]),
                 "records": tuple(Record(**record) for record in said["records"]),
                 "files": {name: StoredFile(**file) for name, file in said["files"].items()},
             }

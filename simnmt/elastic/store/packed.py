@@ -98,7 +98,7 @@ def decode(record: NDArray[np.uint8] | bytes | bytearray | memoryview) -> Packed
 
 
 def dequantised(packed: Packed) -> NDArray[np.float32]:
-    """The shard's weights, float32 [weights]: centroids in place of codes, then outliers (STI-06). The reference of the kernel."""
+    """The shard's weights, float32 [weights]: centroids in place of codes, then outliers (STI-06); the kernel's reference."""
     if packed.bits == FULL:
         return packed.codes.view("<f4").astype(np.float32)
     values = packed.centroids[unpacked_bits(packed.codes, packed.bits, packed.weights)]

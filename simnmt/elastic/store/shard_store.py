@@ -88,7 +88,7 @@ class ShardStore:
 
         Raises `StoreError` where the file ends before, or cannot be read.
         """
-        rest, offset = memoryview(out)[: record.size], record.offset
+        rest, offset = out.data[: record.size], record.offset
         while rest:
             try:
                 read = os.preadv(self.file, [rest], offset)
@@ -101,7 +101,7 @@ class ShardStore:
 
     def verify(self, record: Record, read: NDArray[np.uint8]) -> None:
         """Raise `StoreError`, which names the shard, where the first `record.size` bytes are not what was written."""
-        if zlib.crc32(read[: record.size]) != record.crc32:
+        if zlib.crc32(read.data[: record.size]) != record.crc32:
             what = f"{_called(record)} is not what was written: its checksum differs"
             raise StoreError(what, path=self.path / SHARDS, remedy=AGAIN)
 

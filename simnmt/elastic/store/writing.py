@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from safetensors import SafetensorError
 
 from simnmt.costs.shard_geometry import BITS
 from simnmt.elastic.encoder_weights import EncoderWeights
+from simnmt.elastic.errors import StoreError
+from simnmt.elastic.shard_layout import check_layout
+from simnmt.elastic.store.index_file import BESIDE, JOURNAL, RESIDENT, VERSION, Index, StoredFile
+from simnmt.elastic.store.layer_records import layer_records
+from simnmt.elastic.store.packed import record_size
+from simnmt.elastic.store.unfinished import Unfinished
+from simnmt.nmt.tensor_files import write_tensors
 
 
 def write_store(
@@ -25,4 +37,81 @@ def write_store(
     `StoreError` for a layer that cannot be quantised, for an unfinished store of another model or of other bits, and where
     there is no room.
     """
-    raise NotImplementedError
+    out = Path(path)
+    partial = out.with_name(f"{out.name}.partial")
+    bits = _checked_bits(bits)
+    check_layout(weights.geometry)
+    _check_free(out)
+    if partial.exists() and not resume:
+        with _blamed(partial):
+            shutil.rmtree(partial)
+    header = {"version": VERSION, "fingerprint": weights.fingerprint, "bits": list(bits)}
+    with _blamed(partial), closing(Unfinished(partial, header)) as unfinished:
+        _check_room(weights, bits, partial, unfinished.size)
+        layers = weights.geometry.layers
+        for layer in range(len(unfinished.fits), layers):
+            if progress is not None:
+                progress(layer, layers)
+            unfinished.add(*layer_records(weights.geometry, weights.layer(layer), layer, bits, unfinished.size))
+        _write_beside(partial, weights, beside or {})
+        names = sorted(str(each.relative_to(partial)) for each in (partial / RESIDENT, *(partial / BESIDE).iterdir()))
+        Index(
+            fingerprint=weights.fingerprint,
+            configuration=weights.configuration.as_json(),
+            origin=weights.origin,
+            random=weights.random,
+            bits=bits,
+            layers=tuple(unfinished.fits),
+            records=tuple(unfinished.records),
+            files={name: StoredFile.of(partial / name) for name in names},
+        ).write(partial)
+        partial.replace(out)
+        (out / JOURNAL).unlink()
+        if progress is not None:
+            progress(layers, layers)
+
+
+def _write_beside(folder: Path, weights: EncoderWeights, beside: Mapping[str, bytes]) -> None:
+    own: dict[int, str] = {}
+    shared = {name for name, tensor in weights.resident.items() if own.setdefault(tensor.data_ptr(), name) != name}
+    write_tensors(folder / RESIDENT, {n: tensor.clone() if n in shared else tensor for n, tensor in weights.resident.items()})
+    shutil.rmtree(folder / BESIDE, ignore_errors=True)  # an interrupted run's
+    (folder / BESIDE).mkdir()
+    for name, content in beside.items():
+        (folder / BESIDE / name).write_bytes(content)
+
+
+def _checked_bits(bits: Sequence[int]) -> tuple[int, ...]:
+    for each in bits:
+        if each not in BITS:
+            raise StoreError(f"no shards of {each} bits", remedy=f"choose from {', '.join(map(str, BITS))}")
+    if not bits:
+        raise StoreError("no bits", remedy=f"choose from {', '.join(map(str, BITS))}")
+    return tuple(sorted(set(bits)))
+
+
+def _check_free(out: Path) -> None:
+    if os.path.lexists(out) and not (out.is_dir() and not any(out.iterdir())):
+        raise StoreError("is there already", path=out, remedy="remove it, or choose another --out")
+    if not out.parent.is_dir():
+        raise StoreError("its folder does not exist", path=out, remedy="make it, or choose another --out")
+
+
+def _check_room(weights: EncoderWeights, bits: Sequence[int], folder: Path, there: int) -> None:
+    geometry = weights.geometry
+    shards = sum(record_size(geometry.weights_per_shard, each, 0) for each in bits) * geometry.layers * geometry.heads
+    needed = shards - there + sum(tensor.nbytes for tensor in weights.resident.values())
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        remedy = "make room, take fewer --bits, or choose another --out"
+        raise StoreError(f"needs {needed / 1e6:,.0f} MB, and {free / 1e6:,.0f} are free", path=folder, remedy=remedy)
+
+
+@contextmanager
+def _blamed(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        what = getattr(error, "strerror", None) or str(error)
+        remedy = "make room or mend its rights, and give the same command again"
+        raise StoreError(f"cannot be written: {what}", path=path, remedy=remedy) from None
