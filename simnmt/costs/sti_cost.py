@@ -1,0 +1,116 @@
+"""What a streamed model costs on a device: reading one shard by bits, computing one layer by its shards (STI-07, STI-08)."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from simnmt.costs.shard_geometry import BITS, ShardGeometry
+
+Shard = tuple[int, int]
+"""Layer and slice, both from 0; a decoder's layers are numbered on after its encoder's."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderShards:
+    """The decoder's half of an encoder-decoder model. Raises `ValueError` like `StiCost`."""
+
+    geometry: ShardGeometry
+    """With cross-attention."""
+    io_s: Mapping[int, float]
+    """Seconds to read one shard, by bits."""
+    shard_bytes: Mapping[int, int]
+    """Mean record of a shard, by bits."""
+    step_s: tuple[float, ...]
+    """Seconds of one layer for one token, with 1, 2, .. all of its shards."""
+
+    def __post_init__(self) -> None:
+        _check_reads(self.io_s, self.shard_bytes, "decoder: ")
+        _check_computes(self.step_s, self.geometry.heads, "decoder: step_s")
+
+
+@dataclass(frozen=True, slots=True)
+class StiCost:
+    """Times of a streamed model's shards and layers.
+
+    Raises `ValueError` where a bitwidth or a count of slices is lacking, where a time is not positive and finite, where more
+    bits take less time or memory, and where the importance does not rank every shard once.
+    """
+
+    geometry: ShardGeometry
+    io_s: Mapping[int, float]
+    """Seconds to read one shard from a cold disk, by bits: T_io."""
+    comp_s: Mapping[int, tuple[float, ...]]
+    """By padded length in tokens: seconds of one layer with 1, 2, .. all of its shards, unpacking included: T_comp."""
+    shard_bytes: Mapping[int, int]
+    """Mean record of a shard, by bits."""
+    decoder: DecoderShards | None = None
+    importance: tuple[Shard, ...] | None = None
+    """Every shard once, best first, the decoder's too; None: not measured."""
+
+    def __post_init__(self) -> None:
+        _check_reads(self.io_s, self.shard_bytes, "")
+        if not self.comp_s:
+            raise ValueError("comp_s: no length")
+        for length, seconds in self.comp_s.items():
+            if length < 1:
+                raise ValueError(f"comp_s: {length} is no length")
+            _check_computes(seconds, self.geometry.heads, f"comp_s[{length}]")
+        if self.decoder is not None and self.decoder.geometry.heads != self.geometry.heads:
+            raise ValueError(f"decoder: {self.decoder.geometry.heads} heads beside the encoder's {self.geometry.heads}")
+        if self.importance is not None and sorted(self.importance) != list(self.all_shards()):
+            raise ValueError("importance: does not rank every shard once")
+
+    @property
+    def layers(self) -> int:
+        """Of encoder and decoder together."""
+        return self.geometry.layers + (0 if self.decoder is None else self.decoder.geometry.layers)
+
+    def all_shards(self) -> tuple[Shard, ...]:
+        """In layer order, and in slice order within a layer."""
+        return tuple((layer, piece) for layer in range(self.layers) for piece in range(self.geometry.heads))
+
+    def t_io(self, bits: int, layer: int = 0) -> float:
+        """Seconds to read one shard of that layer."""
+        half = self if self.decoder is None or layer < self.geometry.layers else self.decoder
+        return half.io_s[bits]
+
+    def bytes_of(self, bits: int, layer: int = 0) -> int:
+        """Bytes of one shard of that layer, on disk and in the preload buffer."""
+        half = self if self.decoder is None or layer < self.geometry.layers else self.decoder
+        return half.shard_bytes[bits]
+
+    def t_comp(self, length: int, slices: int) -> float:
+        """Seconds of one encoder layer of `slices` shards over `length` tokens.
+
+        Inputs are padded to the next greater length that was measured; beyond the greatest, its time grows as the length.
+        """
+        lengths = sorted(self.comp_s)
+        padded = lengths[min(bisect_left(lengths, length), len(lengths) - 1)]
+        return self.comp_s[padded][slices - 1] * max(1.0, length / padded)
+
+    def step_s(self, slices: int) -> float:
+        """Seconds of one decoder layer of `slices` shards for one token; 0 where there is no decoder."""
+        return 0.0 if self.decoder is None else self.decoder.step_s[slices - 1]
+
+
+def _check_reads(io_s: Mapping[int, float], shard_bytes: Mapping[int, int], where: str) -> None:
+    for name, by_bits in (("io_s", io_s), ("shard_bytes", shard_bytes)):
+        lacking = [bits for bits in BITS if bits not in by_bits]
+        if lacking:
+            raise ValueError(f"{where}{name}: nothing for {lacking[0]} bits")
+        values = [float(by_bits[bits]) for bits in BITS]
+        if not all(0.0 < value < math.inf for value in values):
+            raise ValueError(f"{where}{name}: has to be positive and finite")
+        for fewer, more in zip(BITS, BITS[1:]):
+            if by_bits[more] < by_bits[fewer]:
+                raise ValueError(f"{where}{name}: less for {more} bits than for {fewer}")
+
+
+def _check_computes(seconds: Sequence[float], slices: int, where: str) -> None:
+    if len(seconds) != slices:
+        raise ValueError(f"{where}: {len(seconds)} times for 1 to {slices} slices")
+    if not all(0.0 < value < math.inf for value in seconds):
+        raise ValueError(f"{where}: has to be positive and finite")

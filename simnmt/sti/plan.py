@@ -1,0 +1,203 @@
+"""A plan: which shards of which layers, at how many bits, and which of them in memory beforehand (STI-10 to STI-15)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import ArrayLike
+
+from simnmt.costs.sti_cost import Shard, StiCost
+from simnmt.sti.allocation import allocated
+from simnmt.sti.buffer import longest_prefix
+from simnmt.sti.errors import PlanError
+from simnmt.sti.submodel import Submodel, chosen_size, submodel
+from simnmt.sti.timeline import ROUNDING, Timeline, timeline
+
+__all__ = ["Plan", "Shard", "Timeline", "planned", "timeline", "timeline_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A submodel with a fidelity for each of its shards, what it was planned for, and what that predicts."""
+
+    layers: int
+    """Of the encoder: the bottom ones."""
+    slices_per_layer: int
+    bits: Mapping[Shard, int]
+    """Of every planned shard, in layer order."""
+    preloaded: frozenset[Shard]
+    """In memory before the execution begins."""
+    deadline_s: float
+    preload_bytes: int
+    """What the preload buffer may hold."""
+    length: int
+    """Padded source tokens that it was planned for."""
+    latency_s: float
+    """Predicted, with the preloaded shards in memory and `steps` decoder steps."""
+    stall_s: float
+    """Predicted: how long the processor waits for loads."""
+    steps: float = 1.0
+    """Decoder steps within the deadline; 1 means little without a decoder."""
+    short_of_io: bool = False
+    """Not even 2 bits everywhere could be loaded in time, so all that is loaded has 2 bits (STI-13)."""
+
+    @property
+    def misses_deadline(self) -> bool:
+        """The predicted latency is beyond it: nothing smaller than 1 x 1 can be computed, or the loads make it wait."""
+        return self.latency_s > self.deadline_s * (1.0 + ROUNDING)
+
+    @property
+    def stalls(self) -> bool:
+        """By more than rounding."""
+        return self.stall_s > ROUNDING * self.latency_s
+
+    @property
+    def layer_indices(self) -> tuple[int, ...]:
+        """Those that are executed, in order; a decoder's follow on after all of the encoder's, planned or not."""
+        return tuple(dict.fromkeys(layer for layer, _ in self.bits))
+
+    @property
+    def loaded(self) -> tuple[Shard, ...]:
+        """What is read during the execution, in layer order."""
+        return tuple(shard for shard in self.bits if shard not in self.preloaded)
+
+    def shards_of(self, layer: int) -> tuple[Shard, ...]:
+        """In slice order; none of a layer that is not planned."""
+        return tuple(shard for shard in self.bits if shard[0] == layer)
+
+    def as_json(self) -> dict[str, Any]:
+        """All that `from_json` needs, and what follows of it for people."""
+        return {
+            "layers": self.layers,
+            "slices_per_layer": self.slices_per_layer,
+            "shards": [
+                {"layer": layer, "slice": piece, "bits": bits, "preloaded": (layer, piece) in self.preloaded}
+                for (layer, piece), bits in self.bits.items()
+            ],
+            "deadline_s": self.deadline_s,
+            "preload_bytes": self.preload_bytes,
+            "length": self.length,
+            "steps": self.steps,
+            "latency_s": self.latency_s,
+            "stall_s": self.stall_s,
+            "short_of_io": self.short_of_io,
+            "misses_deadline": self.misses_deadline,
+            "stalls": self.stalls,
+        }
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Plan:
+        """What `as_json` gave. Raises `PlanError` where something lacks."""
+        try:
+            shards = [((int(each["layer"]), int(each["slice"])), each) for each in document["shards"]]
+            return cls(
+                layers=int(document["layers"]),
+                slices_per_layer=int(document["slices_per_layer"]),
+                bits={shard: int(each["bits"]) for shard, each in shards},
+                preloaded=frozenset(shard for shard, each in shards if each["preloaded"]),
+                deadline_s=float(document["deadline_s"]),
+                preload_bytes=int(document["preload_bytes"]),
+                length=int(document["length"]),
+                latency_s=float(document["latency_s"]),
+                stall_s=float(document["stall_s"]),
+                steps=float(document["steps"]),
+                short_of_io=bool(document["short_of_io"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise PlanError(f"not a plan: {error}", remedy="write it anew with simnmt sti plan --json") from error
+
+
+def planned(
+    cost: StiCost,
+    deadline_s: float,
+    preload_bytes: int,
+    *,
+    length: int,
+    cached: Mapping[Shard, int] | None = None,
+    importance: Sequence[Shard] | None = None,
+    similar: float = 0.0,
+    steps: float = 1.0,
+    repaired: bool = True,
+) -> Plan:
+    """The paper's two-stage plan: the largest submodel that can be computed in time, then bits by two passes over its shards.
+
+    `cached`: what the buffer truly holds, shard to bits; None for a model's first plan ever, whose buffer is filled as planned
+    (an empty mapping is a cold start). `importance`: best first, in place of the cost's; without either, layer order.
+    `similar`: share of the most shards that a deeper submodel may lack. `steps`: decoder steps within the deadline. `repaired`: where
+    a first plan would stall because part of a shard was counted as preloaded, count whole ones alone (beyond the paper, which
+    then stalls for less than one read). Raises `PlanError`.
+    """
+    check(deadline_s, preload_bytes)
+    order = cost.importance if importance is None else importance
+    layers, slices = chosen_size(cost, deadline_s, length=length, similar=similar, steps=steps)
+    chosen = submodel(cost, layers, slices, length=length, importance=order, steps=steps)
+    plan: Plan | None = None
+    for whole_shards in (False, True) if repaired and cached is None else (False,):
+        bits, short = allocated(cost, chosen, preload_bytes, cached=cached, importance=order, whole_shards=whole_shards)
+        preloaded = longest_prefix(cost, bits, preload_bytes) if cached is None else frozenset(cached).intersection(bits)
+        plan = made(cost, chosen, bits, preloaded, deadline_s, preload_bytes, length=length, steps=steps, short_of_io=short)
+        if short or not plan.stalls:
+            break
+    assert plan is not None
+    return plan
+
+
+def made(
+    cost: StiCost,
+    chosen: Submodel,
+    bits: Mapping[Shard, int],
+    preloaded: frozenset[Shard],
+    deadline_s: float,
+    preload_bytes: int,
+    *,
+    length: int,
+    steps: float = 1.0,
+    short_of_io: bool = False,
+    run: Callable[[ArrayLike, ArrayLike, float], Timeline] = timeline,
+) -> Plan:
+    """The plan of those bits, with what `run`, `timeline` or `load_then_run`, predicts."""
+    load_s = loads_s(cost, bits, preloaded)
+    predicted = run(load_s, chosen.comp_s, chosen.after_s)
+    return Plan(
+        layers=chosen.layers,
+        slices_per_layer=chosen.slices_per_layer,
+        bits=bits,
+        preloaded=preloaded,
+        deadline_s=deadline_s,
+        preload_bytes=preload_bytes,
+        length=length,
+        latency_s=predicted.latency_s,
+        stall_s=predicted.stall_s,
+        steps=steps,
+        short_of_io=short_of_io,
+    )
+
+
+def loads_s(cost: StiCost, bits: Mapping[Shard, int], preloaded: frozenset[Shard]) -> list[float]:
+    """Seconds to read what is not preloaded of each planned layer, in order."""
+    by_layer: dict[int, float] = {}
+    for shard, width in bits.items():
+        read_s = 0.0 if shard in preloaded else cost.t_io(width, shard[0])
+        by_layer[shard[0]] = by_layer.get(shard[0], 0.0) + read_s
+    return list(by_layer.values())
+
+
+def timeline_of(plan: Plan, cost: StiCost, length: int | None = None, *, steps: float | None = None) -> Timeline:
+    """The plan's pipeline over so many tokens and decoder steps; by default, those that it was planned for."""
+    padded, of_steps = plan.length if length is None else length, plan.steps if steps is None else steps
+    slices = plan.slices_per_layer
+    decoding = len(plan.layer_indices) - plan.layers
+    comp_s = [cost.t_comp(padded, slices)] * plan.layers + [cost.step_s(slices)] * decoding
+    after_s = (max(of_steps, 1.0) - 1.0) * decoding * cost.step_s(slices)
+    return timeline(loads_s(cost, plan.bits, plan.preloaded), comp_s, after_s)
+
+
+def check(deadline_s: float, preload_bytes: int) -> None:
+    """Raise `PlanError` for a deadline that is not positive, and for a buffer of less than 0 bytes."""
+    if not 0.0 < deadline_s < math.inf:
+        raise PlanError(f"a deadline of {deadline_s:g} s", remedy="give a positive one")
+    if preload_bytes < 0:
+        raise PlanError(f"a preload buffer of {preload_bytes:,} bytes", remedy="give 0 or more")

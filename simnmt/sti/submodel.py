@@ -1,0 +1,79 @@
+"""Which layers and slices are executed: the largest submodel that can be computed within the deadline (STI-02, STI-10)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from simnmt.costs.sti_cost import Shard, StiCost
+from simnmt.sti.timeline import ROUNDING
+
+
+@dataclass(frozen=True, slots=True)
+class Submodel:
+    """The bottom layers and some slices of each."""
+
+    layers: int
+    """Of the encoder."""
+    slices_per_layer: int
+    shards: tuple[Shard, ...]
+    """In layer order, and in slice order within a layer."""
+    comp_s: tuple[float, ...]
+    """Computation of each executed layer; a decoder's for its first step."""
+    after_s: float = 0.0
+    """A decoder's later steps, which read nothing."""
+
+    @property
+    def layer_indices(self) -> tuple[int, ...]:
+        """In the order of execution."""
+        return tuple(dict.fromkeys(layer for layer, _ in self.shards))
+
+
+def decoder_layers(cost: StiCost, layers: int) -> int:
+    """How many decoder layers go with so many of the encoder: the same share, rounded up; none without a decoder (D)."""
+    return 0 if cost.decoder is None else -(-layers * cost.decoder.geometry.layers // cost.geometry.layers)
+
+
+def compute_s(cost: StiCost, layers: int, slices: int, *, length: int, steps: float = 1.0) -> float:
+    """Seconds to compute a submodel that is in memory."""
+    decoding = decoder_layers(cost, layers) * max(steps, 1.0) * cost.step_s(slices)
+    return layers * cost.t_comp(length, slices) + decoding
+
+
+def sizes(cost: StiCost) -> Iterator[tuple[int, int]]:
+    """All numbers of layers and of slices a layer, the one with the most shards first, the deeper of two alike first."""
+    every = [(n, m) for n in range(1, cost.geometry.layers + 1) for m in range(1, cost.geometry.heads + 1)]
+    yield from sorted(every, key=lambda size: (-shards_in(cost, *size), -size[0]))
+
+
+def shards_in(cost: StiCost, layers: int, slices: int) -> int:
+    """Of encoder and decoder together."""
+    return (layers + decoder_layers(cost, layers)) * slices
+
+
+def chosen_size(cost: StiCost, deadline_s: float, *, length: int, similar: float = 0.0, steps: float = 1.0) -> tuple[int, int]:
+    """Layers and slices of the submodel with the most shards that can be computed in time; (1, 1) where none can.
+
+    Of submodels that lack at most the share `similar` of the most shards, the deepest (D: 0, an exact tie), then the widest.
+    """
+    limit_s = deadline_s * (1.0 + ROUNDING)
+    fitting = [size for size in sizes(cost) if compute_s(cost, *size, length=length, steps=steps) <= limit_s]
+    if not fitting:
+        return 1, 1
+    least = (1.0 - similar) * shards_in(cost, *fitting[0]) - ROUNDING
+    return max(size for size in fitting if shards_in(cost, *size) >= least)
+
+
+def submodel(
+    cost: StiCost, layers: int, slices: int, *, length: int, importance: Sequence[Shard] | None, steps: float = 1.0
+) -> Submodel:
+    """The bottom layers with the most important slices of each, by `importance`, best first; without it, the first ones (D)."""
+    indices = [*range(layers), *(cost.geometry.layers + j for j in range(decoder_layers(cost, layers)))]
+    ranked: dict[int, list[int]] = {index: [] for index in indices}
+    for layer, piece in cost.all_shards() if importance is None else importance:
+        if layer in ranked:
+            ranked[layer].append(piece)
+    shards = tuple((index, piece) for index in indices for piece in sorted(ranked[index][:slices]))
+    decoding = len(indices) - layers
+    comp_s = (*[cost.t_comp(length, slices)] * layers, *[cost.step_s(slices)] * decoding)
+    return Submodel(layers, slices, shards, comp_s, (max(steps, 1.0) - 1.0) * decoding * cost.step_s(slices))
