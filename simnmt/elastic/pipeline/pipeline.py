@@ -125,7 +125,7 @@ def load_then_run(
     cold: bool = True,
     threads: int = 1,
 ) -> Execution:
-    """Load&Exec (STI-19): with an empty buffer all of the plan's shards are read, and then computed. Errors as of `Pipeline`."""
+    """Load&Exec (STI-19): with an empty buffer all of the plan's shards are read, then computed. Errors as of `Pipeline`."""
     bare = replace(plan, preloaded=frozenset())
     pipeline = Pipeline(store, encoder, bare, PreloadBuffer(0), pace_bytes_per_s=pace_bytes_per_s, cold=cold, threads=threads)
     return pipeline.run(token_ids, mask, in_turn=True)

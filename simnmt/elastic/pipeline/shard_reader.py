@@ -11,6 +11,7 @@ from simnmt.costs.sti_cost import Shard
 from simnmt.costs.token_bucket import TokenBucket
 from simnmt.elastic import page_cache
 from simnmt.elastic.errors import ElasticError
+from simnmt.elastic.pipeline.waking import sleep_until
 from simnmt.elastic.shard_layout import aligned_bytes
 from simnmt.elastic.store.packed import Packed, decode
 
@@ -51,14 +52,13 @@ class ShardReader:
             self.store.read_into(record, out)
             self.store.verify(record, out)
             return decode(out)
-        begin_s = max(self._clock() if self._free_s == -math.inf else self._free_s, self._free_s)
+        begin_s = self._clock() if self._free_s == -math.inf else self._free_s
         end_s = self._bucket.end_s(begin_s, record.size)
         self.store.read_into(record, out)
         self.store.verify(record, out)
         found = decode(out)
         self._free_s = max(self._clock(), end_s)
-        while (left_s := end_s - self._clock()) > 0.0:
-            time.sleep(left_s)
+        sleep_until(end_s, self._clock)
         return found
 
     def drop_cache(self) -> bool:

@@ -1,0 +1,159 @@
+"""The pipeline on reads and layers of known length, so that what it does in time can be held against the timeline (STI-16)."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from simnmt.elastic.errors import ElasticError, StoreError
+from simnmt.elastic.pipeline import Execution, Pipeline, PreloadBuffer, ShardReader, load_then_run
+from simnmt.elastic.pipeline.preload_buffer import packed_bytes
+from simnmt.sti.plan import Plan
+from simnmt.sti.timeline import timeline
+from tests.elastic.sleeping_model import BYTES_A_BIT, GEOMETRY, MASK, TOKENS, SleepingEncoder, SleepingStore, plan_of
+
+A_BIT_S = 0.004
+PACE = BYTES_A_BIT / A_BIT_S
+"""STI-11's example in twenty-fifths of its seconds: 0.004 s a bit of a shard, 0.04 s a layer."""
+LAYER_S = 0.04
+LAYER_0 = ((0, 0), (0, 1), (0, 2))
+LATE_S = 0.015
+"""What a busy box may add to an execution."""
+
+
+def pipeline(store: SleepingStore, encoder: SleepingEncoder, plan: Plan, buffer: PreloadBuffer, **options: Any) -> Pipeline:
+    return Pipeline(cast(Any, store), cast(Any, encoder), plan, buffer, **({"cold": False} | options))
+
+
+def timed(plan: Plan, capacity: int = 10**6) -> Execution:
+    """The quickest of three: what a box in use adds is not the pipeline's."""
+    runs = []
+    for _ in range(3):
+        buffer = PreloadBuffer(capacity)
+        made = pipeline(SleepingStore(), SleepingEncoder(LAYER_S), plan, buffer, pace_bytes_per_s=PACE)
+        runs.append(made.run(TOKENS, MASK))
+    return min(runs, key=lambda run: run.latency_s)
+
+
+def test_worked_example_of_sti_11_runs_without_a_stall() -> None:
+    """{2,2,2} preloaded, {4,3,3} read beside layer 0: 2.0 s and no stall, here in twenty-fifths."""
+    run = timed(plan_of([[2, 2, 2], [4, 3, 3]], preloaded=LAYER_0))
+    assert 2 * LAYER_S <= run.latency_s < 2 * LAYER_S + LATE_S
+    assert run.stall_s < LATE_S
+    assert [layer.bytes_read > 0 for layer in run.layers] == [False, True]
+    assert run.layers[1].io_s == pytest.approx(10 * A_BIT_S, abs=LATE_S)
+
+
+def test_worked_example_of_sti_13_stalls_as_its_timeline_says() -> None:
+    """Nothing preloaded, 2 bits everywhere: 2.6 s of which 0.6 waiting, here in twenty-fifths."""
+    run = timed(plan_of([[2, 2, 2], [2, 2, 2]]), capacity=0)
+    known = timeline([6 * A_BIT_S] * 2, [LAYER_S] * 2)
+    assert run.latency_s == pytest.approx(known.latency_s, abs=LATE_S)
+    assert run.stall_s == pytest.approx(0.6 / 25, abs=LATE_S)
+    measured = run.timeline
+    for name in ("load_end", "compute_begin", "compute_end", "stall"):
+        np.testing.assert_allclose(getattr(measured, name), getattr(known, name), atol=LATE_S)
+    assert measured.latency_s == pytest.approx(run.latency_s, abs=1e-9)
+
+
+def test_load_then_run_does_not_overlap() -> None:
+    plan = plan_of([[2, 2, 2], [2, 2, 2]], preloaded=LAYER_0)
+    store, encoder = SleepingStore(), SleepingEncoder(LAYER_S)
+    run = load_then_run(cast(Any, store), cast(Any, encoder), plan, TOKENS, MASK, pace_bytes_per_s=PACE, cold=False)
+    assert run.latency_s >= 12 * A_BIT_S + 2 * LAYER_S, "all of it is read, what the plan had preloaded too"
+    assert run.layers[0].begin_s >= run.layers[-1].io_end_s >= 12 * A_BIT_S
+    assert run.stall_s >= 12 * A_BIT_S * 0.99
+    assert run.stall_s + run.compute_s + run.embed_s + run.head_s == pytest.approx(run.latency_s)
+
+
+def test_each_layer_computes_with_its_own_shards_in_slice_order() -> None:
+    store, encoder = SleepingStore(), SleepingEncoder()
+    plan = Plan(
+        layers=2,
+        slices_per_layer=2,
+        bits={(0, 0): 3, (0, 2): 32, (1, 1): 6, (1, 2): 2},
+        preloaded=frozenset({(0, 2)}),
+        deadline_s=1.0,
+        preload_bytes=10**6,
+        length=4,
+        latency_s=1.0,
+        stall_s=0.0,
+    )
+    run = pipeline(store, encoder, plan, PreloadBuffer(10**6)).run(TOKENS, MASK)
+    assert encoder.computed == [(0, [0, 2], [0.0, 2.0]), (1, [1, 2], [11.0, 12.0])]
+    assert store.reads == [(0, 2, 32), (0, 0, 3), (1, 1, 6), (1, 2, 2)], "the preloaded first, then in layer order"
+    assert run.logits.tolist() == [[2.0] * 4]
+
+
+def test_a_second_run_reads_only_what_the_buffer_had_no_room_for() -> None:
+    store = SleepingStore()
+    plan = plan_of([[2, 2, 2], [3, 3, 3], [3, 3, 3]])
+    record = packed_bytes(ShardReader(cast(Any, store)).read((0, 0), 2))
+    store.reads.clear()
+    buffer = PreloadBuffer(5 * record)
+    made = pipeline(store, SleepingEncoder(), plan, buffer)
+    made.run(TOKENS, MASK)
+    assert len(store.reads) == 9
+    kept = buffer.contents
+    assert list(kept) == [*plan.bits][: len(kept)], "a prefix in layer order: evicted from the top layer down"
+    assert 3 <= len(kept) < 5 and buffer.size_bytes <= buffer.capacity_bytes
+    store.reads.clear()
+    made.run(TOKENS, MASK)
+    assert store.reads == [(*shard, bits) for shard, bits in plan.bits.items() if shard not in kept]
+    assert buffer.contents == kept
+
+
+def test_compressed_shards_in_memory_are_counted_at_their_peak() -> None:
+    """What was computed and is not kept goes at once; the buffer's own stay."""
+    plan = plan_of([[2, 2, 2], [2, 2, 2], [2, 2, 2]])
+    encoder = SleepingEncoder(0.01)
+    run = pipeline(SleepingStore(slow_s=0.01), encoder, plan, PreloadBuffer(0)).run(TOKENS, MASK)
+    whole = run.bytes_read
+    assert whole / 3 <= run.peak_bytes < whole, "reads are slower than layers: never all three"
+    kept = pipeline(SleepingStore(), encoder, plan, PreloadBuffer(10**9)).run(TOKENS, MASK)
+    assert kept.peak_bytes == kept.bytes_read
+
+
+def test_a_broken_record_ends_the_run_and_leaves_no_thread() -> None:
+    before = threading.active_count()
+    store = SleepingStore(broken=(1, 1))
+    with pytest.raises(StoreError, match=r"\(1, 1\)"):
+        pipeline(store, SleepingEncoder(), plan_of([[2, 2, 2]] * 3), PreloadBuffer(0)).run(TOKENS, MASK)
+    assert threading.active_count() == before
+    assert (2, 2, 2) not in store.reads or store.reads.index((1, 1, 2)) < store.reads.index((2, 2, 2))
+
+
+def test_a_layer_that_fails_stops_the_reads() -> None:
+    before, store = threading.active_count(), SleepingStore(slow_s=0.005)
+    buffer = PreloadBuffer(10**6)
+    with pytest.raises(RuntimeError, match="a layer that fails"):
+        pipeline(store, SleepingEncoder(fails_at=0), plan_of([[2, 2, 2]] * 3), buffer).run(TOKENS, MASK)
+    assert threading.active_count() == before
+    assert len(store.reads) < 9
+    assert buffer.contents == {}
+
+
+@pytest.mark.parametrize(
+    ("plan", "told"),
+    [
+        (plan_of([[2, 2, 2, 2]]), "another model than the store's 3 layers of 3 slices"),
+        (plan_of([[2]] * 4), "another model"),
+        (plan_of([[2, 2, 7]]), "shards of 7 bits, the store has 2, 3, 4, 5, 6, 32"),
+    ],
+)
+def test_a_plan_for_another_store_is_refused_before_anything_is_read(plan: Plan, told: str) -> None:
+    store = SleepingStore()
+    with pytest.raises(ElasticError, match=told):
+        pipeline(store, SleepingEncoder(), plan, PreloadBuffer(0))
+    assert store.reads == []
+
+
+def test_the_working_buffer_is_one_layer_whatever_the_depth() -> None:
+    sizes = {
+        depth: pipeline(SleepingStore(), SleepingEncoder(), plan_of([[2, 2]] * depth), PreloadBuffer(0)).working.array.nbytes
+        for depth in (1, 3)
+    }
+    assert set(sizes.values()) == {2 * 4 * GEOMETRY.weights_per_shard}
