@@ -6,6 +6,7 @@ from simnmt.policies.cnmt import CNmt, constant_length
 from simnmt.policies.decision import CLOUD, GATEWAY, Decide, Policy, least_total
 from simnmt.policies.fixed import Fixed
 from simnmt.policies.oracle import Oracle
+from simnmt.policies.plan_view import PlanView
 from simnmt.policies.threshold import Threshold, threshold
 from simnmt.policies.transfer import ProbedEstimate, TransferEstimate
 
@@ -18,6 +19,7 @@ __all__ = [
     "Decide",
     "Fixed",
     "Oracle",
+    "PlanView",
     "Policy",
     "ProbedEstimate",
     "Threshold",

@@ -90,6 +90,9 @@ class _Estimating(Configuration):
     """How measurements of the transfer time become an estimate: `last` (the paper's), `smoothed` or `probing`."""
     sees_backlog: bool = False
     """Add the wait that the policy can see: its own device's queue, and at the others what it sent there itself."""
+    plan_state: Literal["ignored", "known"] = "ignored"
+    """What is reckoned of a device that streams its model from the disk: the plane, as if the planned model lay in memory, or
+    with what its present state adds to that: its own device's as it is, another's as its answers told and as time went by."""
 
 
 class NaivePolicy(_Estimating):

@@ -1,4 +1,4 @@
-"""Which of a tier's batched servers a request enters.
+"""Which of a tier's servers a request enters that batch, or stream their model.
 
 As in `pools.py` a balancer decides at the moment of entry, and those that compare servers know how much each has left to do:
 here the steps that all its sentences still take, one by one, those under way and those that wait. There each kind of server
@@ -28,8 +28,9 @@ class BatchEntry(NamedTuple):
 class Loaded(Protocol):
     """A server, as far as a balancer looks at it."""
 
-    def tokens_left(self, now_s: float) -> int:
-        """Steps that its sentences still take, one by one, at a moment."""
+    def work_left(self, now_s: float) -> float:
+        """At a moment: of one that batches the steps that its sentences still take, one by one; of one that streams its model
+        the seconds until its processor comes free."""
         ...
 
 
@@ -88,7 +89,7 @@ class FewestTokens:
 
     def chosen(self, servers: Sequence[Loaded], entry: BatchEntry) -> int:
         """Looks at all of them."""
-        left = [server.tokens_left(entry.entry_s) for server in servers]
+        left = [server.work_left(entry.entry_s) for server in servers]
         return left.index(min(left))
 
     def copy(self) -> FewestTokens:
@@ -112,10 +113,10 @@ class OfDrawn:
         best = int(self._first[entry.request])
         if not self._others:
             return best
-        least = servers[best].tokens_left(entry.entry_s)
+        least = servers[best].work_left(entry.entry_s)
         for column in self._others:
             other = int(column[entry.request])
-            left = servers[other].tokens_left(entry.entry_s)
+            left = servers[other].work_left(entry.entry_s)
             if left < least:
                 best, least = other, left
         return best

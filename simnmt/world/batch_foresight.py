@@ -60,9 +60,9 @@ class _Visited:
             while self._server.next_s < now_s:
                 self._server.act()
 
-    def tokens_left(self, now_s: float) -> int:
+    def work_left(self, now_s: float) -> int:
         """At a moment; where many wait, at present, with those who have come since."""
-        return self._server.tokens_left(min(now_s, self._server.next_s)) + self._tokens
+        return self._server.work_left(min(now_s, self._server.next_s)) + self._tokens
 
     def arrive(self, entry: BatchEntry) -> None:
         """A request would enter."""

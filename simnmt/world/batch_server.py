@@ -135,7 +135,7 @@ class BatchServer:
         """Whether a sentence is here that is not done."""
         return bool(self._sentences)
 
-    def tokens_left(self, now_s: float) -> int:
+    def work_left(self, now_s: float) -> int:
         """Steps that those here still take, one by one, at a moment not after `next_s`."""
         taken = self._step
         if self._until:

@@ -46,7 +46,7 @@ class _Asked(Event):
     request: int
     in_block: int
     row: Row
-    prepared: tuple[Any, Any, Any]
+    prepared: tuple[Any, Any, Any, Any]
 
 
 class ClosedLoop:
@@ -60,7 +60,6 @@ class ClosedLoop:
         self._clients = clients
         self._requests = requests
         self._places = Places(len(requests.execution_s))
-        self._batches = requests.tgt_len is not None
         self._prepare = prepare
         self._client_of: dict[int, tuple[_Client, float]] = {}
         """Client, and how long the answer travels from decider to end node, by request under way."""
@@ -70,6 +69,7 @@ class ClosedLoop:
     def begin(self, traffic: Traffic, route: Route) -> None:
         """Let every client think once, and then ask."""
         self._traffic, self._route = traffic, route
+        self._carries_more = self._requests.tgt_len is not None or bool(traffic.streaming.pools)
         self._handle = traffic.handler()
         self._blocks = iter(self._requests.blocks())
         self._rows: Iterator[tuple[int, Row]] = iter(())
@@ -90,7 +90,7 @@ class ClosedLoop:
         uplink_s, downlink_s, there_s, back_s = self._route(request, client.node, now_s)
         decided_s = now_s + there_s
         routed = self._places.routed((0.0, client.node, *row[2:]), decided_s, uplink_s, downlink_s)
-        row = (*routed, *row[self._places.lengths :]) if self._batches else routed
+        row = (*routed, *row[self._places.lengths :]) if self._carries_more else routed
         self._traffic.trail.arrival_s[request] = now_s
         self._decided_s[request] = decided_s
         self._node[request] = client.node
@@ -100,24 +100,23 @@ class ClosedLoop:
             return
         asked = _Asked()
         asked.request, asked.in_block, asked.row = request, in_block, row
-        asked.prepared = self._traffic.decide, self._traffic.predicted, self._traffic.predicted_tgt_len
+        asked.prepared = self._traffic.prepared
         asked.callbacks = (self._reaches_decider,)
         heappush(self._heap, (decided_s, ARRIVAL, request, asked))
 
     def _reaches_decider(self, asked: Any) -> None:
         # A block may have ended since it was issued: the policy prepared for its own block decides.
         traffic = self._traffic
-        present = traffic.decide, traffic.predicted, traffic.predicted_tgt_len
-        traffic.decide, traffic.predicted, traffic.predicted_tgt_len = asked.prepared
+        present, traffic.prepared = traffic.prepared, asked.prepared
         self._handle(asked.request, asked.in_block, asked.row, asked.row[0])
-        traffic.decide, traffic.predicted, traffic.predicted_tgt_len = present
+        traffic.prepared = present
 
     def _next_row(self) -> tuple[int, Row]:
         for in_block, row in self._rows:
             return in_block, row
         block = next(self._blocks)
         self._prepare(block)
-        self._rows = enumerate(block.rows())
+        self._rows = enumerate(self._traffic.rows(block))
         return next(self._rows)
 
     def completed(self, trail: Trail) -> Trail:

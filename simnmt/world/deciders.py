@@ -8,6 +8,7 @@ from itertools import repeat
 
 from simnmt.policies.backlog import BacklogView
 from simnmt.policies.batch_view import BatchView
+from simnmt.policies.plan_view import PlanView
 from simnmt.policies.transfer import ProbedEstimate, TransferEstimate
 from simnmt.world.answers import Answers
 from simnmt.world.fifo import FifoServer
@@ -28,6 +29,9 @@ class Beliefs:
     batch_views: tuple[Callable[[], BatchView] | None, ...] = ()
     """Per target, a new belief about its batch, where the decider reckons with what the target reports of it; such a target's
     backlog is part of that. Empty: nowhere."""
+    plan_views: tuple[Callable[[], PlanView] | None, ...] = ()
+    """Per target, a new belief about its state, where the target streams its model and the decider reckons with that; of its
+    own device the decider knows the state itself. Empty: nowhere."""
     true_transfer: bool = False
     """Whether it is handed the present transfer times themselves, as the oracle is."""
     true_backlog: bool = False
@@ -37,12 +41,12 @@ class Beliefs:
     def only_heard(self) -> bool:
         """Whether the delays change with an answer and at no other time, as in the paper."""
         told = self.true_transfer or self.true_backlog
-        return not (self.probes or self.sees_backlog or any(self.batch_views) or told)
+        return not (self.probes or self.sees_backlog or any(self.batch_views) or any(self.plan_views) or told)
 
     def views(self) -> list[BacklogView | BatchView | None]:
         """New views of what is under way at each target; empty where nothing of the kind counts."""
         if not (self.sees_backlog or any(self.batch_views)):
-            return []
+            return [None] * len(self.plan_views)
         backlogs = map(BacklogView, self.parallel) if self.sees_backlog else repeat(None)
         views = self.batch_views or repeat(None, len(self.parallel))
         return [backlog if view is None else view() for view, backlog in zip(views, backlogs, strict=False)]
@@ -51,9 +55,10 @@ class Beliefs:
 class Decider:
     """A device that decides for the requests that reach it, and executes those that it keeps."""
 
-    __slots__ = ("answers", "delay_s", "device", "estimates", "reports", "views")
+    __slots__ = ("answers", "delay_s", "device", "estimates", "number", "plans", "reports", "views")
 
     def __init__(self, number: int, targets: int, workers: int, beliefs: Beliefs) -> None:
+        self.number = number
         self.device = FifoServer(workers)
         self.answers = Answers()
         self.estimates = [TransferEstimate(0.0)] + [beliefs.estimate(number, target) for target in range(1, targets)]
@@ -61,11 +66,16 @@ class Decider:
         self.delay_s = [estimate.value_s for estimate in self.estimates]
         """The transfer time that is believed of each target; the list that a policy is shown."""
         self.views = beliefs.views()
+        """Nothing but None where plans alone are viewed, and empty where nothing is."""
+        self.plans = [None if view is None else view() for view in beliefs.plan_views]
         self.reports: dict[int, tuple[int, int]] = {}
         """By request, what the answer on its way says of a batch that is viewed: how many were left active and waiting."""
 
-    def hear(self, now_s: float, waited_s: Sequence[float]) -> None:
-        """Learn from the answers received since the last decision; `waited_s`: by request, what each says that it waited."""
+    def hear(self, now_s: float, waited_s: Sequence[float], states: Sequence[int] = ()) -> None:
+        """Learn from the answers received since the last decision.
+
+        `waited_s`: by request, what each says that it waited; `states`: of a target that streams its model, in which state.
+        """
         estimates, views, delay_s = self.estimates, self.views, self.delay_s
         for received_s, request, target, transfer_s, sent_as, _ in self.answers.collect(now_s):
             estimate = estimates[target]
@@ -77,6 +87,20 @@ class Decider:
                     view.reported(sent_as, waited_s[request], *self.reports.pop(request), received_s)
                 elif view is not None:
                     view.reported(sent_as, waited_s[request])
+                if self.plans:
+                    self.told(target, request, states[request], received_s - transfer_s / 2)
+
+    def sends(self, target: int, request: int, entry_s: float) -> None:
+        """A request sets out for a target, which it is believed to reach at a moment."""
+        plan = self.plans[target] if target and self.plans else None
+        if plan is not None:
+            plan.sent(request, entry_s)
+
+    def told(self, target: int, request: int, state: int, done_s: float) -> None:
+        """An answer told in which state its request was executed, and when that ended; nobody need tell of its own device."""
+        plan = self.plans[target] if target and self.plans else None
+        if plan is not None:
+            plan.reported(request, state, done_s)
 
     def learn(self, target: int, transfer_s: float, at_s: float) -> None:
         """A transfer time was measured."""

@@ -7,11 +7,11 @@ from typing import Any
 
 from simnmt.world.batch_balancers import BatchEntry
 from simnmt.world.batch_pools import BatchPool
-from simnmt.world.batch_tier import BatchTier
 from simnmt.world.clock import Clock
 from simnmt.world.deciders import Decider
 from simnmt.world.pools import Pool, wait_s
 from simnmt.world.requests import Places, Row
+from simnmt.world.streamed_pools import StreamedPool
 
 Wait = Callable[[int, Row, float], float]
 """`wait(request, row, now_s)`: seconds beyond execution alone at one target."""
@@ -26,19 +26,17 @@ class Foresight:
         self,
         clock: Clock,
         places: Places,
-        own: BatchTier | None,
-        pools: Sequence[Pool | BatchPool],
+        own: BatchPool | StreamedPool | None,
+        pools: Sequence[Pool | BatchPool | StreamedPool],
         on_reaching: Sequence[tuple[Callable[[Any], None]]],
     ) -> None:
-        """`own`: the deciders' own devices where they batch; `on_reaching`: what requests on the uplink of each pool call."""
+        """`own`: the deciders' own devices where they batch or stream their model; `on_reaching`: what requests on the uplink
+        of each pool call."""
         self._clock, self._places, self._on_reaching = clock, places, on_reaching
-        self._own = None if own is None else self._at_batched(own.pool, 0)
+        self._own = None if own is None else self._at(own, 0)
         self._last: tuple[int, list[float]] = (-1, [])
         """The request whose totals were last told, and its waits, for an oracle that decides on it by the same."""
-        self._waits = [
-            (target, self._at_batched(pool, target) if isinstance(pool, BatchPool) else self._at_plain(pool, target))
-            for target, pool in enumerate(pools, start=1)
-        ]
+        self._waits = [(target, self._at(pool, target)) for target, pool in enumerate(pools, start=1)]
 
     def transfers_s(self, row: Row) -> list[float]:
         """To each target and back."""
@@ -46,7 +44,8 @@ class Foresight:
         return [0.0] + [row[places.uplink(k)] + row[places.downlink(k)] for k in range(1, places.targets)]
 
     def add_waits(self, delay_s: list[float], decider: Decider, request: int, row: Row, now_s: float) -> None:
-        """Add, per target, what it takes beyond execution there alone: the wait, and where servers batch what company costs."""
+        """Add, per target, what it takes beyond execution there alone: the wait, where servers batch what company costs, and
+        where they stream their model what their state does."""
         if self._last[0] == request:
             for target, more_s in enumerate(self._last[1]):
                 delay_s[target] += more_s
@@ -62,6 +61,21 @@ class Foresight:
         self._last = request, waits_s
         total_s = zip(self.transfers_s(row), waits_s, strict=True)
         return [row[self._places.execution(target)] + sum(beside_s) for target, beside_s in enumerate(total_s)]
+
+    def _at(self, pool: Pool | BatchPool | StreamedPool, target: int) -> Wait:
+        if isinstance(pool, BatchPool):
+            return self._at_batched(pool, target)
+        return self._at_streamed(pool, target) if isinstance(pool, StreamedPool) else self._at_plain(pool, target)
+
+    def _at_streamed(self, pool: StreamedPool, target: int) -> Wait:
+        execution, uplink = self._places.execution(target), self._places.uplink(target)
+
+        def waits_s(request: int, row: Row, now_s: float) -> float:
+            entry_s = now_s + row[uplink] if target else now_s
+            ahead = self._ahead(target, entry_s, request) if target else []
+            return pool.finish_s((entry_s, request, row), ahead) - entry_s - float(row[execution])
+
+        return waits_s
 
     def _at_plain(self, pool: Pool, target: int) -> Wait:
         execution, uplink = self._places.execution(target), self._places.uplink(target)

@@ -22,7 +22,7 @@ def arrivals(traffic: Traffic, requests: Requests[AnyColumn], prepare: Callable[
     for block in requests.blocks():
         prepare(block)
         first = block.first
-        for in_block, row in enumerate(block.rows()):
+        for in_block, row in enumerate(traffic.rows(block)):
             now_s = row[0]
             yield now_s
             handle(first + in_block, in_block, row, now_s)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Sequence
 from heapq import heapreplace
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,18 +41,25 @@ def wait_s(pool: Pool, entry: Entry, ahead: Iterable[Entry]) -> float:
     return trial.enter(*entry)[0] - entry[0]
 
 
-class CopiedOnUse(Sequence[FifoServer]):
+class _Copyable(Protocol):
+    def copy(self: ServerT) -> ServerT: ...
+
+
+ServerT = TypeVar("ServerT", bound=_Copyable)
+
+
+class CopiedOnUse(Sequence[ServerT]):
     """Servers in the same state as others, of which only those are copied that are looked at: a guess looks at a few."""
 
     __slots__ = ("_copies", "_originals")
 
-    def __init__(self, originals: Sequence[FifoServer]) -> None:
-        self._originals, self._copies = originals, dict[int, FifoServer]()
+    def __init__(self, originals: Sequence[ServerT]) -> None:
+        self._originals, self._copies = originals, dict[int, ServerT]()
 
     def __len__(self) -> int:
         return len(self._originals)
 
-    def __getitem__(self, server: int) -> FifoServer:  # type: ignore[override]
+    def __getitem__(self, server: int) -> ServerT:  # type: ignore[override]
         copy = self._copies.get(server)
         if copy is None:
             copy = self._copies[server] = self._originals[server].copy()

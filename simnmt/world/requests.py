@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, Generic, TypeVar
@@ -24,7 +24,8 @@ and back: the links as time goes by."""
 
 Row = tuple[Any, ...]
 """One request as plain numbers: when it is decided on, its end node, seconds of execution per target, then uplink and downlink
-per remote target, then source and target tokens where they are told. See `Places`."""
+per remote target, then source and target tokens where they are told, then what boxes that stream their model need to know. See
+`Places`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class Places:
         return 3 * self.targets
 
     def routed(self, row: Row, now_s: float, uplink_s: Row, downlink_s: Row) -> Row:
-        """The row with the links as they are now, and without lengths."""
+        """The row with the links as they are now, and without what follows them."""
         return (now_s, *row[1 : 2 + self.targets], *uplink_s, *downlink_s)
 
 
@@ -80,7 +81,7 @@ class Requests(Generic[ColumnT]):
     first: int = 0
     """The first request's number in the run."""
     tgt_len: ColumnT | None = None
-    """Tokens, 0 or more; needed where servers batch, which take a step for each."""
+    """Tokens, 0 or more; needed where servers batch, or stream a decoder, which take a step for each."""
 
     def __len__(self) -> int:
         return len(self.src_len)
@@ -117,13 +118,16 @@ class Requests(Generic[ColumnT]):
             tgt_len=None if self.tgt_len is None else ordered(self.tgt_len),
         )
 
-    def rows(self: Block) -> Iterator[Row]:
-        """Plain numbers, request by request; the time of the decision is 0 where the world sets the pace."""
+    def rows(self: Block, more: Sequence[list[float]] = ()) -> Iterator[Row]:
+        """Plain numbers, request by request; the time of the decision is 0 where the world sets the pace.
+
+        `more`: columns that follow the others.
+        """
         lengths = () if self.tgt_len is None else (self.src_len, self.tgt_len)
         columns = (*self.execution_s, *self.uplink_s, *self.downlink_s, *lengths)
         times = repeat(0.0) if self.arrival_s is None else self.arrival_s.tolist()
         nodes = repeat(0) if self.node is None else self.node.tolist()
-        return zip(times, nodes, *(column.tolist() for column in columns), strict=False)
+        return zip(times, nodes, *(column.tolist() for column in columns), *more, strict=False)
 
 
 Block = Requests[Array]

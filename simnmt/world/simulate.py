@@ -19,7 +19,9 @@ from simnmt.world.deciders import Beliefs
 from simnmt.world.open_loop import arrivals
 from simnmt.world.pools import Pool
 from simnmt.world.requests import Block, Requests, Route
-from simnmt.world.traffic import Predicted, Traffic
+from simnmt.world.streamed import Streamed
+from simnmt.world.streamed_pools import StreamedPool
+from simnmt.world.traffic import Beyond, Predicted, Traffic
 from simnmt.world.trail import Trail
 
 __all__ = ["Beliefs", "Clients", "DecideFor", "Trail", "simulate"]
@@ -32,15 +34,16 @@ def simulate(
     requests: Requests[AnyColumn],
     decide_for: DecideFor,
     beliefs: Beliefs,
-    pools: Sequence[Pool | BatchPool],
+    pools: Sequence[Pool | BatchPool | StreamedPool],
     *,
     deciders: int = 1,
     workers: int = 1,
     predicted_for: Callable[[Block], Predicted] | None = None,
     route: Route | None = None,
     clients: Clients | None = None,
-    own: Batched | None = None,
+    own: Batched | Streamed | None = None,
     predicted_tgt_len_for: Callable[[Block], Sequence[float]] | None = None,
+    plan_beyond_for: Callable[[Block], Beyond] | None = None,
     records_lost: bool = False,
 ) -> Trail:
     """Run every request through the world.
@@ -54,7 +57,12 @@ def simulate(
     A target batches where its pool does, and the first where `own` says how each decider's device does, which then has no
     `workers`. The requests need a `tgt_len`, their `execution_s` is that of a sentence alone; back to back nothing meets, so
     nothing batches. `predicted_tgt_len_for`: the tokens that the policy expects of a block, where it sees batches.
-    `records_lost`: whether the trail is to hold `lost_s`, as dear as an oracle; not back to back.
+    `records_lost`: whether the trail is to hold `lost_s`, as dear as an oracle; back to back only where a target streams.
+
+    A target streams its model where its pool does, and the first where `own` says how, which then has one worker. Of such a
+    target `execution_s` is the time of its plan with nothing to be read; an oracle's beliefs must hold the true backlog, back
+    to back as well, as what a state costs beyond that is told with it. `plan_beyond_for`: by state, the seconds that the policy
+    expects beyond its plane, where it views states.
     """
     clock = Clock()
 
@@ -64,11 +72,14 @@ def simulate(
             traffic.predicted = predicted_for(block)
         if predicted_tgt_len_for is not None:
             traffic.predicted_tgt_len = predicted_tgt_len_for(block)
+        if plan_beyond_for is not None:
+            traffic.beyond = plan_beyond_for(block)
 
     loop = None if clients is None else ClosedLoop(clock, clients, requests, prepare)
     answered = None if loop is None else loop.answered
-    own_pool = None if own is None else BatchPool(own, deciders)
-    traffic = Traffic(clock, len(requests), pools, deciders, workers, beliefs, answered, own_pool, records_lost)
+    own_pool = None if own is None else StreamedPool(own, deciders) if isinstance(own, Streamed) else BatchPool(own, deciders)
+    has_lengths = requests.tgt_len is not None
+    traffic = Traffic(clock, len(requests), pools, deciders, workers, beliefs, answered, own_pool, records_lost, has_lengths)
     if loop is not None:
         assert route is not None
         loop.begin(traffic, route)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from heapq import heappush
 from typing import Any
 
@@ -16,11 +16,18 @@ from simnmt.world.clock import REACHES_SERVER, Clock, Event
 from simnmt.world.deciders import Beliefs, Decider
 from simnmt.world.foresight import Foresight
 from simnmt.world.pools import Pool
-from simnmt.world.requests import Places, Row
+from simnmt.world.requests import Block, Places, Row
+from simnmt.world.streamed_pools import StreamedPool
+from simnmt.world.streaming import Streaming
 from simnmt.world.trail import Recorder, Trail
 
 Predicted = Sequence[Sequence[float]]
 """Per target, the seconds of execution that a policy expects of each request of a block."""
+
+
+Beyond = Sequence[Sequence[Sequence[float]] | None]
+"""Per target that streams its model, and by its state, the seconds beyond the plane that a policy expects of each request of a
+block at an idle box."""
 
 
 class UnderWay(Event):
@@ -52,12 +59,15 @@ class Traffic:
         "_foresight",
         "_on_reaching",
         "_places",
-        "_records_lost",
         "_tiers",
+        "beyond",
         "decide",
         "deciders",
         "predicted",
         "predicted_tgt_len",
+        "records_lost",
+        "streaming",
+        "totals_s",
         "trail",
     )
 
@@ -65,42 +75,61 @@ class Traffic:
         self,
         clock: Clock,
         requests: int,
-        pools: Sequence[Pool | BatchPool],
+        pools: Sequence[Pool | BatchPool | StreamedPool],
         deciders: int,
         workers: int,
         beliefs: Beliefs,
         answered: Callable[[int, float], None] | None = None,
-        own: BatchPool | None = None,
+        own: BatchPool | StreamedPool | None = None,
         records_lost: bool = False,
+        has_lengths: bool = False,
     ) -> None:
         """`pools`: of every target but the first. `answered`: told of each request and when its decider has the answer. `own`:
-        the deciders' own devices, in their order, where they batch. `records_lost`: whether the trail is to hold `lost_s`."""
+        the deciders' own devices, in their order, where they batch or stream their model. `records_lost`: whether the trail is
+        to hold `lost_s`. `has_lengths`: whether rows hold lengths."""
         targets = 1 + len(pools)
         self.deciders = [Decider(number, targets, workers, beliefs) for number in range(deciders)]
         batched = {target: pool for target, pool in enumerate((own, *pools)) if isinstance(pool, BatchPool)}
-        self.trail = Recorder(requests, bool(batched), records_lost)
+        streamed = {target: pool for target, pool in enumerate((own, *pools)) if isinstance(pool, StreamedPool)}
+        self.trail = Recorder(requests, bool(batched), records_lost, bool(streamed))
         self.decide: Decide = _undecided
         """The policy, prepared for the present block."""
         self.predicted: Predicted = ()
         """What the policy expects of the present block; needed where it sees backlogs."""
         self.predicted_tgt_len: Sequence[float] = ()
         """The tokens that it expects; needed where it sees batches."""
+        self.beyond: Beyond = ()
+        """What it expects of states; needed where it sees them."""
         self._beliefs = beliefs
         self._clock = clock
         self._places = Places(targets)
+        self.streaming = Streaming(streamed, self._places, has_lengths, self.trail)
+        """The targets that stream their model."""
         self._answered = answered
-        self._records_lost = records_lost
+        self.records_lost = records_lost
         self._tiers: dict[int, BatchTier] = {}
         """Those that batch, by target."""
         servers = 0
         for target, pool in batched.items():
             self._tiers[target] = BatchTier(clock, pool, servers, self._done(target))
             servers += len(pool.servers)
-        self._on_reaching = [
-            (self._batched_reaching(target) if isinstance(pool, BatchPool) else self._reaching(target, pool),)
-            for target, pool in enumerate(pools, start=1)
-        ]
-        self._foresight = Foresight(clock, self._places, self._tiers.get(0), pools, self._on_reaching)
+        self._on_reaching = [(self._reaching(target, pool),) for target, pool in enumerate(pools, start=1)]
+        self._foresight = Foresight(clock, self._places, own, pools, self._on_reaching)
+        self.totals_s = self._foresight.totals_s
+        """What an oracle foresees."""
+
+    @property
+    def prepared(self) -> tuple[Decide, Predicted, Sequence[float], Beyond]:
+        """The policy as it is prepared for the present block, with what it expects."""
+        return self.decide, self.predicted, self.predicted_tgt_len, self.beyond
+
+    @prepared.setter
+    def prepared(self, of_block: tuple[Decide, Predicted, Sequence[float], Beyond]) -> None:
+        self.decide, self.predicted, self.predicted_tgt_len, self.beyond = of_block
+
+    def rows(self, block: Block) -> Iterator[Row]:
+        """The requests of a block as plain numbers, with what the boxes need to know of them."""
+        return block.rows(self.streaming.columns(block))
 
     def close(self) -> bool:
         """Nothing is left to happen: who waits for company anywhere is let go; whether there was anyone."""
@@ -110,9 +139,15 @@ class Traffic:
         """What became of the requests."""
         accounts = {target: tier.account() for target, tier in self._tiers.items()}
         batches = tuple(accounts.get(target) for target in range(self._places.targets)) if accounts else ()
-        return self.trail.finished(self.deciders, batches)
+        streamed = self.streaming.accounts(self._places.targets, self._clock.now_s)
+        return self.trail.finished(self.deciders, batches, streamed)
 
-    def _reaching(self, target: int, pool: Pool) -> Callable[[Any], None]:
+    def _reaching(self, target: int, pool: Pool | BatchPool | StreamedPool) -> Callable[[Any], None]:
+        if isinstance(pool, BatchPool):
+            return self._batched_reaching(target)
+        return self._streamed_reaching(target) if isinstance(pool, StreamedPool) else self._plain_reaching(target, pool)
+
+    def _plain_reaching(self, target: int, pool: Pool) -> Callable[[Any], None]:
         """What happens when a request reaches its tier: the answer's time is known at once, and what it will tell."""
         execution, downlink = self._places.execution(target), self._places.downlink(target)
         queue_s, servers, answered, enter = self.trail.queue_s, self.trail.server, self._answered, pool.enter
@@ -126,6 +161,21 @@ class Traffic:
                 queue_s[request] = start_s - entry_s
             if server:
                 servers[request] = server
+            received_s = finish_s + row[downlink]
+            transfer_s = (received_s - event.sent_s) - (finish_s - entry_s)
+            event.decider.answers.add((received_s, request, target, transfer_s, event.sent_as, start_s), server)
+            if answered is not None:
+                answered(request, received_s)
+
+        return reaches
+
+    def _streamed_reaching(self, target: int) -> Callable[[Any], None]:
+        """What happens when a request reaches a tier that streams its model: likewise known at once."""
+        enter, downlink, answered = self.streaming.enter[target], self._places.downlink(target), self._answered
+
+        def reaches(event: Any) -> None:
+            row, request, entry_s = event.row, event.request, event.entry_s
+            start_s, finish_s, server = enter(entry_s, request, row)
             received_s = finish_s + row[downlink]
             transfer_s = (received_s - event.sent_s) - (finish_s - entry_s)
             event.decider.answers.add((received_s, request, target, transfer_s, event.sent_as, start_s), server)
@@ -179,7 +229,7 @@ class Traffic:
         on_reaching = self._on_reaching
         uplink_before = self._places.uplink(0)
         last = self._places.targets - 1
-        keeps = self._keeping() if 0 in self._tiers else None
+        keeps, states = self._keeping(), self.trail.state
         plain = self._beliefs.only_heard
         only = deciders[0] if len(deciders) == 1 else None
         count = len(deciders)
@@ -187,7 +237,7 @@ class Traffic:
         def handle(request: int, in_block: int, row: Row, now_s: float) -> None:
             decider = only or deciders[row[1] % count]
             if decider.answers.next_s <= now_s:
-                decider.hear(now_s, queue_s)
+                decider.hear(now_s, queue_s, states)
             target = self.decide(in_block, decider.delay_s if plain else self.delays(decider, request, in_block, row, now_s))
             estimate = decider.estimates[last]
             estimates_s[request] = estimate.value_s
@@ -201,7 +251,7 @@ class Traffic:
                     queue_s[request] = start_s - now_s
                 if decider.views and decider.views[0] is not None:
                     # It sees its own device start a request, no sooner; how long one takes it knows when that is done.
-                    sent_as = self._announced(decider, 0, in_block, now_s)
+                    sent_as = self._announced(decider, 0, request, in_block, now_s)
                     decider.answers.add((start_s, request, 0, 0.0, sent_as, start_s))
                 if answered is not None:
                     answered(request, start_s + row[2])
@@ -214,13 +264,17 @@ class Traffic:
             event.decider = decider
             event.sent_s = now_s
             entry_s = event.entry_s = now_s + row[uplink_before + target]
-            event.sent_as = self._announced(decider, target, in_block, now_s) if decider.views else 0
+            event.sent_as = self._announced(decider, target, request, in_block, now_s) if decider.views else 0
             heappush(heap, (entry_s, REACHES_SERVER, request, event))
 
-        return self._recording_lost(handle) if self._records_lost else handle
+        return self._recording_lost(handle) if self.records_lost else handle
 
-    def _keeping(self) -> Callable[[int, int, Row, Decider, float], None]:
-        """What a decider does with a request that it keeps where its own device batches."""
+    def _keeping(self) -> Callable[[int, int, Row, Decider, float], None] | None:
+        """What a decider does with a request that it keeps where its own device batches, or streams its model."""
+        if 0 in self.streaming.enter:
+            return self._keeping_streamed()
+        if 0 not in self._tiers:
+            return None
         enter, lengths = self._tiers[0].enter, self._places.lengths
 
         def keeps(request: int, in_block: int, row: Row, decider: Decider, now_s: float) -> None:
@@ -229,13 +283,27 @@ class Traffic:
             event.row = row
             event.decider = decider
             event.sent_s = event.entry_s = now_s
-            event.sent_as = self._announced(decider, 0, in_block, now_s) if decider.views else 0
+            event.sent_as = self._announced(decider, 0, request, in_block, now_s) if decider.views else 0
             enter(BatchEntry(now_s, request, row[lengths], row[lengths + 1], row[1]), event)
 
         return keeps
 
+    def _keeping_streamed(self) -> Callable[[int, int, Row, Decider, float], None]:
+        enter, answered = self.streaming.enter[0], self._answered
+
+        def keeps(request: int, in_block: int, row: Row, decider: Decider, now_s: float) -> None:
+            # Announced first: what the decider expects goes by its device's state before.
+            sent_as = self._announced(decider, 0, request, in_block, now_s) if decider.views else 0
+            start_s, finish_s, _ = enter(now_s, request, row)
+            if decider.views and decider.views[0] is not None:
+                decider.answers.add((start_s, request, 0, 0.0, sent_as, start_s))
+            if answered is not None:
+                answered(request, finish_s)
+
+        return keeps
+
     def _recording_lost(self, handle: Handle) -> Handle:
-        deciders, targets, lost_s, totals_s = self.deciders, self.trail.target, self.trail.lost_s, self._foresight.totals_s
+        deciders, targets, lost_s, totals_s = self.deciders, self.trail.target, self.trail.lost_s, self.totals_s
 
         def handle_and_record(request: int, in_block: int, row: Row, now_s: float) -> None:
             foreseen_s = totals_s(deciders[row[1] % len(deciders)], request, row, now_s)
@@ -244,14 +312,27 @@ class Traffic:
 
         return handle_and_record
 
-    def _announced(self, decider: Decider, target: int, in_block: int, now_s: float) -> int:
-        """Note in the decider's view what it sends, as it expects it: half the transfer before the execution."""
-        view = decider.views[target]
+    def _announced(self, decider: Decider, target: int, request: int, in_block: int, now_s: float) -> int:
+        """Note in the decider's views what it sends, as it expects it: half the transfer before the execution."""
+        view, entry_s = decider.views[target], now_s + decider.estimates[target].value_s / 2
         if isinstance(view, BatchView):
             return view.sent(now_s, self.predicted_tgt_len[in_block])
-        if view is None:
-            return 0
-        return view.sent(now_s + decider.estimates[target].value_s / 2, self.predicted[target][in_block])
+        beyond_s = 0.0
+        if decider.plans:
+            beyond_s = self.beyond_s(decider, target, in_block, entry_s)
+            decider.sends(target, request, entry_s)
+        return 0 if view is None else view.sent(entry_s, self.predicted[target][in_block] + beyond_s)
+
+    def beyond_s(self, decider: Decider, target: int, in_block: int, entry_s: float) -> float:
+        """What a target's state is believed to add to the plane, for a request that reaches it at a moment."""
+        plan = decider.plans[target]
+        if plan is None:
+            return 0.0
+        beyond_s = self.beyond[target]
+        assert beyond_s is not None
+        if target:
+            return plan.added_s(entry_s, beyond_s, in_block)
+        return beyond_s[self.streaming.pools[0].next_state(decider.number, entry_s)][in_block]
 
     def delays(self, decider: Decider, request: int, in_block: int, row: Row, now_s: float) -> Sequence[float]:
         """What each target costs beside execution, as the policy is allowed to know it."""
@@ -267,6 +348,8 @@ class Traffic:
                 delay_s[target] += view.added_s(now_s, self.predicted_tgt_len[in_block])
             elif view is not None:
                 delay_s[target] += view.wait_s(now_s + decider.estimates[target].value_s / 2)
+        for target in range(len(decider.plans)):
+            delay_s[target] += self.beyond_s(decider, target, in_block, now_s + decider.estimates[target].value_s / 2)
         return delay_s
 
 

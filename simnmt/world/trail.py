@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from simnmt.results.batches import BatchAccount
 from simnmt.world.deciders import Decider
+from simnmt.world.streamed import StreamedAccount
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,21 +37,33 @@ class Trail:
     node: NDArray[np.int32] | None = None
     """The end nodes that asked, where the loop is closed and the clients' answers say who asks next."""
     execution_s: NDArray[np.float64] | None = None
-    """At a target that batches, from the begin of its encoding to its end; NaN elsewhere. None where no target batches."""
+    """At a target that batches, from the begin of its encoding to its end, and at one that streams its model, from its turn at
+    the processor to its end; NaN elsewhere. None where no target does either."""
     first_token_s: NDArray[np.float64] | None = None
-    """At a target that batches, from its arrival there to the end of its first step; NaN elsewhere and without output."""
+    """At such a target, from its arrival there to the end of its first step, or of the model where it takes none; NaN elsewhere
+    and, at a target that batches, without output."""
     batches: tuple[BatchAccount | None, ...] = ()
     """Per target, the account of its batches; None where it does not batch. Empty where no target does."""
     lost_s: NDArray[np.float64] | None = None
     """By how much the target chosen would take longer than the best, as an oracle foresees both when the decision is made; None
     where that was not asked for."""
+    state: NDArray[np.int8] | None = None
+    """At a target that streams its model: 0 cold, k in the k-th turn of an engagement; -1 elsewhere. None where no target does,
+    and so the next two."""
+    stall_s: NDArray[np.float64] | None = None
+    """There, how long the processor waited for reads in its turn; 0 elsewhere."""
+    deadline_missed: NDArray[np.bool_] | None = None
+    """There, whether it ended later after it had come than the deadline says; False elsewhere."""
+    streamed: tuple[StreamedAccount | None, ...] = ()
+    """Per target, the account of its boxes; None where they do not stream their model. Empty where no target's do."""
 
 
 class Recorder:
-    """A trail under way: plain columns, 35 bytes a request; 51 where servers batch; 8 more with `lost_s`."""
+    """A trail under way: plain columns, 35 bytes a request, 51 where servers batch, 61 where they stream; 8 with `lost_s`."""
 
     __slots__ = (
         "arrival_s",
+        "deadline_missed",
         "estimate_s",
         "execution_s",
         "first_token_s",
@@ -58,18 +71,27 @@ class Recorder:
         "measured_at_s",
         "queue_s",
         "server",
+        "stall_s",
+        "state",
         "target",
     )
 
-    def __init__(self, requests: int, batched: bool = False, lost: bool = False) -> None:
+    def __init__(self, requests: int, batched: bool = False, lost: bool = False, streamed: bool = False) -> None:
         self.arrival_s, self.queue_s, self.estimate_s, self.measured_at_s = (array("d", [0.0]) * requests for _ in range(4))
         self.target, self.server = array("b", [0]) * requests, array("h", [0]) * requests
         unknown = array("d", [nan])
-        self.execution_s, self.first_token_s = (unknown * (requests if batched else 0) for _ in range(2))
+        self.execution_s, self.first_token_s = (unknown * (requests if batched or streamed else 0) for _ in range(2))
         self.lost_s = unknown * (requests if lost else 0)
+        there = requests if streamed else 0
+        self.state, self.stall_s, self.deadline_missed = array("b", [-1]) * there, array("d", [0.0]) * there, bytearray(there)
 
-    def finished(self, deciders: Sequence[Decider], batches: tuple[BatchAccount | None, ...] = ()) -> Trail:
-        """The trail as columns; `batches`: per target, empty where no target batches."""
+    def finished(
+        self,
+        deciders: Sequence[Decider],
+        batches: tuple[BatchAccount | None, ...] = (),
+        streamed: tuple[StreamedAccount | None, ...] = (),
+    ) -> Trail:
+        """The trail as columns; `batches`, `streamed`: per target, empty where no target batches, or streams its model."""
         arrival_s = np.frombuffer(self.arrival_s, np.float64)
         return Trail(
             arrival_s,
@@ -80,8 +102,12 @@ class Recorder:
             np.frombuffer(self.estimate_s, np.float64),
             np.frombuffer(self.measured_at_s, np.float64),
             sum(decider.probes_sent for decider in deciders),
-            execution_s=np.frombuffer(self.execution_s) if batches else None,
-            first_token_s=np.frombuffer(self.first_token_s) if batches else None,
+            execution_s=np.frombuffer(self.execution_s) if batches or streamed else None,
+            first_token_s=np.frombuffer(self.first_token_s) if batches or streamed else None,
             batches=batches,
             lost_s=np.frombuffer(self.lost_s) if self.lost_s else None,
+            state=np.frombuffer(self.state, np.int8) if streamed else None,
+            stall_s=np.frombuffer(self.stall_s) if streamed else None,
+            deadline_missed=np.frombuffer(self.deadline_missed, np.bool_) if streamed else None,
+            streamed=streamed,
         )

@@ -282,7 +282,7 @@ def test_what_is_left_to_do_is_what_came_less_the_steps_that_were_taken(
     while server.next_s <= moment_s:
         server.act()
     taken = [min(length, max(int(moment_s - at_s), 0)) if length else 0 for length, at_s in zip(tgt_len, joined_s, strict=True)]
-    assert server.tokens_left(moment_s) == sum(tgt_len) - sum(taken)
+    assert server.work_left(moment_s) == sum(tgt_len) - sum(taken)
 
 
 def test_a_copy_goes_its_own_way() -> None:
