@@ -6,6 +6,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from simnmt.costs.shard_geometry import BITS, ShardGeometry
 
@@ -104,7 +105,7 @@ def _check_reads(io_s: Mapping[int, float], shard_bytes: Mapping[int, int], wher
         values = [float(by_bits[bits]) for bits in BITS]
         if not all(0.0 < value < math.inf for value in values):
             raise ValueError(f"{where}{name}: has to be positive and finite")
-        for fewer, more in zip(BITS, BITS[1:]):
+        for fewer, more in pairwise(BITS):
             if by_bits[more] < by_bits[fewer]:
                 raise ValueError(f"{where}{name}: less for {more} bits than for {fewer}")
 

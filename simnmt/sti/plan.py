@@ -126,9 +126,9 @@ def planned(
 
     `cached`: what the buffer truly holds, shard to bits; None for a model's first plan ever, whose buffer is filled as planned
     (an empty mapping is a cold start). `importance`: best first, in place of the cost's; without either, layer order.
-    `similar`: share of the most shards that a deeper submodel may lack. `steps`: decoder steps within the deadline. `repaired`: where
-    a first plan would stall because part of a shard was counted as preloaded, count whole ones alone (beyond the paper, which
-    then stalls for less than one read). Raises `PlanError`.
+    `similar`: share of the most shards that a deeper submodel may lack. `steps`: decoder steps within the deadline. `repaired`: a
+    first plan that would stall because part of a shard was counted as preloaded is made anew, counting whole ones alone (beyond
+    the paper, which then stalls for less than one read). Raises `PlanError`.
     """
     check(deadline_s, preload_bytes)
     order = cost.importance if importance is None else importance
@@ -185,14 +185,24 @@ def loads_s(cost: StiCost, bits: Mapping[Shard, int], preloaded: frozenset[Shard
     return list(by_layer.values())
 
 
-def timeline_of(plan: Plan, cost: StiCost, length: int | None = None, *, steps: float | None = None) -> Timeline:
-    """The plan's pipeline over so many tokens and decoder steps; by default, those that it was planned for."""
+def timeline_of(
+    plan: Plan,
+    cost: StiCost,
+    length: int | None = None,
+    *,
+    steps: float | None = None,
+    run: Callable[[ArrayLike, ArrayLike, float], Timeline] = timeline,
+) -> Timeline:
+    """The plan's execution over so many tokens and decoder steps, by default those that it was planned for.
+
+    `run`: `timeline`, a pipeline, or `load_then_run`.
+    """
     padded, of_steps = plan.length if length is None else length, plan.steps if steps is None else steps
     slices = plan.slices_per_layer
     decoding = len(plan.layer_indices) - plan.layers
     comp_s = [cost.t_comp(padded, slices)] * plan.layers + [cost.step_s(slices)] * decoding
     after_s = (max(of_steps, 1.0) - 1.0) * decoding * cost.step_s(slices)
-    return timeline(loads_s(cost, plan.bits, plan.preloaded), comp_s, after_s)
+    return run(loads_s(cost, plan.bits, plan.preloaded), comp_s, after_s)
 
 
 def check(deadline_s: float, preload_bytes: int) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from simnmt.costs.sti_cost import Shard, StiCost
+from simnmt.sti.errors import PlanError
 from simnmt.sti.timeline import ROUNDING
 
 
@@ -67,12 +68,17 @@ def chosen_size(cost: StiCost, deadline_s: float, *, length: int, similar: float
 def submodel(
     cost: StiCost, layers: int, slices: int, *, length: int, importance: Sequence[Shard] | None, steps: float = 1.0
 ) -> Submodel:
-    """The bottom layers with the most important slices of each, by `importance`, best first; without it, the first ones (D)."""
+    """The bottom layers with the most important slices of each, by `importance`, best first; without it, the first ones (D).
+
+    Raises `PlanError` where the order lacks shards.
+    """
     indices = [*range(layers), *(cost.geometry.layers + j for j in range(decoder_layers(cost, layers)))]
     ranked: dict[int, list[int]] = {index: [] for index in indices}
     for layer, piece in cost.all_shards() if importance is None else importance:
         if layer in ranked:
             ranked[layer].append(piece)
+    if any(len(pieces) < slices for pieces in ranked.values()):
+        raise PlanError("an importance that does not rank every shard", remedy="measure it with simnmt sti profile --task")
     shards = tuple((index, piece) for index in indices for piece in sorted(ranked[index][:slices]))
     decoding = len(indices) - layers
     comp_s = (*[cost.t_comp(length, slices)] * layers, *[cost.step_s(slices)] * decoding)
