@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from simnmt.cli.reproduce_options import AsJson, Jobs, Out, Profiles, Sentences, by_label, directory_of, said, tell, write
+from simnmt.cli.reproduce_sti import sti
 from simnmt.cli.run import progress_bar
 
 app = typer.Typer(help="The papers' tables as published, and ours beside them.", no_args_is_help=True)
@@ -192,6 +193,9 @@ def vocab(
         document = document_of(found)
         write(directory, document, render_vocab(document))
     tell(directory, document, as_text(found), as_json)
+
+
+app.command()(sti)
 
 
 def _fused(

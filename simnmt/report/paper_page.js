@@ -37,17 +37,19 @@ const grouped_bars = (stacked) => ({ of }, state) => {
 figures.bars = grouped_bars(false);
 figures.stack = grouped_bars(true);
 
-// content.of[choice]: { x: label, y: label, reading, linear?, lines: [{ name, x, y, mode? }] }; axes are logarithmic unless linear.
+// content.of[choice]: { x: label, y: label, reading, linear?, span?, lines: [{ name, x, y, mode? }] }; axes are logarithmic unless linear,
+// or linear is "y" and means that axis alone; span: what that one shows.
 figures.lines = ({ of }, state) => {
-  const { x, y, reading, linear, lines } = of[chosen(state)];
+  const { x, y, reading, linear, span, lines } = of[chosen(state)];
   const cell = { policies: lines.map(({ name }) => name), colours: lines.map((_, place) => HUES[place % HUES.length]), unstable: [] };
-  const scale = (values, digits, extra) => (linear ? extra : logTicks(values, (value) => grouped(value, digits)).axis);
+  const scale = (plain_one, values, digits, extra) => (plain_one ? extra : logTicks(values, (value) => grouped(value, digits)).axis);
+  const upright = span ? { range: span } : { rangemode: "tozero" };
   return {
     traces: lines.map((each, place) => line(cell, place, {
       mode: each.mode ?? "lines+markers", name: short(each.name, 40), x: each.x, y: each.y, marker: { size: each.mode === "markers" ? 9 : 6, symbol: SYMBOLS[place] },
       line: { color: policyColour(cell, place), dash: DASHES[place], width: 1.8 }, hovertemplate: `%{y:.4~g} at %{x}<extra>%{fullData.name}</extra>`,
     })),
-    layout: { xaxis: axis(x, scale(lines.flatMap((each) => each.x), 2, {})), yaxis: axis(y, scale(lines.flatMap((each) => each.y), 3, { rangemode: "tozero" })) },
+    layout: { xaxis: axis(x, scale(linear === true, lines.flatMap((each) => each.x), 2, {})), yaxis: axis(y, scale(linear, lines.flatMap((each) => each.y), 3, upright)) },
     reading,
   };
 };

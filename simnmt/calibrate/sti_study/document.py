@@ -149,6 +149,8 @@ class Outcome(Configuration):
     accuracy: Share
     log_likelihood: float
     """Natural, of the true class, mean over examples."""
+    agreement: Share | None = None
+    """Of the examples, those that the whole model in 32 bits answers alike (XP-03)."""
     correct: str
     """Whether each example is right: bits, the first in the highest place of a byte, in base64."""
 

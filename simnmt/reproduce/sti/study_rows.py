@@ -1,4 +1,4 @@
-"""Rows of what studies of trained classifiers measured: ways under deadlines, submodels, raised shards, buffers (STI-22 to 27)."""
+"""Rows of what studies of trained classifiers measured: deadlines, submodels, raised shards, buffers (STI-22 to 27)."""
 
 from __future__ import annotations
 
@@ -6,29 +6,14 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from simnmt.reproduce.sti import published, ways
 from simnmt.reproduce.sti.fidelity_claims import by_size, importance_gain
 
 if TYPE_CHECKING:
-    from simnmt.calibrate.sti_study.document import Outcome, Point, StudiedDevice, Study
+    from simnmt.calibrate.sti_study.document import Point, StudiedDevice, Study
 
 Rows = list[dict[str, Any]]
 MB = 1e6
-
-
-def agreement(study: Study, outcome: Outcome | None) -> float | None:
-    """Share of the examples that this and the whole model in full both have right or both wrong (XP-03).
-
-    With two classes: to which both give the same answer. None where the whole model was not measured.
-    """
-    own = study.model
-    whole = [each for each in study.uniform if (each.layers, each.slices, each.bits) == (own.layers, own.heads, 32)]
-    if outcome is None or not whole:
-        return None
-    count = study.task.examples
-    return float(np.mean(whole[0].outcome.right(count) == outcome.right(count)))
 
 
 def gains(studies: Sequence[Study]) -> Rows:
@@ -47,9 +32,7 @@ def gains(studies: Sequence[Study]) -> Rows:
             "deadlines": len(published.DEADLINES_S),
             "missed": None,
             "missed_other": None,
-            "shards_ratio": published.SHARDS[
-                "Load&Exec, StdPL-32" if method in ("Load&Exec", "StdPL-32") else "StdPL-2, StdPL-6"
-            ],
+            "shards_ratio": next(ratio for methods, ratio in published.SHARDS.items() if method in methods.split(", ")),
         }
         for board, own in published.GAINS.items()
         for method, gain in own.items()
@@ -115,7 +98,7 @@ def _point(study: Study, each: Point) -> dict[str, Any]:
         "flagged": each.flagged,
         "accuracy": None if each.outcome is None else each.outcome.accuracy,
         "log_likelihood": None if each.outcome is None else each.outcome.log_likelihood,
-        "agreement": agreement(study, each.outcome),
+        "agreement": None if each.outcome is None else each.outcome.agreement,
     }
 
 
@@ -161,7 +144,7 @@ def uniform(studies: Sequence[Study]) -> Rows:
             "bits": each.bits,
             "accuracy": each.outcome.accuracy,
             "log_likelihood": each.outcome.log_likelihood,
-            "agreement": agreement(study, each.outcome),
+            "agreement": each.outcome.agreement,
         }
         for study in studies
         for each in by_size(study.uniform)
@@ -192,7 +175,7 @@ def upgrades(studies: Sequence[Study]) -> Rows:
                     "gain": None if found is None else ways.POINTS * found.difference,
                     "low": None if found is None else ways.POINTS * found.low,
                     "high": None if found is None else ways.POINTS * found.high,
-                    "agreement": agreement(study, case.best),
+                    "agreement": case.best.agreement,
                 }
             )
     return rows

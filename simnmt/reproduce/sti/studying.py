@@ -1,0 +1,73 @@
+"""Studies a trained classifier for the reproduction: which store, on which task, kept in which file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from simnmt.errors import InputError
+from simnmt.names import nearest
+
+if TYPE_CHECKING:
+    from simnmt.calibrate.sti_study.document import Study
+
+Say = Callable[[str], None]
+"""Is told of what comes next."""
+
+
+@dataclass(frozen=True, slots=True)
+class Studied:
+    """What is studied, as the command names it."""
+
+    model: Path | None = None
+    store: Path | None = None
+    task: Path | None = None
+    profiles: Sequence[Path] = ()
+    """With the store's block `sti`: devices beside the paper's boards; the first one's importance is taken."""
+    parts: Sequence[str] = ()
+    """Measured again where they have been; none named: all that are missing."""
+    quick: bool = False
+
+    @property
+    def asked(self) -> bool:
+        """Whether anything is to be studied; raises `InputError` where only half of it is said."""
+        needed = {"--model": self.model, "--store": self.store, "--task": self.task}
+        given = [option for option, path in needed.items() if path is not None]
+        if given and len(given) < len(needed):
+            lacking = next(option for option, path in needed.items() if path is None)
+            raise InputError(f"{given[0]} without {lacking}", remedy="give --model DIR --store FILE --task TSV together")
+        beside = {"--profile": self.profiles, "--part": self.parts, "--quick": self.quick}
+        if not given and (useless := [option for option, own in beside.items() if own]):
+            raise InputError(f"{useless[0]} without a model to study", remedy="give --model, --store and --task as well")
+        return bool(given)
+
+    def check(self) -> None:
+        """Raises `InputError` for a part that there is not."""
+        from simnmt.calibrate.sti_study.document import PARTS
+
+        for name in self.parts:
+            if name not in PARTS:
+                near = nearest(name, PARTS)
+                remedy = f"did you mean {near}?" if near else f"known: {', '.join(PARTS)}"
+                raise InputError(f"--part {name}: no part of a study", remedy=remedy)
+
+
+def study_model(studied: Studied, kept: Path | None, say: Say) -> Study:
+    """Measure the parts that are asked for, or what the file `kept` lacks. Raises `InputError` and what studying raises."""
+    studied.check()
+    # Here, since all that is read needs no torch.
+    from simnmt.calibrate.sti_study.beginning import study_of
+
+    assert studied.model is not None and studied.store is not None and studied.task is not None
+    return study_of(
+        studied.model,
+        studied.store,
+        studied.task,
+        profiles=studied.profiles,
+        parts=studied.parts,
+        quick=studied.quick,
+        out=kept,
+        say=say,
+    )
