@@ -13,7 +13,7 @@ from simnmt.elastic.errors import StoreError
 LOG_DENSITY = -4.0
 """A weight whose natural log density lies below it is an outlier."""
 DEVIATION_LIMIT = math.exp(-LOG_DENSITY) / math.sqrt(2 * math.pi)
-"""21.79: from this deviation on not even the mean is dense enough, for the rule is not free of scale."""
+"""21.78: from this deviation on not even the mean is dense enough, for the rule is not free of scale."""
 
 
 @dataclass(frozen=True, slots=True)

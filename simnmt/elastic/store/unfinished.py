@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
@@ -32,9 +33,11 @@ class Unfinished:
         folder.mkdir(exist_ok=True)
         self._journal = _opened(folder / JOURNAL)
         self._shards = _opened(folder / SHARDS)
+        self._ours = False
         try:
             _lock(self._journal, folder)
             self._take_over(dict(header))
+            self._ours = True
         except BaseException:
             self.close()
             raise
@@ -58,7 +61,9 @@ class Unfinished:
         self.records += written
 
     def close(self) -> None:
-        """Let go of the files and keep them."""
+        """Let go of the files and keep them, unless no layer is done: then they must stand in nobody's way."""
+        if self._ours and not self.records:
+            shutil.rmtree(self.folder, ignore_errors=True)
         self._journal.close()
         self._shards.close()
 

@@ -1,0 +1,219 @@
+"""A shard store: what was written is what is read, at every fidelity, and what has changed since is told."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simnmt.costs.shard_geometry import BERT_BASE, BITS
+from simnmt.elastic.errors import StoreError
+from simnmt.elastic.quantisation import Ascending, GaussianFit
+from simnmt.elastic.shard_layout import shard_of
+from simnmt.elastic.store import Record, ShardStore, decode, dequantised, write_store
+from simnmt.elastic.store.bit_stream import packed_bits, unpacked_bits
+from simnmt.elastic.store.packed import record_size
+from tests.elastic.random_weights import random_weights
+
+WEIGHTS = random_weights()
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("stores") / "store"
+    write_store(WEIGHTS, path, beside={"tokens.json": b"{}"})
+    return path
+
+
+@pytest.fixture
+def copied(written: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(written, tmp_path / "copy"))
+
+
+@given(codes=st.lists(st.integers(0, 63), max_size=40), bits=st.sampled_from([2, 3, 4, 5, 6]))
+def test_code_i_stands_in_bits_i_b_to_i_plus_1_b(codes: list[int], bits: int) -> None:
+    codes = [code % (1 << bits) for code in codes]
+    stream = packed_bits(np.array(codes, np.uint8), bits)
+    number = int.from_bytes(stream.tobytes(), "little")
+    assert [(number >> (place * bits)) % (1 << bits) for place in range(len(codes))] == codes
+    assert number >> (len(codes) * bits) == 0
+    assert len(stream) == -(-len(codes) * bits // 8)
+    assert unpacked_bits(stream, bits, len(codes)).tolist() == codes
+
+
+def test_every_shard_comes_back_as_it_was_quantised(written: Path) -> None:
+    """Exact codes, outliers to the bit, and at 32 bits the weights themselves (STI-05)."""
+    with ShardStore.open(written) as store:
+        for layer in range(3):
+            shards = np.stack([shard_of(store.geometry, WEIGHTS.layer(layer), index) for index in range(4)])
+            fit = GaussianFit.of(shards.ravel())
+            outliers = fit.outliers(shards.ravel())
+            assert store.index.layers[layer] == fit
+            assert 0 < outliers.sum() < 20
+            for bits in BITS[:-1]:
+                codes, centroids = Ascending.of(shards.ravel(), outliers).grouped(bits)
+                expected = np.where(outliers, shards.ravel(), centroids[codes]).reshape(shards.shape)
+                for index in range(4):
+                    record = store.record(layer, index, bits)
+                    packed = decode(store.read(record))
+                    assert (packed.layer, packed.slice, packed.bits) == (layer, index, bits)
+                    assert unpacked_bits(packed.codes, bits, packed.weights).tolist() == codes.reshape(4, -1)[index].tolist()
+                    assert packed.outlier_at.tolist() == np.flatnonzero(outliers.reshape(4, -1)[index]).tolist()
+                    assert packed.outlier_values.tobytes() == shards[index, packed.outlier_at].tobytes()
+                    assert dequantised(packed).tobytes() == expected[index].tobytes()
+                    error = float(((expected[index].astype(float) - shards[index]) ** 2).sum())
+                    assert record.squared_error == pytest.approx(error, rel=1e-5)
+            assert [store.shard(layer, index, 32).tobytes() for index in range(4)] == [each.tobytes() for each in shards]
+
+
+def test_a_store_gives_its_model_again(written: Path) -> None:
+    with ShardStore.open(written) as store:
+        again = store.weights()
+        assert again.fingerprint == WEIGHTS.fingerprint == store.fingerprint
+        assert (again.kind, again.origin, again.random) == ("elastic", "made", True)
+        assert (store.beside() / "tokens.json").read_bytes() == b"{}"
+        store.check_model(WEIGHTS.fingerprint)
+        with pytest.raises(StoreError, match=r"shards of another model, made \(give this model's store\)"):
+            store.check_model(random_weights(seed=1).fingerprint)
+
+
+def test_records_fill_the_file_by_layer_then_bits_and_their_fields_are_aligned(written: Path) -> None:
+    """A layer is one piece of the file, and a layer at one fidelity too (STI-05)."""
+    with ShardStore.open(written) as store:
+        records = store.index.records
+        assert [(each.layer, each.bits, each.slice) for each in records] == [
+            (layer, bits, index) for layer in range(3) for bits in BITS for index in range(4)
+        ]
+        assert [each.offset for each in records] == np.cumsum([0, *(each.size for each in records)])[:-1].tolist()
+        assert (written / "shards.bin").stat().st_size == records[-1].offset + records[-1].size
+        for record in records:
+            packed = decode(store.read(record))
+            fields = (packed.codes, packed.centroids, packed.outlier_at, packed.outlier_values)
+            assert {each.ctypes.data % 64 for each in fields if len(each)} == {0}
+            assert record.size == record_size(packed.weights, record.bits, record.outliers)
+
+
+def test_sizes_of_sti_05() -> None:
+    """864 records; 212.3 MB of codes in five low versions, and with 0.15 % of outliers as value and offset 217.4."""
+    weights, shards = BERT_BASE.weights_per_shard, 144
+    sizes = {bits: record_size(weights, bits, 0) for bits in BITS}
+    # Each record has a header of 64 bytes, and a dictionary up to the next 64.
+    codes = {bits: size - 64 - (0 if bits == 32 else max(64, 4 << bits)) for bits, size in sizes.items()}
+    assert codes == {2: 147_456, 3: 221_184, 4: 294_912, 5: 368_640, 6: 442_368, 32: 2_359_296}
+    assert round(shards * sum(codes[bits] for bits in BITS[:-1]) / 1e6, 1) == 212.3
+    # To which the alignment adds 0.2 MB.
+    with_outliers = shards * sum(record_size(weights, bits, round(0.0015 * weights)) for bits in BITS[:-1])
+    assert round(with_outliers / 1e6, 1) == pytest.approx(217.4 + 0.2, abs=0.1)
+    assert shards * len(BITS) == 864
+
+
+def test_a_layer_of_mixed_fidelities_lies_as_it_is_computed_with(written: Path) -> None:
+    with ShardStore.open(written) as store:
+        buffer = store.layer_buffer(1, {3: 2, 0: 32})
+        rows = WEIGHTS.layer(1).q.numpy()
+        assert buffer.segment("q")[4:].tobytes() == rows[:4].tobytes()
+        low = dequantised(decode(store.read(store.record(1, 3, 2))))
+        assert buffer.segment("q")[:4].ravel().tolist() == low[:64].tolist()
+
+
+def test_any_flipped_bit_is_told(copied: Path) -> None:
+    """By the checksum of the shard that it lies in, which is named."""
+    path = copied / "shards.bin"
+    content = bytearray(path.read_bytes())
+    generator = np.random.default_rng(6)
+    for at in [0, len(content) - 1, *generator.integers(0, len(content), 20).tolist()]:
+        bit = 1 << int(generator.integers(8))
+        content[at] ^= bit
+        path.write_bytes(content)
+        with ShardStore.open(copied) as store:
+            hit = next(each for each in store.index.records if each.offset <= at < each.offset + each.size)
+            named = rf"shard {hit.slice} of layer {hit.layer} at {hit.bits} bits is not what was written"
+            with pytest.raises(StoreError, match=named):
+                store.read(hit)
+            with pytest.raises(StoreError, match=named):
+                store.check()
+        content[at] ^= bit
+    path.write_bytes(content)
+    with ShardStore.open(copied) as store:
+        store.check()
+
+
+@pytest.mark.parametrize("name", ["resident.safetensors", "beside/tokens.json"])
+def test_a_changed_file_beside_the_shards_is_told(copied: Path, name: str) -> None:
+    path = copied / name
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with ShardStore.open(copied) as store:
+        with pytest.raises(StoreError, match=f"{path.name}: damaged"):
+            store.check()
+        with pytest.raises(StoreError, match=f"{path.name}: damaged"):
+            store.resident() if "resident" in name else store.beside()
+
+
+def test_a_store_cut_short_is_told_when_it_is_opened(copied: Path) -> None:
+    for name in ("beside/tokens.json", "resident.safetensors", "shards.bin"):
+        path = copied / name
+        content = path.read_bytes()
+        path.write_bytes(content[:-1])
+        with pytest.raises(StoreError, match=rf"{path.name}: cut short: [\d,]+ bytes where [\d,]+ were written \(shard"):
+            ShardStore.open(copied)
+        path.unlink()
+        with pytest.raises(StoreError, match=rf"{path.name}: cannot be read: No such file"):
+            ShardStore.open(copied)
+        path.write_bytes(content)
+
+
+def test_a_file_that_shrinks_while_it_is_read_is_told(copied: Path) -> None:
+    with ShardStore.open(copied) as store:
+        last = store.index.records[-1]
+        with (copied / "shards.bin").open("r+b") as file:
+            file.truncate(last.offset + 1)
+        with pytest.raises(StoreError, match="ends within shard 3 of layer 2 at 32 bits"):
+            store.read(last)
+
+
+def test_what_is_no_store_or_whose_index_has_changed_is_told(copied: Path, tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"no shard store.*give what simnmt sti shard wrote"):
+        ShardStore.open(tmp_path)
+    path = copied / "store.json"
+    said = json.loads(path.read_text())
+    for changed, complaint in (
+        (said | {"fingerprint": "0" * 64}, "damaged"),
+        (said | {"records": said["records"][1:]}, "damaged"),
+        (said | {"version": 9}, "a store of version 9, where 1 is known"),
+        (said | {"format": "else"}, "no index of shards"),
+        ([], "no index of shards"),
+    ):
+        path.write_text(json.dumps(changed))
+        with pytest.raises(StoreError, match=complaint):
+            ShardStore.open(copied)
+    path.write_text(json.dumps(said)[:-40])
+    with pytest.raises(StoreError, match="no index of shards"):
+        ShardStore.open(copied)
+
+
+def test_bytes_that_are_no_record_are_told(written: Path) -> None:
+    with ShardStore.open(written) as store:
+        whole = store.read(store.record(0, 0, 3))
+        for content in (b"", bytes(64), whole[:100]):
+            with pytest.raises(StoreError, match="record"):
+                decode(content)
+        with pytest.raises(IndexError):
+            store.record(3, 0, 2)
+
+
+def test_a_store_of_some_fidelities_says_which(tmp_path: Path) -> None:
+    write_store(WEIGHTS, tmp_path / "two", bits=(6, 2))
+    with ShardStore.open(tmp_path / "two") as store:
+        assert store.bits == (2, 6)
+        assert isinstance(store.record(0, 0, 6), Record)
+        with pytest.raises(StoreError, match=r"no shards of 32 bits, but of 2, 6"):
+            store.weights().layer(0)
+        assert torch.equal(store.resident()["classifier.weight"], WEIGHTS.resident["classifier.weight"])
