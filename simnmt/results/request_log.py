@@ -12,12 +12,16 @@ from numpy.typing import NDArray
 
 from simnmt.columns import AnyColumn, Array, Rows, assembled, written
 from simnmt.results.batches import BatchAccount
+from simnmt.results.streamed import StreamAccount
 
 Log = Mapping[str, Array]
 """Columns by name, all of shape (requests,)."""
 
 Joules = Callable[[Array, Array, Array], "NDArray[np.float64] | None"]
 """From source lengths, target lengths and execution times to the energy of each execution; None where it is unknown."""
+
+STREAMED_COLUMNS = ("state", "stall_s", "deadline_missed")
+"""Behind the others where a device streams its model."""
 
 DONE = 0
 """`outcome` of a request that was answered; other values are for faults."""
@@ -99,7 +103,8 @@ class Passage:
     truth: Truth | None = None
     """Where requests meet the network when this policy issues them: the truth in place of the common one."""
     execution_s: AnyColumn | None = None
-    """Of those decoded in batches: from the begin of its encoding to its end; NaN where the truth's holds. None: of nobody."""
+    """Of those decoded in batches or by a streamed model: from the begin of its encoding, or of its turn, to its end; NaN where
+    the truth's holds. None: of nobody."""
     first_token_s: AnyColumn | None = None
     """Of the same: from its arrival at the server to the end of its first step."""
     lost_s: AnyColumn | None = None
@@ -107,11 +112,20 @@ class Passage:
     was decided on; None where that was not asked for."""
     batches: tuple[BatchAccount | None, ...] = ()
     """Of each target, as far as it batched."""
+    state: AnyColumn | None = None
+    """Of those executed by a streamed model: how they found it (`results.streamed`); -1 elsewhere. None: of nobody."""
+    stall_s: AnyColumn | None = None
+    """Of the same: how long the processor waited for the disk; 0 elsewhere."""
+    deadline_missed: AnyColumn | None = None
+    """Of the same: whether the box's answer came after its deadline; False elsewhere."""
+    streams: tuple[StreamAccount | None, ...] = ()
+    """Of each target, as far as its model is streamed."""
 
     def stored(self, folder: Path) -> Passage:
         """The same with its arrays in files of a folder; what lies in files stays there. Raises `OSError`."""
         names: tuple[str, ...] = ("arrival_s", "target", "server", "queue_s", "estimate_s", "estimate_age_s")
-        names += tuple(name for name in ("execution_s", "first_token_s", "lost_s") if getattr(self, name) is not None)
+        optional = ("execution_s", "first_token_s", "lost_s", *STREAMED_COLUMNS)
+        names += tuple(name for name in optional if getattr(self, name) is not None)
         columns: dict[str, Any] = {name: _stored(folder, name, getattr(self, name)) for name in names}
         return replace(self, **columns, truth=None if self.truth is None else self.truth.stored(folder))
 
@@ -179,6 +193,17 @@ COLUMNS = tuple(_COLUMNS)
 """In the order in which they are written."""
 
 
+def _streamed(name: str) -> Callable[[Truth, Passage, slice], Array]:
+    def column(truth: Truth, passage: Passage, rows: slice) -> Array:
+        found: Array = getattr(passage, name)[rows]
+        return found
+
+    return column
+
+
+_OF_STREAMED = {name: _streamed(name) for name in STREAMED_COLUMNS}
+
+
 class RequestLog(Log):
     """The columns of one policy's log, each made when it is asked for: whole, they are 111 bytes a request."""
 
@@ -190,14 +215,18 @@ class RequestLog(Log):
         self._rows = rows or self._truth.all
 
     def __getitem__(self, name: str) -> Array:
-        column = _COLUMNS[name]
+        column = _COLUMNS[name] if name in _COLUMNS or self._passage.state is None else _OF_STREAMED[name]
         return assembled(lambda rows: column(self._truth, self._passage, rows), self._rows)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(COLUMNS)
+        return iter(self._names)
 
     def __len__(self) -> int:
-        return len(COLUMNS)
+        return len(self._names)
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return COLUMNS if self._passage.state is None else (*COLUMNS, *STREAMED_COLUMNS)
 
     def parts(self, requests: int) -> Iterator[Log]:
         """The same log, so many requests at a time."""

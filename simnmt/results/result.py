@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from simnmt.results.batches import BatchAccount
 from simnmt.results.misroutes import Misroutes
 from simnmt.results.request_log import RequestLog
+from simnmt.results.streamed import PlannedDevice, StreamAccount
 from simnmt.results.summary import Device, Row
 
 if TYPE_CHECKING:
@@ -103,6 +104,18 @@ class Cell:
     batches: Mapping[str, tuple[BatchAccount | None, ...]] = field(default_factory=dict)
     """Policy -> the batches of each target; None for one that did not batch, and empty where none did."""
 
+    streams: Mapping[str, tuple[StreamAccount | None, ...]] = field(default_factory=dict)
+    """Policy -> what each target's streamed model did; None for one that stays in memory, and empty where all do."""
+    planned: tuple[PlannedDevice | None, ...] = ()
+    """Of each target, the plans by which its model is streamed; likewise."""
+
+    def stream_accounts(self) -> Iterator[tuple[str, str, StreamAccount]]:
+        """Policy, device, and what it streamed, of those that did."""
+        for policy, accounts in self.streams.items():
+            for device, account in zip(self.devices, accounts, strict=False):
+                if account is not None:
+                    yield policy, device.name, account
+
     def accounts(self) -> Iterator[tuple[str, str, BatchAccount]]:
         """Policy, device, and its batches there, of those that batched."""
         for policy, accounts in self.batches.items():
@@ -190,5 +203,23 @@ class RunResult:
                 for cell in self.cells
                 for policy, device, account in cell.accounts()
             ],
+            **self._streams(),
             "notes": self.notes,
         }
+
+    def _streams(self) -> dict[str, Any]:
+        """Plans and accounts of streamed models; no key where there is none."""
+        plans = [
+            {"workload": cell.workload, "network": cell.network, "device": device.name, **asdict(planned)}
+            for cell in self.cells
+            for device, planned in zip(cell.devices, cell.planned, strict=False)
+            if planned is not None
+        ]
+        if not plans:
+            return {}
+        streams = [
+            {"workload": cell.workload, "network": cell.network, "policy": policy, "device": device, **account.as_json()}
+            for cell in self.cells
+            for policy, device, account in cell.stream_accounts()
+        ]
+        return {"plans": plans, "streams": streams}

@@ -13,6 +13,7 @@ from simnmt.results.batch_columns import batch_columns
 from simnmt.results.batches import BatchAccount
 from simnmt.results.request_log import Log
 from simnmt.results.statistics import Estimate, change_percent, latency_quantiles, over_replications
+from simnmt.results.streamed import StreamAccount, stream_columns
 
 Row = dict[str, Any]
 Column = NDArray[np.float64]
@@ -40,6 +41,8 @@ class Device:
     """Requests that each executes side by side."""
     batch: int | None = None
     """Sentences that each decodes together at most; None: it does not batch."""
+    streamed: bool = False
+    """Whether its model is streamed from its disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,7 @@ def measure(
     devices: Sequence[Device],
     discipline: Discipline,
     batched: Sequence[BatchesOfDevice | None] = (),
+    streamed: Sequence[StreamAccount | None] = (),
 ) -> dict[str, float | None]:
     """The numbers of one run.
 
@@ -64,7 +68,8 @@ def measure(
     device gets over the work that it could do: in an open loop until the last request arrives, so that from 1 on its queue
     grows as long as the run lasts; in a closed one until the last is answered; back to back, where nothing waits, there is
     none. The busiest load is that of the busiest box of its kind. `batched`: per device, as far as it batched; its work is what
-    it could do with batches as full as they get, since a box that is never asked for much decodes small ones.
+    it could do with batches as full as they get, since a box that is never asked for much decodes small ones. `streamed`: per
+    device, as far as its model was streamed; empty where none was.
     """
     latency_s, arrival_s, target = log["latency_s"], log["arrival_s"], log["target"]
     execution_s = log["t_exe_s"]
@@ -93,6 +98,8 @@ def measure(
             numbers |= batch_columns(
                 device.name, device.servers, account, makespan_s, log["t_queue_s"][there], log["first_token_s"][there]
             )
+        if device.streamed:
+            numbers |= stream_columns(device.name, streamed[number] if streamed else None, makespan_s)
         if working_s > 0.0:
             weights = execution_s[there] if what is None else _shares(log["tgt_len"][there]) * what.saturated_s
             work_s = np.bincount(log["server"][there], weights, minlength=device.servers)

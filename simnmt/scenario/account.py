@@ -15,6 +15,7 @@ from simnmt.scenario.active_shares import of_shares
 from simnmt.scenario.batch_notes import batches, not_told, of_endless_waits, of_nothing_batched
 from simnmt.scenario.build import Case, Plan, outside_share
 from simnmt.scenario.learning import Learnt
+from simnmt.scenario.streaming_notes import of_nothing_streamed, of_streaming
 from simnmt.workload.configuration import SyntheticLengths
 
 ILL_CONDITIONED = 30.0
@@ -69,9 +70,11 @@ def notes(plan: Plan, learnt: dict[str, Learnt], rows: Sequence[Row]) -> list[st
         said += _of_lengths(plan, case, learnt[case.name])
         said.append(f"{case.name}: {case.arrivals.account}.")
         said += _of_devices(case, list(plan.scenario.devices), learnt[case.name])
+        said += _of_streaming(plan, case)
     for network in plan.networks.values():
         said += [_of_link(link) for link in dict.fromkeys((network.link, *itertools.chain(*network.hops.values())))]
     said += of_nothing_batched(plan.scenario)
+    said += of_nothing_streamed(plan.scenario)
     said += of_endless_waits(plan)
     said += _of_overload(rows)
     if plan.scenario.replications == 1:
@@ -148,6 +151,13 @@ def _of_devices(case: Case, devices: Sequence[str], learnt: Learnt) -> Iterator[
     models = list(dict.fromkeys(profile.model.name for profile in case.profiles))
     if len(models) > 1:
         yield f"{case.name}: the devices run different models ({', '.join(models)}); only latency is compared, not quality."
+
+
+def _of_streaming(plan: Plan, case: Case) -> Iterator[str]:
+    for device, streamed in zip(plan.scenario.devices, case.streamed, strict=False):
+        if streamed is not None:
+            for said in of_streaming(plan.scenario, device, streamed.planned):
+                yield f"{case.name}, {device}: {said}."
 
 
 def _of_overload(rows: Sequence[Row]) -> Iterator[str]:

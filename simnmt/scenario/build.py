@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from simnmt import shipped
 from simnmt.batching.configuration import batching_of
 from simnmt.costs import DeviceProfile, ProfileError, read_profile
@@ -19,12 +22,14 @@ from simnmt.network.configuration import input_paths as network_paths
 from simnmt.scenario.document import Document
 from simnmt.scenario.errors import ScenarioError
 from simnmt.scenario.model import Scenario
+from simnmt.scenario.streaming import StreamedDevice, streamed_device
 from simnmt.workload.arrivals import ArrivalProcess, load_arrivals
 from simnmt.workload.arrivals import input_paths as arrival_paths
 from simnmt.workload.configuration import fertility_of, lengths_warning, load_lengths, named_inputs
 from simnmt.workload.fertility import in_units
 from simnmt.workload.length_table import LengthTable
 from simnmt.world.batch_pools import Batched
+from simnmt.world.streamed import Streamed
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +55,8 @@ class Case:
     """Per target; None where requests are executed one by one."""
     decoders: tuple[DecoderChoice | None, ...]
     """Per target, the variant of the decoder that the profile was moved to; None where the scenario names none."""
+    streamed: tuple[StreamedDevice | None, ...] = ()
+    """Per target, how its model is streamed from the disk; None where it stays in memory, and empty where every model does."""
 
     @property
     def queues(self) -> bool:
@@ -60,6 +67,33 @@ class Case:
     def batches(self) -> bool:
         """Whether a batch may hold more than one request."""
         return self.queues and any(self.decoding)
+
+    @property
+    def streams(self) -> bool:
+        """Whether a device streams its model, so that what a request takes depends on those before it."""
+        return any(self.streamed)
+
+    def streamed_at(self, target: int) -> Streamed | None:
+        """How a target streams its model; None where that stays in memory."""
+        device = self.streamed[target] if self.streamed else None
+        return None if device is None else device.streamed
+
+    def in_memory_s(
+        self,
+        target: int,
+        src_len: NDArray[np.int64],
+        tgt_len: NDArray[np.int64] | NDArray[np.float64],
+        standard_normal: NDArray[np.float64],
+        more_s_per_tgt_token: NDArray[np.float64] | None = None,
+    ) -> NDArray[np.float64]:
+        """What requests take alone on a target, with nothing to be read from a disk: see `DeviceProfile.execution_s`.
+
+        A streamed model computes what was planned, which the profile's plane, of the whole model, does not tell.
+        """
+        profile, streamed = self.profiles[target], self.streamed_at(target)
+        if streamed is None:
+            return profile.execution_s(src_len, tgt_len, standard_normal, more_s_per_tgt_token)
+        return streamed.compute.in_memory_s(src_len, tgt_len) * profile.residual.factor(standard_normal)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +176,25 @@ def _case(scenario: Scenario, name: str, base: Path, document: Document | None) 
     decoding = tuple(
         _decoding(scenario, device, name, profile, document) for device, profile in zip(scenario.devices, profiles, strict=True)
     )
-    return Case(name, table, tuple(profiles), arrivals, warning, decoding, tuple(decoders))
+    streamed = tuple(
+        _streamed(scenario, device, name, profile, table, document)
+        for device, profile in zip(scenario.devices, profiles, strict=True)
+    )
+    return Case(name, table, tuple(profiles), arrivals, warning, decoding, tuple(decoders), streamed if any(streamed) else ())
+
+
+def _streamed(
+    scenario: Scenario, device: str, workload: str, profile: DeviceProfile, table: LengthTable, document: Document | None
+) -> StreamedDevice | None:
+    """None where the device's model stays in memory."""
+    said = scenario.devices[device].sti
+    if said is None:
+        return None
+    per_workload = (workload,) if isinstance(scenario.devices[device].profile, dict) else ()
+    with _named_by(document, "devices", device, "profile", *per_workload):
+        cost = profile.sti_cost
+    with _named_by(document, "devices", device, "sti"):
+        return streamed_device(said, profile, cost, table)
 
 
 def _decoding(

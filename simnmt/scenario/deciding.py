@@ -26,6 +26,7 @@ from simnmt.policies.configuration import (
     Probing,
     transfer_estimate,
 )
+from simnmt.policies.plan_view import PlanView
 from simnmt.scenario.active_shares import STREAM as SHARES
 from simnmt.scenario.active_shares import more_s_per_tgt_token
 from simnmt.scenario.build import Case, Decoding
@@ -53,6 +54,8 @@ class Deciding:
     predicted_for: Callable[[Block], Predicted] | None
     predicted_tgt_len_for: Callable[[Block], Sequence[float]] | None
     """Of the requests of a block, the tokens that it expects, where it hears of batches."""
+    plan_beyond_for: Callable[[Block], PlanBeyond] | None
+    """Of the requests of a block, what states of a streamed target take beyond the policy's plane, where it knows states."""
     predicted_tgt_len: PredictLength | None
     """What it assumes of target lengths; None where it assumes nothing."""
 
@@ -81,6 +84,7 @@ def deciding(
 
     # Who sees queues cannot see that of a device that batches as so many workers, each as fast as if alone.
     hears = sees_backlog or (queues and getattr(configuration, "batch", "plain") == "reported")
+    knows_states = case.streams and getattr(configuration, "plan_state", "ignored") == "known"
     beliefs = Beliefs(
         estimate,
         probes=isinstance(estimating, Probing),
@@ -88,13 +92,15 @@ def deciding(
         parallel=tuple(_parallel(scenario, case.name, device) for device in scenario.devices),
         batch_views=_batch_views(scenario, case, learnt) if hears else (),
         true_transfer=is_oracle or "transfer" in told,
-        true_backlog=queues and (is_oracle or "backlog" in told),
+        # What a streamed model's state takes is told as a wait is, and it is there back to back as well.
+        true_backlog=(queues or case.streams) and (is_oracle or "backlog" in told),
+        **({"plan_views": _plan_views(case)} if knows_states else {}),
     )
     if is_oracle:
-        return Deciding(lambda block: Oracle(block.execution_s).prepare(block.src_len), beliefs, None, None, None)
+        return Deciding(lambda block: Oracle(block.execution_s).prepare(block.src_len), beliefs, None, None, None, None)
     policy = _policy(scenario, configuration, learnt)
     if not isinstance(policy, CNmt):
-        return Deciding(lambda block: policy.prepare(block.src_len), beliefs, None, None, None)
+        return Deciding(lambda block: policy.prepare(block.src_len), beliefs, None, None, None, None)
     weighed_s, expected_s = _reckoned(scenario, case, drawn, policy, replication, told)
 
     def decide_for(block: Block) -> Decide:
@@ -108,12 +114,34 @@ def deciding(
         predicted: list[float] = (policy.predict(block.src_len) if true is None else true).tolist()
         return predicted
 
+    def plan_beyond_for(block: Block) -> PlanBeyond:
+        tgt_len = policy.predict(block.src_len)
+        return [
+            None
+            if streamed is None
+            else streamed.beyond_s(block.src_len, tgt_len, policy.planes[target].seconds(block.src_len, tgt_len))
+            for target, streamed in enumerate(map(case.streamed_at, range(len(case.profiles))))
+        ]
+
     return Deciding(
         decide_for,
         beliefs,
         predicted_for if sees_backlog else None,
         predicted_tgt_len_for if any(beliefs.batch_views) else None,
+        plan_beyond_for if knows_states else None,
         policy.predict,
+    )
+
+
+PlanBeyond = Sequence[Sequence[Sequence[float]] | None]
+"""Per target None, or by state the seconds of each request of a block beyond the policy's plane."""
+
+
+def _plan_views(case: Case) -> tuple[Callable[[], PlanView] | None, ...]:
+    """Per target that streams its model, how a view of its boxes' states begins."""
+    return tuple(
+        None if streamed is None else partial(PlanView, streamed.lifecycle.next_state, len(streamed.states))
+        for streamed in map(case.streamed_at, range(len(case.profiles)))
     )
 
 
@@ -226,10 +254,10 @@ def _reckoned(
         if "times" not in told:
             return [plane.seconds(block.src_len, tgt_len) for plane in policy.planes]
         return [
-            profile.execution_s(block.src_len, tgt_len, residual[rows], None if more is None else more[rows])
+            case.in_memory_s(target, block.src_len, tgt_len, residual[rows], None if more is None else more[rows])
             if decoding is None
             else decoding.cost.solo_s(block.src_len, np.rint(tgt_len))
-            for profile, decoding, residual, more in zip(case.profiles, case.decoding, noise, more_s, strict=True)
+            for target, (decoding, residual, more) in enumerate(zip(case.decoding, noise, more_s, strict=True))
         ]
 
     def expected(block: Block) -> list[Column]:

@@ -11,13 +11,12 @@ from numpy.typing import NDArray
 
 from simnmt import streams
 from simnmt.columns import AnyColumn, Array, Column, blocks_of, written
-from simnmt.costs import DeviceProfile
 from simnmt.network.configuration import Network
 from simnmt.network.link import bytes_per_token
 from simnmt.results.request_log import Joules, Truth
 from simnmt.scenario.active_shares import STREAM as SHARES
 from simnmt.scenario.active_shares import more_s_per_tgt_token
-from simnmt.scenario.build import Case, Decoding
+from simnmt.scenario.build import Case
 from simnmt.scenario.learning import Learnt
 from simnmt.scenario.model import Scenario
 from simnmt.scenario.routes import Routes, routes
@@ -77,9 +76,9 @@ def draw(scenario: Scenario, case: Case, network: str, links: Network, learnt: L
         _numbers(columns, "execution_s"),
         _numbers(columns, "transfer_s"),
         columns["rtt_time_s"],
-        tuple(map(_joules, case.profiles, case.decoding if case.batches else [None] * len(case.profiles))),
+        tuple(_joules(case, target) for target in range(len(case.profiles))),
     )
-    requests, order = _for_the_world(truth, columns, issued_s, case.batches)
+    requests, order = _for_the_world(truth, columns, issued_s, case.batches or case.streams)
     looked_up = issued_s is None and (not spread or arrivals.discipline == "closed")
     return Drawn(
         truth=truth,
@@ -118,10 +117,10 @@ def _blocks(
         node = (stream("nodes").random(count) * nodes).astype(np.int32) if node_of is None else node_of[rows]
         more_s = more_s_per_tgt_token(case, count, lambda size: stream(SHARES).random(size))
         execution_s = [
-            profile.execution_s(src_len, tgt_len, stream(f"execution {device}").standard_normal(count), more)
+            case.in_memory_s(target, src_len, tgt_len, stream(f"execution {device}").standard_normal(count), more)
             if decoding is None
             else decoding.cost.solo_s(src_len, tgt_len)
-            for device, profile, decoding, more in zip(scenario.devices, case.profiles, case.decoding, more_s, strict=True)
+            for target, (device, decoding, more) in enumerate(zip(scenario.devices, case.decoding, more_s, strict=True))
         ]
         ways = way.ways(moments_s[rows], node, src_len, tgt_len)
         columns: dict[str, Array] = {
@@ -152,10 +151,12 @@ def _nodes_of_engagements(case: Case, nodes: int, size: int, seed: int, replicat
     return node
 
 
-def _joules(profile: DeviceProfile, decoding: Decoding | None) -> Joules | None:
-    """What an execution alone on its device costs; unknown where that was not measured, and for a sentence of a batch."""
-    energy = profile.energy_cost
-    return None if energy is None or decoding is not None else energy.joules
+def _joules(case: Case, target: int) -> Joules | None:
+    """What an execution alone on its device costs; unknown where that was not measured, for a sentence of a batch, and for a
+    streamed model."""
+    energy = case.profiles[target].energy_cost
+    shares = case.batches and case.decoding[target] is not None
+    return None if energy is None or shares or case.streamed_at(target) is not None else energy.joules
 
 
 def _numbered(name: str, columns: Sequence[Array]) -> dict[str, Array]:
@@ -168,12 +169,15 @@ def _numbers(columns: dict[str, Column], name: str) -> tuple[Column, ...]:
 
 
 def _for_the_world(
-    truth: Truth, columns: dict[str, Column], issued_s: Seconds | None, batches: bool
+    truth: Truth, columns: dict[str, Column], issued_s: Seconds | None, by_length: bool
 ) -> tuple[Requests[AnyColumn], NDArray[np.int64] | None]:
-    """The columns as the deciders see them: a request is theirs once it has come over the access link."""
+    """The columns as the deciders see them: a request is theirs once it has come over the access link.
+
+    `by_length`: whether some server needs to know how many tokens it has.
+    """
     requests: Requests[AnyColumn] = Requests(
         src_len=truth.src_len,
-        tgt_len=truth.tgt_len if batches else None,
+        tgt_len=truth.tgt_len if by_length else None,
         execution_s=truth.execution_s,
         uplink_s=_numbers(columns, "uplink_s"),
         downlink_s=_numbers(columns, "downlink_s"),

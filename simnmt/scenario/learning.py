@@ -41,15 +41,15 @@ def learn(case: Case, devices: Sequence[str], fit: FitConfiguration, seed: int, 
     """Split the pairs, fit the regression on one part, and the devices' planes on simulated inferences over the same part."""
     fit_pairs, evaluated_pairs = case.table.split(fit.share, seed, replication)
     plane_fits: list[PlaneFit | None] = []
-    for number, (device, profile) in enumerate(zip(devices, case.profiles, strict=True)):
+    for number, device in enumerate(devices):
         if fit.inferences == 0:
-            plane_fits.append(None)
+            plane_fits.append(_of_what_is_planned(case, number, fit_pairs, seed, replication))
             continue
         name = f"{case.name}/calibration {device}"
         src_len, tgt_len = fit_pairs.sample(seed, replication, f"{name} lengths", fit.inferences)
         noise = standard_normal(seed, replication, name, fit.inferences)
         more_s = more_s_per_tgt_token(case, fit.inferences, partial(uniform, seed, replication, f"{name} {SHARES}"))[number]
-        plane_fits.append(fit_plane(src_len, tgt_len, profile.execution_s(src_len, tgt_len, noise, more_s)))
+        plane_fits.append(fit_plane(src_len, tgt_len, case.in_memory_s(number, src_len, tgt_len, noise, more_s)))
     return Learnt(
         fit_pairs=fit_pairs,
         evaluated_pairs=evaluated_pairs,
@@ -59,6 +59,19 @@ def learn(case: Case, devices: Sequence[str], fit: FitConfiguration, seed: int, 
             profile.plane if fitted is None else fitted.plane for profile, fitted in zip(case.profiles, plane_fits, strict=True)
         ),
     )
+
+
+NOISELESS = 10_000
+"""Inferences without noise from which a streamed model's plane is fitted where no calibration is simulated."""
+
+
+def _of_what_is_planned(case: Case, target: int, pairs: LengthTable, seed: int, replication: int) -> PlaneFit | None:
+    """The plane of what a streamed model computes as planned: the profile's is of the whole model; None where that holds."""
+    streamed = case.streamed_at(target)
+    if streamed is None:
+        return None
+    src_len, tgt_len = pairs.sample(seed, replication, f"{case.name}/planned {target} lengths", NOISELESS)
+    return fit_plane(src_len, tgt_len, streamed.in_memory_s(src_len, tgt_len))
 
 
 def standard_normal(seed: int, replication: int, name: str, size: int) -> NDArray[np.float64]:

@@ -13,6 +13,7 @@ from simnmt.costs.decoder_settings import DecoderSettings
 from simnmt.network import configuration as network_room
 from simnmt.network.configuration import NetworkConfiguration
 from simnmt.policies.configuration import KINDS, PolicyConfiguration
+from simnmt.scenario.streaming_configuration import StreamingConfiguration
 from simnmt.workload import arrivals as arrivals_room
 from simnmt.workload import configuration as workload_room
 from simnmt.workload.configuration import WorkloadConfiguration
@@ -56,6 +57,9 @@ class DeviceConfiguration(Configuration):
     decoder: DecoderSettings | None = None
     """How its decoder is written: one of the variants that the profile was measured with, or composed of them; options that are
     not named have their plain value, `candidates` and `vocabulary` the profile's. Left out: as the profile was calibrated."""
+    sti: StreamingConfiguration | None = None
+    """How its model is streamed from the disk, layer by layer, where it does not stay in memory; needs a profile with the block
+    `sti`. Left out: the model stays in memory."""
     beyond_measured_batch: bool = False
     """Whether batches may be larger than the largest that the profile was measured with; their step costs are extrapolated."""
     balancer: Balancer | None = None

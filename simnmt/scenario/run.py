@@ -196,6 +196,8 @@ def _cell(plan: Plan, unit: Unit, result: UnitResult) -> Cell:
             for name, passage in result.passages.items()
         },
         batches={name: passage.batches for name, passage in result.passages.items() if passage.batches},
+        streams={name: passage.streams for name, passage in result.passages.items() if passage.streams},
+        planned=tuple(None if device is None else device.planned for device in case.streamed),
     )
 
 

@@ -13,18 +13,24 @@ from simnmt.scenario.model import Scenario
 from simnmt.world.batch_balancers import Balancer, ByNode, FewestTokens, InTurn, OfDrawn
 from simnmt.world.batch_pools import Batched, BatchPool
 from simnmt.world.pools import Attached, DrawnChoices, LeastWork, OneServer, Pool, RoundRobin
+from simnmt.world.streamed import Streamed
+from simnmt.world.streamed_pools import StreamedPool
 
 
-def own(case: Case) -> Batched | None:
-    """How each decider's own device batches; None where it executes one by one, or nothing meets."""
-    return case.decoding[0] if case.batches else None
+def own(case: Case) -> Batched | Streamed | None:
+    """How each decider's own device batches or streams its model; None where it executes one by one, or nothing meets."""
+    return case.streamed_at(0) or (case.decoding[0] if case.batches else None)
 
 
-def pools(scenario: Scenario, case: Case, replication: int) -> Sequence[Pool | BatchPool]:
+def pools(scenario: Scenario, case: Case, replication: int) -> Sequence[Pool | BatchPool | StreamedPool]:
     """The servers of every target but the first."""
-    found: list[Pool | BatchPool] = []
-    for name, decoding in list(zip(scenario.devices, case.decoding, strict=True))[1:]:
-        if decoding is None or not case.batches:
+    found: list[Pool | BatchPool | StreamedPool] = []
+    for target, (name, decoding) in list(enumerate(zip(scenario.devices, case.decoding, strict=True)))[1:]:
+        streamed = case.streamed_at(target)
+        if streamed is not None:
+            balancer = _balancer(scenario, case, replication, name)
+            found.append(StreamedPool(streamed, scenario.count_of(name, case.name), balancer))
+        elif decoding is None or not case.batches:
             found.append(_pool(scenario, case, replication, name))
         else:
             balancer = _balancer(scenario, case, replication, name)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from simnmt.names import nearest
 from simnmt.policies.configuration import FixedPolicy, Probing
 from simnmt.results.batch_columns import SHARES
+from simnmt.results.streamed import SHARES as STREAMED_SHARES
 from simnmt.scenario.document import Document
 from simnmt.scenario.gaps import subject
 from simnmt.scenario.model import END_NODE, Scenario
@@ -21,6 +22,7 @@ def check_topology(scenario: Scenario, document: Document) -> None:
     _check_devices(scenario, document)
     _check_profiles(scenario, document)
     _check_batching(scenario, document)
+    _check_streaming(scenario, document)
     _check_hops(scenario, document)
     _check_policies(scenario, document)
 
@@ -31,10 +33,11 @@ def _check_devices(scenario: Scenario, document: Document) -> None:
         if name in _TAKEN or name.endswith("_busiest"):
             what = f"{name} would stand for other numbers of the summary, such as {name}_share or {name}_load"
             raise document.error(("devices", name), what, remedy="call the device otherwise", key=True)
-        batched = next((other for other in names if name in _shares_of_batches(scenario, other)), None)
-        if batched is not None:
-            what = f"{name}_share would stand for a number of the batches of {batched}, too"
-            raise document.error(("devices", name), what, remedy="call the device otherwise", key=True)
+        for shares, of in ((_shares_of_batches, "batches"), (_shares_of_streaming, "streaming")):
+            other = next((other for other in names if name in shares(scenario, other)), None)
+            if other is not None:
+                what = f"{name}_share would stand for a number of the {of} of {other}, too"
+                raise document.error(("devices", name), what, remedy="call the device otherwise", key=True)
     if END_NODE in names[1:]:
         raise document.error(
             ("devices", END_NODE),
@@ -63,6 +66,11 @@ def _check_devices(scenario: Scenario, document: Document) -> None:
 def _shares_of_batches(scenario: Scenario, name: str) -> list[str]:
     """Names with which a column of another device would be one of this device's batches (`results.batch_columns`)."""
     return [f"{name}_{kind}" for kind in SHARES] if scenario.devices[name].batching is not None else []
+
+
+def _shares_of_streaming(scenario: Scenario, name: str) -> list[str]:
+    """The same of a device whose model is streamed (`results.streamed`)."""
+    return [f"{name}_{kind}" for kind in STREAMED_SHARES] if scenario.devices[name].sti is not None else []
 
 
 def _check_counts(scenario: Scenario, document: Document) -> None:
@@ -110,6 +118,24 @@ def _check_batching(scenario: Scenario, document: Document) -> None:
                 remedy=f"remove it; more boxes are devices.{name}.count, larger batches devices.{name}.batching.size",
                 key=True,
             )
+
+
+def _check_streaming(scenario: Scenario, document: Document) -> None:
+    """A box that streams its model has one disk and one processor, which execute one request after the other."""
+    for name, device in scenario.devices.items():
+        if device.sti is None:
+            continue
+        place = ("devices", name)
+        if device.batching is not None:
+            what = "a box that streams its model layer by layer decodes one sentence at a time, so it forms no batches"
+            raise document.error((*place, "batching"), what, remedy=f"remove it, or remove devices.{name}.sti", key=True)
+        if device.workers > 1:
+            what = f"{device.workers} workers, but a box that streams its model has one disk and one working buffer"
+            remedy = f"remove it; more boxes are devices.{name}.count"
+            raise document.error((*place, "workers"), what, remedy=remedy, key=True)
+        if device.decoder is not None:
+            what = "the times of a streamed model are those of the profile's block sti, which knows one decoder"
+            raise document.error((*place, "decoder"), what, remedy=f"remove it, or remove devices.{name}.sti", key=True)
 
 
 def _check_hops(scenario: Scenario, document: Document) -> None:

@@ -5,6 +5,7 @@ Units share nothing, so any number of processes runs them and the numbers stay t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,7 +17,8 @@ from numpy.typing import NDArray
 from simnmt.network.configuration import Network
 from simnmt.policies.cnmt import PredictLength
 from simnmt.results.misroutes import lost_s
-from simnmt.results.request_log import Passage, RequestLog, Truth
+from simnmt.results.request_log import STREAMED_COLUMNS, Passage, RequestLog, Truth
+from simnmt.results.streamed import BoxesAccount, StreamAccount, stream_account
 from simnmt.results.summary import BatchesOfDevice, Device, RunKey, measure
 from simnmt.scenario.build import Case
 from simnmt.scenario.deciding import Deciding, deciding
@@ -27,6 +29,7 @@ from simnmt.scenario.model import Scenario
 from simnmt.scenario.saturation import saturated_s
 from simnmt.scenario.servers import own, pools
 from simnmt.world.simulate import simulate
+from simnmt.world.streamed import StreamedAccount
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,13 @@ def run_unit(unit: Unit) -> UnitResult:
 def devices(scenario: Scenario, workload: str) -> list[Device]:
     """The devices that a workload meets, in the targets' order."""
     return [
-        Device(name, scenario.count_of(name, workload), part.workers, None if part.batching is None else part.batching.size)
+        Device(
+            name,
+            scenario.count_of(name, workload),
+            part.workers,
+            None if part.batching is None else part.batching.size,
+            part.sti is not None,
+        )
         for name, part in scenario.devices.items()
     ]
 
@@ -101,7 +110,7 @@ def _under_policy(unit: Unit, drawn: Drawn, how: Deciding, folder: Path) -> tupl
     passage = _passage(unit, drawn, how)
     found, lost = devices(unit.scenario, unit.case.name), lost_s(drawn.truth, passage)
     log, discipline = RequestLog(drawn.truth, passage), unit.case.arrivals.discipline
-    numbers = measure(log, lost, found, discipline, _batched(unit.case, drawn.truth, passage))
+    numbers = measure(log, lost, found, discipline, _batched(unit.case, drawn.truth, passage), passage.streams)
     if how.predicted_tgt_len is None:
         # Who predicts nothing uses no estimate of the transfer time, so there is none to be old.
         numbers["mean_estimate_age_s"] = None
@@ -150,7 +159,7 @@ def _passage(unit: Unit, drawn: Drawn, how: Deciding) -> Passage:
         predicted_for=how.predicted_for,
         route=drawn.route,
         clients=drawn.clients,
-        **_of_batches(scenario, case, how),
+        **_of_batches_and_streams(scenario, case, how),
     )
     decided_s = trail.decided_s
     node = drawn.requests.node if trail.node is None else trail.node
@@ -163,11 +172,12 @@ def _passage(unit: Unit, drawn: Drawn, how: Deciding) -> Passage:
         "estimate_s": trail.estimate_s,
         "estimate_age_s": decided_s - trail.measured_at_s,
     }
-    of_batches = {"execution_s": trail.execution_s, "first_token_s": trail.first_token_s, "lost_s": trail.lost_s}
-    columns |= {name: column for name, column in of_batches.items() if column is not None}
+    # Those that batches or streamed models alone have, where there are any.
+    names = ("execution_s", "first_token_s", "lost_s", *STREAMED_COLUMNS)
+    columns |= {name: column for name in names if (column := getattr(trail, name, None)) is not None}
     if drawn.decided_order is not None:
         columns = {name: _undone(column, drawn.decided_order) for name, column in columns.items()}
-    return Passage(
+    passage = Passage(
         arrival_s=trail.arrival_s if drawn.issued_s is None else drawn.issued_s,
         **columns,
         tgt_len_by_src_len=_by_src_len(how.predicted_tgt_len, int(drawn.truth.src_len[:].max())),
@@ -175,17 +185,41 @@ def _passage(unit: Unit, drawn: Drawn, how: Deciding) -> Passage:
         truth=drawn.own_truth(trail.arrival_s, node),
         batches=trail.batches,
     )
+    if not case.streams:
+        return passage
+    return replace(passage, streams=_streams(case, RequestLog(drawn.truth, passage), trail.streamed))
 
 
-def _of_batches(scenario: Scenario, case: Case, how: Deciding) -> dict[str, Any]:
-    """What the world is told besides where servers batch."""
-    if not case.batches:
-        return {}
-    return {
-        "own": own(case),
-        "predicted_tgt_len_for": how.predicted_tgt_len_for,
-        "records_lost": scenario.foresee_misroutes,
-    }
+def _of_batches_and_streams(scenario: Scenario, case: Case, how: Deciding) -> dict[str, Any]:
+    """What the world is told besides where servers batch, or stream their model."""
+    told: dict[str, Any] = {}
+    if case.batches or case.streams:
+        told |= {"own": own(case), "records_lost": scenario.foresee_misroutes}
+    if case.batches:
+        told["predicted_tgt_len_for"] = how.predicted_tgt_len_for
+    if case.streams:
+        told["plan_beyond_for"] = how.plan_beyond_for
+    return told
+
+
+def _streams(case: Case, log: RequestLog, accounts: Sequence[StreamedAccount | None]) -> tuple[StreamAccount | None, ...]:
+    """What each target's streamed model did; None where it has none."""
+
+    def account(target: int, its: StreamedAccount | None) -> StreamAccount | None:
+        if its is None:
+            return None
+        boxes = BoxesAccount(
+            boxes=its.boxes,
+            compute_s=its.compute_s,
+            read_s=its.read_s,
+            read_bytes=its.streamed_bytes,
+            peak_buffer_bytes=its.peak_preload_bytes,
+            buffer_byte_s=its.preload_byte_s,
+            working_bytes=its.working_bytes,
+        )
+        return stream_account(log, target, len(its.by_state), boxes)
+
+    return tuple(account(target, its) for target, its in enumerate(accounts))
 
 
 def _undone(column: NDArray[Any], order: NDArray[np.int64]) -> NDArray[Any]:

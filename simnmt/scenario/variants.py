@@ -20,8 +20,8 @@ _RATES = ("rate_rps", "on_rate_rps", "off_rate_rps", "hourly_rps")
 def variants(scenario: Scenario) -> dict[str, str]:
     """Each policy that estimates but the first of its kind, C-NMT or naive, and the one it is held against.
 
-    For a policy that sees backlogs, or hears of batches, that is the same without, where the scenario has it; else the first of
-    its kind.
+    For a policy that sees backlogs, hears of batches or knows the states of plans, that is the same without, where the scenario
+    has it; else the first of its kind.
     """
     found = {}
     for kind in (CNmtPolicy, NaivePolicy):
@@ -38,6 +38,8 @@ def _ways_of_seeing_less(policy: CNmtPolicy | NaivePolicy) -> Iterator[dict[str,
         yield {"batch": "plain"}
     if policy.sees_backlog:
         yield {"sees_backlog": False}
+    if policy.plan_state != "ignored":
+        yield {"plan_state": "ignored"}
 
 
 def baselines(scenario: Scenario) -> list[str]:

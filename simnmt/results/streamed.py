@@ -1,0 +1,165 @@
+"""What a run tells of a device that streams its model from the disk: how requests found it, and what that cost (STI-16 to 18).
+
+A request finds the model *cold*, nothing of it in memory, or in the *turn* of an engagement for which its buffer was filled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from math import isnan, nan
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simnmt.columns import Array
+
+COLD = 0
+"""State of a request that found nothing in memory; turn k is state k, and the last stands for all further ones."""
+SHARES = ("cold", "stall", "missed", "compute_busy", "disk_busy")
+"""What is said as `DEVICE_..._share`."""
+COLUMNS = (
+    *(f"{kind}_share" for kind in SHARES),
+    "cold_mean_s",
+    "first_turn_mean_s",
+    "later_turn_mean_s",
+    "read_mean_bytes",
+    "peak_buffer_bytes",
+    "mean_buffer_bytes",
+)
+"""Names behind that of the device."""
+
+
+def state_name(state: int, states: int) -> str:
+    """`cold`, `turn 1`, `turn 2`, `turn 3 on`.
+
+    >>> [state_name(state, 4) for state in range(4)]
+    ['cold', 'turn 1', 'turn 2', 'turn 3 on']
+    """
+    return "cold" if state == COLD else f"turn {state}{' on' * (state == states - 1)}"
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedState:
+    """What was planned for one state of a device, and what that predicts for requests of the planned lengths."""
+
+    name: str
+    layers: int
+    """Of the encoder, the bottom ones."""
+    slices: int
+    """Of each layer."""
+    bits: tuple[tuple[int, int], ...]
+    """Bitwidth and how many shards have it, rising."""
+    held_bytes: int
+    """In memory when the request comes."""
+    read_bytes: int
+    """Read from the disk while it is executed."""
+    latency_s: float
+    stall_s: float
+    load: tuple[tuple[float, float], ...]
+    """When each layer's shards are read, begin and end in seconds."""
+    compute: tuple[tuple[float, float], ...]
+    """When each layer is computed."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedDevice:
+    """The plans of one streamed device for one workload."""
+
+    deadline_s: float
+    src_len: int
+    """Source tokens that the plans are made for."""
+    tgt_len: int
+    """Target tokens; 0 without a decoder."""
+    preload_bytes: int
+    cache_bytes: int
+    working_bytes: int
+    """Of the buffer in which one layer lies unpacked; beside the others."""
+    plans: int
+    """Made by the planner, each once (STI-18)."""
+    kind: str
+    """How the numbers of the profile's block `sti` are known."""
+    model: str
+    all_layers: int
+    all_slices: int
+    states: tuple[PlannedState, ...]
+    """The first is cold; the last stands for all further turns."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoxesAccount:
+    """What all boxes of one streamed device did together in a run."""
+
+    boxes: int
+    compute_s: float
+    """In which a processor computed."""
+    read_s: float
+    """In which a disk read."""
+    read_bytes: int
+    peak_buffer_bytes: int
+    """Most that the buffer of preloaded and cached shards held at one box; the working buffer is beside it (STI-23)."""
+    buffer_byte_s: float
+    """Bytes held in these buffers times the seconds that they were."""
+    working_bytes: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StreamAccount:
+    """What became of the requests that one streamed device executed; columns by state, of shape (states,)."""
+
+    requests: NDArray[np.int64]
+    execution_s: NDArray[np.float64]
+    """Of all of them together, stalls included."""
+    stall_s: NDArray[np.float64]
+    missed: NDArray[np.int64]
+    """Answered by the box after the deadline, waiting for others included."""
+    boxes: BoxesAccount
+
+    def mean_execution_s(self, states: slice = slice(None)) -> float:
+        """NaN where none was found so."""
+        requests = int(self.requests[states].sum())
+        return float(self.execution_s[states].sum()) / requests if requests else nan
+
+    def as_json(self) -> dict[str, Any]:
+        """For summary.json."""
+        columns = {name: getattr(self, name).tolist() for name in ("requests", "execution_s", "stall_s", "missed")}
+        return {"state": [state_name(state, len(self.requests)) for state in range(len(self.requests))], **columns} | asdict(
+            self.boxes
+        )
+
+
+def stream_account(log: Mapping[str, Array], target: int, states: int, boxes: BoxesAccount) -> StreamAccount:
+    """The account of one target's executions; `log`: a request log's columns by name; `states`: how many there are."""
+    there = log["target"] == target
+    state, missed = log["state"][there].astype(np.int64), log["deadline_missed"][there]
+
+    def summed(name: str) -> NDArray[np.float64]:
+        return np.bincount(state, log[name][there], minlength=states).astype(np.float64)
+
+    requests, late = (np.bincount(each, minlength=states) for each in (state, state[missed]))
+    return StreamAccount(requests, summed("t_exe_s"), summed("stall_s"), late, boxes)
+
+
+def stream_columns(device: str, account: StreamAccount | None, makespan_s: float) -> dict[str, float | None]:
+    """The numbers of one streamed device in one run that lasted so long; None where nothing was executed that would tell."""
+    said = {} if account is None else _numbers(account, makespan_s)
+    return {f"{device}_{name}": None if isnan(said.get(name, nan)) else said[name] for name in COLUMNS}
+
+
+def _numbers(account: StreamAccount, makespan_s: float) -> dict[str, float]:
+    requests, execution_s, boxes = int(account.requests.sum()), float(account.execution_s.sum()), account.boxes
+    box_s = boxes.boxes * makespan_s
+    return {
+        "cold_share": int(account.requests[COLD]) / requests if requests else nan,
+        "stall_share": float(account.stall_s.sum()) / execution_s if execution_s else nan,
+        "missed_share": int(account.missed.sum()) / requests if requests else nan,
+        "compute_busy_share": boxes.compute_s / box_s,
+        "disk_busy_share": boxes.read_s / box_s,
+        "cold_mean_s": account.mean_execution_s(slice(COLD, COLD + 1)),
+        "first_turn_mean_s": account.mean_execution_s(slice(1, 2)),
+        "later_turn_mean_s": account.mean_execution_s(slice(2, None)),
+        "read_mean_bytes": boxes.read_bytes / requests if requests else nan,
+        "peak_buffer_bytes": float(boxes.peak_buffer_bytes),
+        "mean_buffer_bytes": boxes.buffer_byte_s / box_s,
+    }

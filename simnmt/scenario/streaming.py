@@ -1,0 +1,114 @@
+"""From what a scenario says of a streamed device to its plans, and to the boxes that the world runs (STI-10 to STI-18)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simnmt.costs import DeviceProfile
+from simnmt.costs.sti_cost import StiCost
+from simnmt.results.streamed import PlannedDevice, PlannedState, state_name
+from simnmt.scenario.streaming_configuration import StreamingConfiguration
+from simnmt.sti.engagement import Engagement, engagement
+from simnmt.sti.lifecycle import Lifecycle
+from simnmt.sti.timeline import timeline
+from simnmt.workload.length_table import LengthTable
+from simnmt.world.streamed import Streamed
+
+COVERED = 0.95
+"""Share of the workload's lengths that the plans' default lengths are no less than."""
+NO_TIME_S = 1e-9
+"""A deadline that no layer meets: the plan is the smallest there is, and flagged."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamedDevice:
+    """A device that streams its model: what the world runs, and what was planned."""
+
+    streamed: Streamed
+    planned: PlannedDevice
+
+
+def streamed_device(said: StreamingConfiguration, profile: DeviceProfile, cost: StiCost, table: LengthTable) -> StreamedDevice:
+    """Plan the turns of an engagement once, for all boxes of the device and all requests of the workload.
+
+    `cost`: of the profile's block `sti`. Raises `PlanError`.
+    """
+    assert profile.sti is not None
+    src_len = said.src_len or covering(table.src_len, table.count)
+    tgt_len = said.tgt_len or covering(table.tgt_len, table.count)
+    steps = float(tgt_len) if cost.decoder is not None else 1.0
+    fixed_s, step_fixed_s = profile.sti.fixed_s, profile.sti.step_fixed_s
+    # What is left for layers, of which alone the planner knows.
+    layers_s = said.deadline_s - fixed_s - steps * step_fixed_s
+    engaged = engagement(
+        cost,
+        max(layers_s, NO_TIME_S),
+        said.preload_bytes,
+        said.cache_bytes,
+        length=src_len,
+        steps=steps,
+        fixed_s=fixed_s,
+        step_fixed_s=step_fixed_s,
+    )
+    reclaimed_after_s = np.inf if said.reclaimed_after_s is None else said.reclaimed_after_s
+    streamed = Streamed(
+        compute=engaged.compute,
+        states=engaged.states,
+        lifecycle=Lifecycle(len(engaged.states) - 1, said.engagement_gap_s, reclaimed_after_s, said.keeps_preload),
+        deadline_s=said.deadline_s,
+        deadline_steps=steps,
+        working_bytes=engaged.working_bytes,
+    )
+    planned = PlannedDevice(
+        deadline_s=said.deadline_s,
+        src_len=src_len,
+        tgt_len=tgt_len if cost.decoder is not None else 0,
+        preload_bytes=said.preload_bytes,
+        cache_bytes=said.cache_bytes,
+        working_bytes=engaged.working_bytes,
+        plans=len(engaged.plans),
+        kind=profile.sti.kind,
+        model=profile.sti.model,
+        all_layers=cost.geometry.layers,
+        all_slices=cost.geometry.heads,
+        states=_states(engaged, src_len, tgt_len),
+    )
+    return StreamedDevice(streamed, planned)
+
+
+def covering(lengths: NDArray[np.int64], count: NDArray[np.int64]) -> int:
+    """The least length that `COVERED` of the pairs do not exceed."""
+    order = np.argsort(lengths, kind="stable")
+    until = np.cumsum(count[order])
+    return int(lengths[order][np.searchsorted(until, COVERED * until[-1])])
+
+
+def _states(engaged: Engagement, src_len: int, tgt_len: int) -> tuple[PlannedState, ...]:
+    compute, states = engaged.compute, engaged.states
+    layer_s = [float(compute.encoder_layer_s(src_len))] * compute.layers + [compute.step_s] * compute.decoder_layers
+    in_memory_s = float(compute.in_memory_s(src_len, tgt_len))
+    found = []
+    for number, state in enumerate(states):
+        # A cold start executes the plan of the first turn.
+        plan = engaged.plans[min(max(number - 1, 0), len(engaged.plans) - 1)]
+        drawn = timeline(state.load_s, layer_s)
+        latency_s = float(state.alone_s(compute, src_len, tgt_len))
+        found.append(
+            PlannedState(
+                name=state_name(number, len(states)),
+                layers=plan.layers,
+                slices=plan.slices_per_layer,
+                bits=tuple(sorted(Counter(plan.bits.values()).items())),
+                held_bytes=state.held_bytes,
+                read_bytes=state.streamed_bytes,
+                latency_s=latency_s,
+                stall_s=latency_s - in_memory_s,
+                load=tuple(zip(drawn.load_begin.tolist(), drawn.load_end.tolist(), strict=True)),
+                compute=tuple(zip(drawn.compute_begin.tolist(), drawn.compute_end.tolist(), strict=True)),
+            )
+        )
+    return tuple(found)

@@ -1,0 +1,62 @@
+"""What a scenario says of a device whose model does not stay in memory and is streamed from its disk in shards (STI)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
+
+from simnmt.configuration import Configuration
+
+MEGABYTE = 10**6
+"""Bytes of an MB."""
+Megabytes = Annotated[float, Field(ge=0.0, le=1e7)]
+Seconds = Annotated[float, Field(ge=0.0, le=1e9)]
+Tokens = Annotated[int, Field(ge=1, le=10**6)]
+
+
+class StreamingConfiguration(Configuration):
+    """A model streamed from the disk, planned against a deadline and a preload buffer (STI-10 to STI-18)."""
+
+    deadline_ms: Annotated[float, Field(ge=1e-3, le=1e9)]
+    """Within which a box is to answer a request of the planned lengths; decides how many layers and slices are computed."""
+    preload_mb: Megabytes
+    """Buffer of shards that stay in memory between engagements; 0: none."""
+    cache_mb: Megabytes | None = Field(default=None, validate_default=True)
+    """What the buffer may grow to from turn to turn of an engagement; left out: `preload_mb`."""
+    engagement_gap_s: Seconds = 30.0
+    """Requests that a box begins within this time after the one before ended are turns of one engagement."""
+    keeps_preload: bool = True
+    """Whether a box keeps its preload buffer when an engagement is over; else the next one finds the model cold."""
+    reclaimed_after_s: Seconds | None = 300.0
+    """Idle for longer than this, a box loses the memory of its model whatever it keeps: the next request finds it cold; null:
+    never."""
+    src_len: Tokens | None = None
+    """Source tokens that the plans are made for; left out: those that 95 % of the workload's sources do not exceed."""
+    tgt_len: Tokens | None = None
+    """Target tokens, the decoder's steps, that the plans are made for; left out: likewise of its targets."""
+
+    @field_validator("cache_mb")
+    @classmethod
+    def _holds_the_preload(cls, cache_mb: float | None, info: ValidationInfo) -> float | None:
+        preload_mb = info.data.get("preload_mb")
+        if cache_mb is not None and preload_mb is not None and cache_mb < preload_mb:
+            what = "{cache} MB cannot hold the {preload} MB of preload_mb (give as much or more, or leave it out)"
+            raise PydanticCustomError("cache_too_small", what, {"cache": f"{cache_mb:g}", "preload": f"{preload_mb:g}"})
+        return cache_mb
+
+    @property
+    def preload_bytes(self) -> int:
+        """Of the buffer between engagements."""
+        return round(self.preload_mb * MEGABYTE)
+
+    @property
+    def cache_bytes(self) -> int:
+        """Of the buffer within an engagement."""
+        return self.preload_bytes if self.cache_mb is None else round(self.cache_mb * MEGABYTE)
+
+    @property
+    def deadline_s(self) -> float:
+        """T."""
+        return self.deadline_ms / 1e3
