@@ -34,16 +34,19 @@ def allocated(
     cached: Mapping[Shard, int] | None = None,
     importance: Sequence[Shard] | None = None,
     whole_shards: bool = False,
+    may_wait_s: float = 0.0,
 ) -> tuple[Bits, bool]:
     """Bits of every shard in layer order, and whether not even 2 bits could be loaded in time.
 
     `cached`: the buffer's true contents, which keep their bits; None: the buffer will be filled as planned, and its capacity
     counts as time: that of reading so many bytes of the planned shards from the first on, the last of them in part, which is
     optimistic by less than one shard (STI-15). `whole_shards`: only those shards that fit whole count.
+    `may_wait_s`: how long the pipeline may wait in all; the paper's may not.
     """
     bits = {shard: BITS[0] if cached is None else cached.get(shard, BITS[0]) for shard in chosen.shards}
     free = [shard for shard in chosen.shards if cached is None or shard not in cached]
-    valid = _validity(cost, chosen, preload_bytes, frozenset(chosen.shards) - set(free), cached is None, whole_shards)
+    held = frozenset(chosen.shards) - set(free)
+    valid = _validity(cost, chosen, preload_bytes if cached is None else 0, held, whole_shards, may_wait_s)
     uniform = [width for width in BITS if valid(bits | dict.fromkeys(free, width))]
     if not uniform:
         return bits, True
@@ -62,19 +65,20 @@ def allocated(
 
 
 def _validity(
-    cost: StiCost, chosen: Submodel, preload_bytes: int, held: frozenset[Shard], first: bool, whole_shards: bool
+    cost: StiCost, chosen: Submodel, capacity_bytes: int, held: frozenset[Shard], whole_shards: bool, may_wait_s: float
 ) -> Callable[[Mapping[Shard, int]], bool]:
-    """Whether no layer's remaining loads last longer than what is computed before it.
+    """Whether no layer's remaining loads last longer than what is computed before it and what may be waited.
 
-    What is preloaded is left out of the loads, not granted as a bonus: where it is a prefix, both are the same, and where it is
+    A pipeline ends at the latest of all layers' loads, each followed by all computing from its layer on, so that both together
+    bound its end. What is preloaded is left out of the loads, not granted as a bonus: where it is a prefix, both are the same, and where it is
     not, a bonus for layers yet to come would hide the stall of those before (STI-12).
     """
     position = {layer: k for k, layer in enumerate(chosen.layer_indices)}
     before = list(accumulate(chosen.comp_s, initial=0.0))
-    slack_s = ROUNDING * before[-1]
+    slack_s = may_wait_s + ROUNDING * before[-1]
 
     def valid(bits: Mapping[Shard, int]) -> bool:
-        room, loading_s, at = preload_bytes if first else 0, 0.0, 0
+        room, loading_s, at = capacity_bytes, 0.0, 0
         for shard, width in bits.items():
             layer = shard[0]
             if position[layer] != at:

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from simnmt.costs.sti_cost import Shard, StiCost
 from simnmt.sti.memory import Memory, memory_of, model_bytes
 from simnmt.sti.plan import Plan, check, made, timeline_of
-from simnmt.sti.submodel import chosen_size, shards_in, sizes, submodel
+from simnmt.sti.submodel import chosen_size, sizes, submodel
 from simnmt.sti.timeline import ROUNDING, Timeline, load_then_run, timeline
 
 UNIFORM = (32, 2, 6)

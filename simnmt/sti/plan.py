@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from numpy.typing import ArrayLike
@@ -121,27 +121,43 @@ def planned(
     similar: float = 0.0,
     steps: float = 1.0,
     repaired: bool = True,
+    fills_deadline: bool = False,
 ) -> Plan:
     """The paper's two-stage plan: the largest submodel that can be computed in time, then bits by two passes over its shards.
 
     `cached`: what the buffer truly holds, shard to bits; None for a model's first plan ever, whose buffer is filled as planned
     (an empty mapping is a cold start). `importance`: best first, in place of the cost's; without either, layer order.
-    `similar`: share of the most shards that a deeper submodel may lack. `steps`: decoder steps within the deadline. `repaired`: a
-    first plan that would stall because part of a shard was counted as preloaded is made anew, counting whole ones alone (beyond
-    the paper, which then stalls for less than one read). Raises `PlanError`.
+    `similar`: share of the most shards that a deeper submodel may lack. `steps`: decoder steps within the deadline.
+    `repaired`: a first plan that would stall because part of a shard was counted as preloaded is made anew, counting whole ones
+    alone; the paper's stalls then, for less than one read. `fills_deadline`: beyond the paper, which never lets the pipeline
+    wait and gives up at 2 bits where it must: it may wait until the deadline, or where that cannot be met as long as 2 bits
+    everywhere make it wait. Raises `PlanError`.
     """
     check(deadline_s, preload_bytes)
     order = cost.importance if importance is None else importance
     layers, slices = chosen_size(cost, deadline_s, length=length, similar=similar, steps=steps)
     chosen = submodel(cost, layers, slices, length=length, importance=order, steps=steps)
-    plan: Plan | None = None
-    for whole_shards in (False, True) if repaired and cached is None else (False,):
-        bits, short = allocated(cost, chosen, preload_bytes, cached=cached, importance=order, whole_shards=whole_shards)
+
+    def attempt(whole_shards: bool, may_wait_s: float = 0.0) -> Plan:
+        bits, short = allocated(
+            cost,
+            chosen,
+            preload_bytes,
+            cached=cached,
+            importance=order,
+            whole_shards=whole_shards,
+            may_wait_s=may_wait_s,
+        )
         preloaded = longest_prefix(cost, bits, preload_bytes) if cached is None else frozenset(cached).intersection(bits)
-        plan = made(cost, chosen, bits, preloaded, deadline_s, preload_bytes, length=length, steps=steps, short_of_io=short)
-        if short or not plan.stalls:
-            break
-    assert plan is not None
+        return made(cost, chosen, bits, preloaded, deadline_s, preload_bytes, length=length, steps=steps, short_of_io=short)
+
+    plan = attempt(False)
+    if cached is None and repaired and plan.stalls and not plan.short_of_io:
+        plan = attempt(True)
+    if fills_deadline:
+        least = plan.stall_s if plan.short_of_io else 0.0
+        waiting = attempt(True, max(least, deadline_s - (plan.latency_s - plan.stall_s)))
+        plan = replace(waiting, short_of_io=plan.short_of_io)
     return plan
 
 

@@ -1,4 +1,4 @@
-"""An app's models with their deadlines and preload buffers: planned once, executed often, replanned on change (STI-17, STI-18)."""
+"""An app's models with deadlines and preload buffers: planned once, executed often, replanned on change (STI-17, STI-18)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Planner:
     def declare(
         self, model: str, cost: StiCost, deadline_s: float, preload_bytes: int, *, length: int, steps: float = 1.0
     ) -> Plan:
-        """A model's first plan; its preloaded shards are in the buffer from now on. Raises `PlanError`, for a known name too."""
+        """A model's first plan; its preloaded shards are in the buffer from now on. Raises `PlanError`: a known name too."""
         if model in self._models:
             raise PlanError(f"{model} is declared already", remedy="change its deadline or buffer instead")
         plan = planned(cost, deadline_s, preload_bytes, length=length, steps=steps)
@@ -73,7 +73,7 @@ class Planner:
         return own.plan
 
     def executed(self, model: str, *, deadline_s: float | None = None, preload_bytes: int | None = None) -> Plan:
-        """The plan has been executed: all its shards are in memory, and are evicted until they fit the buffer, a new one if given."""
+        """The plan has been executed: its shards are in memory, and are evicted until they fit the buffer, or the new one."""
         own = self._of(model)
         capacity = own.preload_bytes if preload_bytes is None else preload_bytes
         check(own.deadline_s, capacity)

@@ -1,0 +1,128 @@
+"""The best bits that never make the pipeline wait, by integer programming: how far the greedy passes are from it.
+
+Beyond the paper, whose passes are greedy (STI-13, STI-14). What is maximised is stated, not measured: the fidelity of the
+planned shards, weighted by their rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from simnmt.costs.shard_geometry import BITS
+from simnmt.costs.sti_cost import Shard, StiCost
+from simnmt.sti.errors import PlanError
+from simnmt.sti.plan import Plan, made
+from simnmt.sti.submodel import submodel
+
+FIDELITY = {2: 1 - 0.374**2, 3: 1 - 0.235**2, 4: 1 - 0.150**2, 5: 1 - 0.097**2, 6: 1 - 0.063**2, 32: 1.0}
+"""1 less the squared error of Gaussian weights over their variance, by bits: STI-04's figures."""
+MOST_SHARDS = 144
+
+
+@dataclass(frozen=True, slots=True)
+class Exact:
+    """The best plan found, and what is proven of it."""
+
+    plan: Plan
+    fidelity: float
+    """Of the plan, between 0 and 1."""
+    bound: float
+    """No plan of this submodel is above; equal to `fidelity`, but for rounding, where the search came to its end."""
+    greedy_fidelity: float
+
+    @property
+    def gap(self) -> float:
+        """Share of the best fidelity that the greedy plan lacks; below 0 where that one is better because it waits."""
+        return 1.0 - self.greedy_fidelity / self.fidelity
+
+    @property
+    def gap_at_most(self) -> float:
+        """The same against the bound."""
+        return 1.0 - self.greedy_fidelity / self.bound
+
+
+def fidelity(bits: Mapping[Shard, int], importance: Sequence[Shard] | None) -> float:
+    """Mean of `FIDELITY` over shards, the best ranked weighted 1, the last of n weighted 1/n; all alike without a ranking."""
+    weights = _weights(list(bits), importance)
+    return sum(weights[shard] * FIDELITY[width] for shard, width in bits.items()) / sum(weights.values())
+
+
+def exact(cost: StiCost, greedy: Plan, *, importance: Sequence[Shard] | None = None, limit_s: float = 20.0) -> Exact | None:
+    """The best bits and the best number of preloaded shards for the greedy plan's submodel, deadline and buffer.
+
+    The buffer is filled in layer order, as a first plan's is; whatever a layer still reads has to be there in time. None where
+    that cannot be, at 2 bits neither. The search ends after `limit_s` with what it has. Raises `PlanError` for more than 144
+    shards, and where the time was not enough to find anything.
+    """
+    from scipy.optimize import Bounds, LinearConstraint, milp
+    from scipy.sparse import lil_array
+
+    if len(greedy.bits) > MOST_SHARDS:
+        raise PlanError(f"{len(greedy.bits)} shards are too many to plan exactly", remedy="leave out --exact")
+    order = cost.importance if importance is None else importance
+    chosen = submodel(cost, greedy.layers, greedy.slices_per_layer, length=greedy.length, importance=order, steps=greedy.steps)
+    shards, widths = chosen.shards, len(BITS)
+    at_layer = {layer: k for k, layer in enumerate(chosen.layer_indices)}
+    before_s = np.concatenate([[0.0], np.cumsum(chosen.comp_s)[:-1]])
+    # A column for each shard and bitwidth: first those that are preloaded, then those that are loaded.
+    columns = len(shards) * widths
+    one = lil_array((len(shards), 2 * columns))
+    prefix = lil_array((max(len(shards) - 1, 1), 2 * columns))
+    room = lil_array((1, 2 * columns))
+    in_time = lil_array((len(at_layer), 2 * columns))
+    weights = _weights(shards, order)
+    gain = np.zeros(2 * columns)
+    for number, shard in enumerate(shards):
+        for place, width in enumerate(BITS):
+            held, loaded = number * widths + place, columns + number * widths + place
+            gain[[held, loaded]] = weights[shard] * FIDELITY[width]
+            one[number, held] = one[number, loaded] = 1.0
+            room[0, held] = cost.bytes_of(width, shard[0]) / max(greedy.preload_bytes, 1)
+            if number:
+                prefix[number - 1, held] = 1.0
+            if number < len(shards) - 1:
+                prefix[number, held] = -1.0
+            for k in range(at_layer[shard[0]], len(at_layer)):
+                # In units of a layer's computation, so that the solver's tolerance means something.
+                in_time[k, loaded] = cost.t_io(width, shard[0]) / chosen.comp_s[0]
+    found = milp(
+        -gain / sum(weights.values()),
+        integrality=np.ones(2 * columns, np.int64),
+        bounds=Bounds(0.0, 1.0),
+        constraints=[
+            LinearConstraint(one.tocsr(), 1.0, 1.0),
+            LinearConstraint(prefix.tocsr(), -np.inf, 0.0),
+            LinearConstraint(room.tocsr(), -np.inf, 1.0 if greedy.preload_bytes else 0.0),
+            LinearConstraint(in_time.tocsr(), -np.inf, before_s / chosen.comp_s[0]),
+        ],
+        options={"time_limit": limit_s, "mip_rel_gap": 0.0},
+    )
+    if found.x is None:
+        if found.status == 2:
+            return None
+        raise PlanError(f"no exact plan within {limit_s:g} s", remedy="plan fewer shards")
+    taken = found.x.reshape(2, len(shards), widths) > 0.5
+    bits = {shard: BITS[int(taken[:, number].any(axis=0).argmax())] for number, shard in enumerate(shards)}
+    preloaded = frozenset(shard for number, shard in enumerate(shards) if taken[0, number].any())
+    plan = made(
+        cost,
+        chosen,
+        bits,
+        preloaded,
+        greedy.deadline_s,
+        greedy.preload_bytes,
+        length=greedy.length,
+        steps=greedy.steps,
+    )
+    return Exact(plan, fidelity(bits, order), float(-found.mip_dual_bound), fidelity(greedy.bits, order))
+
+
+def _weights(shards: Sequence[Shard], importance: Sequence[Shard] | None) -> dict[Shard, float]:
+    if importance is None:
+        return dict.fromkeys(shards, 1.0)
+    planned = set(shards)
+    ranked = [shard for shard in importance if shard in planned]
+    return {shard: (len(ranked) - rank) / len(ranked) for rank, shard in enumerate(ranked)}
