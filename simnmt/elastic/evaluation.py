@@ -16,6 +16,7 @@ from simnmt.elastic.errors import ElasticError
 from simnmt.elastic.pipeline.unpacking import unpack_into
 from simnmt.elastic.shard_layout import LayerBuffer
 from simnmt.elastic.store.packed import decode
+from simnmt.elastic.tokenizer import padded
 
 if TYPE_CHECKING:
     from simnmt.costs.shard_geometry import ShardGeometry
@@ -36,9 +37,13 @@ class Shards(Protocol):
 
     geometry: ShardGeometry
 
-    def record(self, layer: int, index: int, bits: int) -> Record: ...
+    def record(self, layer: int, index: int, bits: int) -> Record:
+        """Where a shard lies."""
+        ...
 
-    def read(self, record: Record) -> NDArray[np.uint8]: ...
+    def read(self, record: Record) -> NDArray[np.uint8]:
+        """A record's bytes, verified."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -199,6 +204,10 @@ class _Batch:
     mask: Tensor
     """The same shape, true at tokens."""
 
+    @classmethod
+    def of(cls, group: list[int], token_ids: Sequence[Sequence[int]], padding: int) -> _Batch:
+        return cls(np.asarray(group, np.int64), *padded([token_ids[at] for at in group], padding))
+
 
 def _batches(token_ids: Sequence[Sequence[int]], padding: int, batch_tokens: int) -> list[_Batch]:
     order = sorted(range(len(token_ids)), key=lambda at: (len(token_ids[at]), at))
@@ -206,21 +215,10 @@ def _batches(token_ids: Sequence[Sequence[int]], padding: int, batch_tokens: int
     group: list[int] = []
     for at in order:
         if group and (len(group) + 1) * len(token_ids[at]) > batch_tokens:
-            found.append(_batch(group, token_ids, padding))
+            found.append(_Batch.of(group, token_ids, padding))
             group = []
         group.append(at)
-    return [*found, _batch(group, token_ids, padding)]
-
-
-def _batch(group: list[int], token_ids: Sequence[Sequence[int]], padding: int) -> _Batch:
-    longest = max(1, len(token_ids[group[-1]]))
-    ids = torch.full((len(group), longest), padding, dtype=torch.int64)
-    mask = torch.zeros((len(group), longest), dtype=torch.bool)
-    for row, at in enumerate(group):
-        own = token_ids[at]
-        ids[row, : len(own)] = torch.tensor(own, dtype=torch.int64)
-        mask[row, : len(own)] = True
-    return _Batch(np.asarray(group, np.int64), ids, mask)
+    return [*found, _Batch.of(group, token_ids, padding)]
 
 
 def _bytes_of(tensors: list[Tensor]) -> int:
