@@ -20,6 +20,7 @@ from simnmt.elastic.shard_layout import SEGMENTS, LayerBuffer, aligned_bytes
 from simnmt.elastic.store.index_file import AGAIN, BESIDE, RESIDENT, SHARDS, Index, StoredFile
 from simnmt.elastic.store.packed import FULL, decode, dequantised
 from simnmt.elastic.store.record import Record
+from simnmt.elastic.tokenizer import Tokenizer, tokenizer_from
 
 
 class ShardStore:
@@ -130,12 +131,19 @@ class ShardStore:
             self.configuration, self.resident(), self._layer, origin=self.index.origin, random=self.index.random
         )
 
-    def beside(self) -> Path:
-        """The folder of files that were stored along: the tokenizer. Raises `StoreError` where one is not what was written."""
-        for name in self.index.files:
-            if name.startswith(f"{BESIDE}/"):
-                self._check_file(name)
-        return self.path / BESIDE
+    def beside(self) -> dict[str, bytes]:
+        """The files that were stored along, by name: a tokenizer's. Raises `StoreError` where one is not what was written."""
+        names = [name for name in self.index.files if name.startswith(f"{BESIDE}/")]
+        for name in names:
+            self._check_file(name)
+        return {name.removeprefix(f"{BESIDE}/"): (self.path / name).read_bytes() for name in names}
+
+    def tokenizer(self) -> Tokenizer:
+        """The model's own; raises `StoreError` where none was stored, as for random weights."""
+        found = tokenizer_from(self.beside())
+        if found is None:
+            raise StoreError("a store without a tokenizer", path=self.path, remedy="shard a model that has one")
+        return found
 
     def check_model(self, fingerprint: str) -> None:
         """Raise `StoreError` where the store is of another model than the one with that fingerprint."""
