@@ -1,0 +1,122 @@
+"""The folder of an elastic classifier: configuration, weights, vocabulary, and an account of how it came about."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
+from torch import Tensor
+
+from simnmt.elastic.encoder_weights import EncoderConfiguration, EncoderWeights, LayerWeights
+from simnmt.elastic.errors import ElasticError
+from simnmt.elastic.tokenizer import PIECES_FILE, Pieces
+from simnmt.files import written_whole
+from simnmt.nmt.tensor_files import write_tensors
+
+ENCODER_FILE, WEIGHTS_FILE, STATE_FILE, ACCOUNT_FILE = "encoder.json", "model.safetensors", "state.safetensors", "training.json"
+VERSION = 1
+_NOTE = "simnmt"
+_AGAIN = "train again, or copy the folder again"
+_MATRICES = ("q", "k", "v", "o", "ffn_in", "ffn_out")
+
+
+def is_elastic_folder(folder: str | os.PathLike[str]) -> bool:
+    """Whether `simnmt sti train` has written this folder."""
+    return (Path(folder) / ENCODER_FILE).is_file()
+
+
+def save_encoder(folder: Path, weights: EncoderWeights, account: Mapping[str, Any]) -> None:
+    """Write a trained encoder and its account, the file that makes it one last; raises `ElasticError`."""
+    tensors = dict(weights.resident)
+    for index in range(weights.geometry.layers):
+        tensors |= {f"layers.{index}.{name}.weight": tensor for name, tensor in weights.layer(index).named().items()}
+    try:
+        write_tensors(folder / WEIGHTS_FILE, tensors)
+        write_json(folder / ACCOUNT_FILE, account)
+        write_json(folder / ENCODER_FILE, {"schema_version": VERSION, **weights.configuration.as_json()})
+    except (OSError, SafetensorError) as error:
+        raise unusable(folder, error) from None
+
+
+def load_elastic(folder: str | os.PathLike[str]) -> tuple[EncoderWeights, Pieces]:
+    """The encoder and its tokenizer; raises `ElasticError` where a file is missing, damaged or does not fit."""
+    path = Path(folder)
+    said = read_json(path / ENCODER_FILE)
+    if said.pop("schema_version", None) != VERSION:
+        raise ElasticError(f"not an encoder of version {VERSION}", path=path / ENCODER_FILE, remedy=_AGAIN)
+    configuration = EncoderConfiguration.from_json(said)
+    try:
+        tensors = load_file(path / WEIGHTS_FILE)
+        pieces = Pieces((path / PIECES_FILE).read_bytes())
+    except OSError as error:
+        raise unusable(path, error) from None
+    except SafetensorError:
+        raise ElasticError("damaged, or no safetensors file", path=path / WEIGHTS_FILE, remedy=_AGAIN) from None
+    matrices: list[LayerWeights] = []
+    shapes = {"ffn_in": (configuration.ffn, configuration.width), "ffn_out": (configuration.width, configuration.ffn)}
+    for index in range(configuration.layers):
+        found: dict[str, Tensor] = {}
+        for name in _MATRICES:
+            tensor = tensors.pop(f"layers.{index}.{name}.weight", None)
+            if tensor is None or tuple(tensor.shape) != shapes.get(name, (configuration.width,) * 2):
+                what = f"layers.{index}.{name}.weight is missing or of another shape"
+                raise ElasticError(what, path=path / WEIGHTS_FILE, remedy=_AGAIN)
+            found[name] = tensor
+        matrices.append(LayerWeights(**found))
+    if "classifier.weight" not in tensors or pieces.size != configuration.vocabulary:
+        raise ElasticError("weights and vocabulary are of two models", path=path, remedy=_AGAIN)
+    return EncoderWeights(configuration, tensors, matrices.__getitem__, origin=os.fspath(folder)), pieces
+
+
+def save_state(path: Path, note: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+    """Write all that the next step depends on; raises `ElasticError` where there is no room for it."""
+    try:
+        write_tensors(path, tensors, {_NOTE: json.dumps(note)})
+    except (OSError, SafetensorError) as error:
+        raise unusable(path, error) from None
+
+
+def load_state(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """What `save_state` was given; raises `ElasticError`."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            note = json.loads((file.metadata() or {})[_NOTE])
+            # Copies: else the optimiser would write into the file's mapped memory.
+            return dict(note), {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError):
+        raise ElasticError("the training's state cannot be read", path=path, remedy="start again in another folder") from None
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write one JSON object, whole."""
+    with written_whole(path) as partial:
+        partial.write_text(json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """One JSON object; raises `ElasticError`."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise unusable(path, error) from None
+    except (ValueError, RecursionError):
+        content = None
+    if not isinstance(content, dict):
+        raise ElasticError("no JSON object", path=path, remedy=_AGAIN)
+    return content
+
+
+def unusable(path: Path, error: Exception) -> ElasticError:
+    """What the system said of a path, as an error of ours."""
+    return ElasticError(f"cannot be used: {getattr(error, 'strerror', None) or error}", path=path, remedy="give another folder")
+
+
+def parameters(model: torch.nn.Module) -> int:
+    """Numbers that are learnt."""
+    return sum(tensor.numel() for tensor in model.parameters())

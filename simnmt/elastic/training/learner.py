@@ -1,0 +1,117 @@
+"""One step of learning: the whole model and a random submodel of it, and the running mean of the weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from simnmt.elastic.encoder_weights import EncoderConfiguration
+from simnmt.elastic.errors import ElasticError
+from simnmt.elastic.tokenizer import UNKNOWN
+from simnmt.elastic.training.model import ElasticClassifier
+from simnmt.elastic.training.recipe import ElasticRecipe
+from simnmt.streams import stream
+
+_FAST = ("word.", "classifier.")
+_MOMENTS = ("exp_avg", "exp_avg_sq", "step")
+
+
+class ElasticLearner:
+    """A model, Adam, and the mean of the weights; what a step draws depends on the seed and its number, on nothing before it.
+
+    Each step learns from the whole model and from one submodel of random depth whose layers have as many slices each, drawn
+    anew for each layer: so any slices can be left out, as a planner will that takes the most important ones. The submodel
+    learns half from the labels and half from the whole model's answer (the manner of DynaBERT).
+    """
+
+    def __init__(self, configuration: EncoderConfiguration, recipe: ElasticRecipe) -> None:
+        torch.manual_seed(int(stream(recipe.seed, 0, "elastic-weights").integers(2**62)))
+        self.recipe = recipe
+        self.model = ElasticClassifier(configuration, dropout=recipe.dropout, embedding_dropout=recipe.embedding_dropout)
+        self.mean = ElasticClassifier(configuration, dropout=0.0, embedding_dropout=0.0).eval().requires_grad_(False)
+        self.mean.load_state_dict(self.model.state_dict())
+        self.whole = True
+        """Whether all weights are of one step; False once an update has failed midway."""
+        named = list(self.model.named_parameters())
+        fast = [tensor for name, tensor in named if name.startswith(_FAST)]
+        matrices = [tensor for name, tensor in named if not name.startswith(_FAST) and tensor.dim() > 1]
+        vectors = [tensor for name, tensor in named if not name.startswith(_FAST) and tensor.dim() <= 1]
+        self._factors = (recipe.embedding_rate, 1.0, 1.0)
+        self.optimizer = torch.optim.AdamW(
+            [
+                {"params": fast, "weight_decay": recipe.decay},
+                {"params": matrices, "weight_decay": recipe.decay},
+                {"params": vectors, "weight_decay": 0.0},
+            ],
+            lr=recipe.rate,
+            betas=(0.9, 0.98),
+            fused=True,
+        )
+
+    def step(self, tokens: Tensor, mask: Tensor, labels: Tensor, *, step: int, share: float) -> float:
+        """Learn from one batch as step number `step`, from 1, when `share` of the training is done; the whole model's loss.
+
+        Raises `ElasticError` where the loss is no number, before it spoils the weights.
+        """
+        recipe, draw = self.recipe, stream(self.recipe.seed, 0, "elastic-step", step)
+        torch.manual_seed(int(draw.integers(2**62)))
+        self.model.train()
+        if recipe.word_dropout:
+            hidden = torch.from_numpy(draw.random(tokens.shape) < recipe.word_dropout)
+            hidden[:, 0] = False
+            tokens = torch.where(hidden & mask, UNKNOWN, tokens)
+        depth, slices = self._drawn(draw)
+        answer = self.model(tokens, mask)
+        loss = functional.cross_entropy(answer, labels, label_smoothing=recipe.smoothing)
+        value = float(loss.detach())
+        smaller = self.model(tokens, mask, depth=depth, slices=slices)
+        taught = functional.cross_entropy(smaller, answer.detach().softmax(1))
+        loss = loss + 0.5 * (functional.cross_entropy(smaller, labels, label_smoothing=recipe.smoothing) + taught)
+        if not math.isfinite(value):
+            raise ElasticError(f"the loss of step {step:,} is not a number", remedy="start again with a smaller --rate")
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        for group, factor in zip(self.optimizer.param_groups, self._factors, strict=True):
+            group["lr"] = factor * recipe.rate_at(share)
+        self.whole = False
+        self.optimizer.step()
+        with torch.no_grad():
+            keep = min(recipe.averaging, (1 + step) / (10 + step))
+            for mean, now in zip(self.mean.parameters(), self.model.parameters(), strict=True):
+                mean.lerp_(now, 1.0 - keep)
+        self.whole = True
+        return value
+
+    def _drawn(self, draw: np.random.Generator) -> tuple[int, list[Tensor]]:
+        recipe = self.recipe
+        depth = int(draw.integers(1, recipe.layers + 1))
+        count = int(draw.integers(max(1, math.ceil(recipe.least_slices * recipe.slices)), recipe.slices + 1))
+        chosen = [np.sort(draw.permutation(recipe.slices)[:count]) for _ in range(depth)]
+        return depth, [torch.from_numpy(slices) for slices in chosen]
+
+    @torch.inference_mode()
+    def predicted(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        """The class that the mean weights give each text."""
+        return self.mean(tokens, mask).argmax(1)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All that the next step depends on, by name."""
+        kept = {f"weights.{name}": tensor for name, tensor in self.model.state_dict().items()}
+        kept |= {f"mean.{name}": tensor for name, tensor in self.mean.state_dict().items()}
+        for name, parameter in self.model.named_parameters():
+            kept |= {f"{kind}.{name}": value for kind, value in self.optimizer.state.get(parameter, {}).items()}
+        return kept
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Go back to what `tensors` gave; raises `KeyError` or `RuntimeError` where they do not fit."""
+        for kind, model in (("weights", self.model), ("mean", self.mean)):
+            model.load_state_dict({name: tensors[f"{kind}.{name}"] for name in model.state_dict()})
+        for name, parameter in self.model.named_parameters():
+            if f"step.{name}" in tensors:
+                self.optimizer.state[parameter] = {kind: tensors[f"{kind}.{name}"].clone() for kind in _MOMENTS}
