@@ -24,8 +24,8 @@ WHOLE_BITS = 32
 """Weights as they are: copied."""
 ALIGNED = 8
 """Weights: so many codes end with a byte, whatever their width."""
-LEAST_OF_A_THREAD = 1 << 16
-"""Weights below which work is not divided among threads: handing it over costs some 20 us."""
+LEAST_OF_A_THREAD = 1 << 19
+"""Weights below which work is not divided among threads: 70 us of work, as long as handing it over can take."""
 
 Place = tuple[int, int, int]
 """First weight of the shard, first element of the layer's buffer, and how many."""

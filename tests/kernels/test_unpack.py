@@ -10,9 +10,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simnmt.kernels import unpack as unpacking
 from simnmt.kernels.errors import KernelError, KernelLevelError
 from simnmt.kernels.levels import LEVELS, NONE
-from simnmt.kernels.unpack import LEAST_OF_A_THREAD, PACKED_BITS, WHOLE_BITS, Place, codes_of, divided, unpack
+from simnmt.kernels.unpack import PACKED_BITS, WHOLE_BITS, Place, codes_of, divided, unpack
 from simnmt.kernels.unpack_ways import WORD, DrawnShard
 from tests.kernels.each_level import each_level
 
@@ -57,8 +58,11 @@ def test_worked_example_of_sti_04_comes_back(level: str) -> None:
 @each_level
 @each_bits
 @pytest.mark.parametrize("threads", [1, 3])
-def test_every_weight_is_its_codes_centroid_or_its_own_value(level: str, bits: int, threads: int) -> None:
-    drawn = DrawnShard.of(bits, 3 * LEAST_OF_A_THREAD + 40, outlier_share=0.01)
+def test_every_weight_is_its_codes_centroid_or_its_own_value(
+    monkeypatch: pytest.MonkeyPatch, level: str, bits: int, threads: int
+) -> None:
+    monkeypatch.setattr(unpacking, "LEAST_OF_A_THREAD", 8000)
+    drawn = DrawnShard.of(bits, 40_040, outlier_share=0.01)
     out = np.full(drawn.weights, np.nan, np.float32)
     unpack(*given_to(drawn), out, [(0, 0, drawn.weights)], threads=threads, level=level)
     np.testing.assert_array_equal(out, wanted(drawn))

@@ -32,8 +32,8 @@ class Pipeline:
     """A plan, ready to be executed again and again: a disk, a processor, a preload buffer and one layer's working buffer.
 
     A layer is one job of reading and one of computing, in layer order: reads of later layers overlap the computing of
-    earlier ones, nothing is reordered. The buffer is filled as the plan has it beforehand, and after each execution keeps of
-    what was read as much as it has room for. Raises `ElasticError` where plan, store and encoder are of different models.
+    earlier ones, nothing is reordered. After each execution the buffer keeps as much of what was executed as it has room for,
+    from the bottom layer up. Raises `ElasticError` where plan, store and encoder are of different models.
     """
 
     def __init__(
@@ -45,20 +45,23 @@ class Pipeline:
         *,
         pace_bytes_per_s: float | None = None,
         cold: bool = True,
+        filled: bool = True,
         threads: int = 1,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """`cold`: the file is dropped from memory ahead of each execution. `threads`: of unpacking and of torch."""
+        """`cold`: the file is dropped from memory ahead of each execution. `threads`: of unpacking and of torch.
+
+        `filled`: the buffer is filled here with what the plan has preloaded; else what it holds is all there is, and the rest
+        is read during the execution: a cold start, or a later turn.
+        """
         check_plan(plan, store)
         self.store, self.encoder, self.plan, self.buffer = store, encoder, plan, buffer
         self.reader = ShardReader(store, pace_bytes_per_s, clock)
         self.cold, self.threads, self._clock = cold, threads, clock
         self.working = LayerBuffer(store.geometry, plan.slices_per_layer)
         self.working.array.fill(0.0)  # its pages are there before the clock runs
-        if cold:
-            self.reader.drop_cache()
-        self.filled_bytes = buffer.fill(self.reader, plan)
-        """Read ahead of the executions, to fill the buffer."""
+        if filled:
+            buffer.fill(self.reader, plan)
         sizes = ((shard, store.record(*shard, bits).size) for shard, bits in plan.bits.items())
         self._kept = longest_prefix(sizes, buffer.capacity_bytes)
 

@@ -33,7 +33,7 @@ class ShardReader:
         if pace_bytes_per_s is not None and not 0.0 < pace_bytes_per_s < math.inf:
             raise ElasticError(f"a pace of {pace_bytes_per_s:g} bytes a second", remedy="give a positive number of MB/s")
         self.store, self.pace_bytes_per_s = store, pace_bytes_per_s
-        self._clock = clock
+        self.clock = clock
         self.begin()
 
     def begin(self) -> None:
@@ -52,13 +52,13 @@ class ShardReader:
             self.store.read_into(record, out)
             self.store.verify(record, out)
             return decode(out)
-        begin_s = self._clock() if self._free_s == -math.inf else self._free_s
+        begin_s = self.clock() if self._free_s == -math.inf else self._free_s
         end_s = self._bucket.end_s(begin_s, record.size)
         self.store.read_into(record, out)
         self.store.verify(record, out)
         found = decode(out)
-        self._free_s = max(self._clock(), end_s)
-        sleep_until(end_s, self._clock)
+        self._free_s = max(self.clock(), end_s)
+        sleep_until(end_s, self.clock)
         return found
 
     def drop_cache(self) -> bool:
