@@ -112,14 +112,17 @@ class EncoderWeights:
 
     @property
     def kind(self) -> str:
+        """One of `KINDS`."""
         return self.configuration.kind
 
     @property
     def norm(self) -> str:
+        """`pre` or `post`."""
         return self.configuration.norm
 
     @property
     def activation(self) -> str:
+        """Of the feed-forward neurons."""
         return self.configuration.activation
 
     def layer(self, index: int) -> LayerWeights:

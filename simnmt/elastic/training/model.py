@@ -77,7 +77,7 @@ class ElasticClassifier(nn.Module):
     def forward(
         self, tokens: Tensor, mask: Tensor, *, depth: int | None = None, slices: Sequence[Tensor] | None = None
     ) -> Tensor:
-        """Logits [b, classes] of the bottom `depth` layers with `slices` of each; None runs all. `mask` [b, l], True: a token."""
+        """Logits [b, classes] of the bottom `depth` layers with `slices` of each, None: all; `mask` [b, l], True: a token."""
         hidden = self.word(tokens) + self.position[: tokens.shape[1]]
         hidden = functional.dropout(hidden, self.embedding_dropout, self.training)
         attended = mask[:, None, None, :]
