@@ -16,6 +16,9 @@ def inspect(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Tell a shard store's model, its sizes and rounding errors by bits, and its outliers."""
+    from simnmt.nmt.errors import need
+
+    need("torch")
     from simnmt.cli.progress import bar
     from simnmt.cli.sti_told import store_tables
     from simnmt.elastic.store import ShardStore

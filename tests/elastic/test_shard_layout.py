@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
+
 from simnmt.costs.shard_geometry import BERT_BASE, ShardGeometry
 from simnmt.elastic.encoder_weights import LayerWeights
 from simnmt.elastic.errors import StoreError

@@ -8,18 +8,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt.costs.shard_geometry import BERT_BASE, BITS
-from simnmt.elastic.errors import StoreError
-from simnmt.elastic.quantisation import Ascending, GaussianFit
-from simnmt.elastic.shard_layout import shard_of
-from simnmt.elastic.store import Record, ShardStore, decode, dequantised, write_store
-from simnmt.elastic.store.bit_stream import packed_bits, unpacked_bits
-from simnmt.elastic.store.packed import record_size
-from tests.elastic.random_weights import random_weights
+torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
+
+from simnmt.costs.shard_geometry import BERT_BASE, BITS  # noqa: E402
+from simnmt.elastic.errors import StoreError  # noqa: E402
+from simnmt.elastic.quantisation import Ascending, GaussianFit  # noqa: E402
+from simnmt.elastic.shard_layout import shard_of  # noqa: E402
+from simnmt.elastic.store import Record, ShardStore, decode, dequantised, write_store  # noqa: E402
+from simnmt.elastic.store.bit_stream import packed_bits, unpacked_bits  # noqa: E402
+from simnmt.elastic.store.packed import record_size  # noqa: E402
+from tests.elastic.random_weights import random_weights  # noqa: E402
 
 WEIGHTS = random_weights()
 

@@ -9,12 +9,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import torch
 
-from simnmt.elastic.encoder_weights import EncoderWeights, LayerWeights
-from simnmt.elastic.errors import StoreError
-from simnmt.elastic.store import ShardStore, write_store
-from tests.elastic.random_weights import random_layer, random_weights
+torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
+
+from simnmt.elastic.encoder_weights import EncoderWeights, LayerWeights  # noqa: E402
+from simnmt.elastic.errors import StoreError  # noqa: E402
+from simnmt.elastic.store import ShardStore, write_store  # noqa: E402
+from tests.elastic.random_weights import random_layer, random_weights  # noqa: E402
 
 WEIGHTS = random_weights()
 Tree = dict[str, bytes]
