@@ -15,20 +15,19 @@ def sti(
     studies: Annotated[
         list[Path] | None,
         typer.Option(
-            "--study", metavar="FILE", help="Instead of the shipped ones; repeatable. With --model: where its study is kept."
+            "--study", metavar="FILE", help="Instead of the shipped ones; repeatable. With --store: where its study is kept."
         ),
     ] = None,
     pipeline: Annotated[
         Path | None,
         typer.Option(
-            "--pipeline", metavar="FILE", help="Of `python -m benchmarks.sti_pipeline --out`, instead of the shipped one."
+            "--pipeline", metavar="FILE", help="Of `python -m benchmarks.sti_pipeline --out`, default: the shipped one."
         ),
     ] = None,
-    model: Annotated[
+    store: Annotated[
         Path | None,
-        typer.Option("--model", metavar="DIR", help="A trained classifier to study: minutes; with --store and --task."),
+        typer.Option("--store", metavar="STORE", help="Shards of a trained classifier to study: minutes; with --task."),
     ] = None,
-    store: Annotated[Path | None, typer.Option("--store", metavar="STORE", help="Its shards, of `simnmt sti shard`.")] = None,
     task: Annotated[
         Path | None, typer.Option("--task", metavar="FILE.tsv", help="Examples that it was not trained on, to judge by.")
     ] = None,
@@ -38,9 +37,9 @@ def sti(
     ] = None,
     parts: Annotated[
         list[str] | None,
-        typer.Option("--part", metavar="NAME", help="Of --model: measure this part, again if need be; repeatable."),
+        typer.Option("--part", metavar="NAME", help="Of --store: measure this part, again if need be; repeatable."),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Of --model: fewer deadlines, orders and examples.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Of --store: fewer deadlines, orders and examples.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Elastic pipelining (ASPLOS 2023): its claims, a trained classifier's study beside them, and pipelines drawn."""
@@ -50,7 +49,7 @@ def sti(
     from simnmt.reproduce.sti.tables import document as document_of
     from simnmt.reproduce.sti.text import as_text
 
-    studied = Studied(model, store, task, tuple(profiles or ()), tuple(parts or ()), quick)
+    studied = Studied(store, task, tuple(profiles or ()), tuple(parts or ()), quick)
     with directory_of(out, "sti") as directory:
         with said() as say:
             found = reproduce(studies=studies, pipeline=pipeline, studied=studied, say=say)

@@ -41,7 +41,7 @@ def _memory(grid: Rows, sizes: Rows) -> dict[str, Any]:
         held = [value for each in lines for value in each["x"]]
         for row in known if held else ():
             if row["method"] not in IN_MEMORY and not row["held_mb"]:
-                name = "STI, no buffer" if row["method"] == "STI" else row["method"]
+                name = _way(row["method"], row["preload_share"])
                 name += ", late" if row["misses"] else ""
                 level = 100 * row["accuracy"]
                 lines.append({"name": name, "x": [min(held), max(held)], "y": [level] * 2, "mode": "lines"})
@@ -137,7 +137,7 @@ def _line(name: str, rows: Rows, x: str, times: float = 1.0) -> dict[str, Any]:
 def _way(method: str, share: float | None) -> str:
     if share is None:
         return method
-    return f"STI, buffer of {100 * share:.2f} %" if share else "STI, no buffer"
+    return f"{method}, buffer of {100 * share:.2f} %" if share else f"{method}, no buffer"
 
 
 def _named(rows: Rows) -> list[tuple[str, Rows]]:

@@ -55,7 +55,9 @@ def submodels(rows: Rows) -> dict[str, Any]:
         ("way", "device", *(f"{share} %" for share in shares), "held, MB", "working, MB", "missed", "accuracy, %"),
         [
             Line(
-                row["method"] if row["preload_share"] is None else f"STI, buffer of {number(100 * row['preload_share'], 2)} %",
+                row["method"]
+                if row["preload_share"] is None
+                else f"{row['method']}, buffer of {number(100 * row['preload_share'], 2)} %",
                 (
                     row["device"],
                     *(" x ".join(map(str, row["sizes"].get(share, ()))) for share in shares),
@@ -147,7 +149,9 @@ def sizes(rows: Rows) -> dict[str, Any]:
 def _point(row: Mapping[str, Any]) -> Line:
     late = "late" if row["misses"] else ""
     return Line(
-        row["method"] if row["preload_share"] is None else f"STI, buffer of {number(1e3 * row['preload_mb'], 1)} kB",
+        row["method"]
+        if row["preload_share"] is None
+        else f"{row['method']}, buffer of {number(1e3 * row['preload_mb'], 1)} kB",
         (
             row["device"],
             Figure(number(row["deadline_ms"], 1), f"{number(100 * row['deadline_share'], 1)} %"),
@@ -239,6 +243,13 @@ def runs(rows: Rows) -> dict[str, Any]:
             for row in rows
         ],
     )
+
+
+def _way(row: Mapping[str, Any], size: str, unit: str) -> str:
+    """With its buffer, where it has one."""
+    if row["preload_share"] is None:
+        return str(row["method"])
+    return f"{row['method']}, buffer of {size} {unit}" if row["preload_share"] else f"{row['method']}, no buffer"
 
 
 def _percent(share: float | None) -> str:

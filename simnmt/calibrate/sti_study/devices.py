@@ -22,9 +22,12 @@ LENGTH = 32
 
 
 def boards(
-    geometry: ShardGeometry, shard_bytes: Mapping[int, int], order: tuple[Shard, ...]
+    geometry: ShardGeometry, shard_bytes: Mapping[int, int], order: tuple[Shard, ...], length: int = LENGTH
 ) -> list[tuple[StudiedDevice, StiCost]]:
-    """The paper's two, at its own times of a layer: a smaller model's bytes are read at a rate that makes them take as long."""
+    """The paper's two, at its own times of a layer: a smaller model's bytes are read at a rate that makes them take as long.
+
+    Named by the preload buffer that such a share of the model would be beside BERT's layers.
+    """
     slices = geometry.heads
     per_byte = LAYER_LOAD_S / (slices * shard_bytes[32])
     io_s = {bits: shard_bytes[bits] * per_byte for bits in BITS}
@@ -32,23 +35,16 @@ def boards(
     processor = tuple(fixed + (LAYER_COMP_S - fixed) * count / slices for count in range(1, slices + 1))
     gpu = tuple(GPU_LAYER_S * (1.0 - GPU_FLAT * (slices - count) / (slices * 3 / 4)) for count in range(1, slices + 1))
     rate = "Read at the paper’s rate: a whole layer in 32 bits takes 339 ms."
+    arm = "A whole layer computes for 95 ms, in proportion to its slices but for 1/31, as on Odroid."
+    jetson = "A whole layer computes for 57 ms, so that 7 fit into 400 ms, a quarter of it for 0.7 % less, as on Jetson."
     found = []
     for name, comp_s, preload_mb, said in (
-        (
-            "processor",
-            processor,
-            1.0,
-            "A whole layer computes for 95 ms, in proportion to its slices but for 1/31, as on Odroid.",
-        ),
-        (
-            "GPU",
-            gpu,
-            5.0,
-            "A whole layer computes for 57 ms, so that 7 fit into 400 ms, a quarter of it for 0.7 % less, as on Jetson.",
-        ),
+        ("processor, 1 MB", processor, 1.0, arm),
+        ("processor, 5 MB", processor, 5.0, arm + " With Jetson’s buffer, as 1 MB does not hold a first layer of 2 bits."),
+        ("GPU, 5 MB", gpu, 5.0, jetson),
     ):
-        cost = StiCost(geometry, io_s, {LENGTH: comp_s}, dict(shard_bytes), None, order)
-        found.append((_device(name, "inferred", f"{rate} {said}", cost, LENGTH, scaled(preload_mb)), cost))
+        cost = StiCost(geometry, io_s, {length: comp_s}, dict(shard_bytes), None, order)
+        found.append((_device(name, "inferred", f"{rate} {said}", cost, length, scaled(preload_mb)), cost))
     return found
 
 

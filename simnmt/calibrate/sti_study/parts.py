@@ -9,7 +9,7 @@ import numpy as np
 
 from simnmt.calibrate.sti_study.document import METHODS, Part, Point, StudiedDevice, Uniform, Upgraded
 from simnmt.calibrate.sti_study.judging import Judge
-from simnmt.calibrate.sti_study.planning import Chosen, chosen
+from simnmt.calibrate.sti_study.planning import PLANNED, Chosen, chosen
 from simnmt.calibrate.sti_study.settings import StudySettings
 from simnmt.calibrate.sti_study.small_cases import small_cases
 from simnmt.costs.shard_geometry import BITS
@@ -66,10 +66,10 @@ class StudyBench:
 
     def _grid(self) -> Iterator[Point]:
         for device, cost in self.devices:
-            preloads = sorted({*self.settings.preload_shares, device.preload_share})
+            preloads = sorted({0.0, device.preload_share})
             for share in self.settings.deadline_shares:
                 for method in METHODS:
-                    for preload in preloads if method == "STI" else (None,):
+                    for preload in preloads if method in PLANNED else (None,):
                         self.say(f"grid: {device.name}, {100 * share:g} % of the whole computation, {method}")
                         yield self._point(
                             device, chosen(method, cost, self._deadline_s(cost, share), preload, self.length), share
@@ -109,9 +109,12 @@ class StudyBench:
             )
 
     def _greedy(self) -> Iterator[object]:
+        known: list[object] = []
         for device, cost in self.devices:
-            self.say(f"greedy: {device.name}")
-            yield from small_cases(device, cost, self.length)
+            if (times := (device.io_s, device.comp_s)) not in known:
+                known.append(times)
+                self.say(f"greedy: {device.name}")
+                yield from small_cases(device, cost, self.length)
 
     def _deadline_s(self, cost: StiCost, share: float) -> float:
         return share * self.layers * cost.t_comp(self.length, self.slices)
@@ -125,25 +128,26 @@ class StudyBench:
         return found
 
     def _point(self, device: StudiedDevice, own: Chosen, share: float) -> Point:
+        plan = own.plan
         return Point(
             device=device.name,
             method=own.method,
             deadline_share=share,
-            deadline_s=own.deadline_s,
+            deadline_s=plan.deadline_s,
             preload_share=own.preload_share,
-            preload_bytes=own.preload_bytes,
-            layers=own.layers,
-            slices=own.slices,
-            bits={bits: count for bits in BITS if (count := sum(each == bits for each in own.bits.values()))},
+            preload_bytes=plan.preload_bytes if own.method in PLANNED else 0,
+            layers=plan.layers,
+            slices=plan.slices_per_layer,
+            bits={bits: count for bits in BITS if (count := sum(each == bits for each in plan.bits.values()))},
             held_bytes=own.held_bytes,
             working_bytes=own.working_bytes,
             load_s=own.load_s,
             comp_s=own.comp_s,
-            latency_s=own.latency_s,
-            stall_s=own.stall_s,
-            misses=own.misses,
-            flagged=own.flagged,
-            outcome=self.judge(own.bits) if own.bits else None,
+            latency_s=plan.latency_s,
+            stall_s=plan.stall_s,
+            misses=plan.misses_deadline,
+            flagged=plan.short_of_io,
+            outcome=self.judge(plan.bits),
         )
 
 

@@ -16,7 +16,6 @@ from simnmt.calibrate.box import describe
 from simnmt.calibrate.errors import CalibrationError
 from simnmt.calibrate.sti_study.document import PARTS, Part, PartRun, Study, read_study, write_study
 from simnmt.calibrate.sti_study.parts import StudyBench
-from simnmt.calibrate.sti_study.settings import StudySettings
 
 TOOL = f"simnmt {__version__}"
 _LIBRARIES = ("torch", "numpy", "scipy")

@@ -24,8 +24,6 @@ class StudySettings:
 
     deadline_shares: tuple[float, ...] = (0.1, 0.13, 0.175, 0.25, 0.35, 0.5, 0.7, 1.0)
     """Of the whole model's computation: 0.13, 0.175 and 0.35 are the paper's 150, 200 and 400 ms where a layer takes 95 ms."""
-    preload_shares: tuple[float, ...] = (0.0, scaled(1.0), scaled(5.0))
-    """|S| of plans, of all shards in float32; the paper's 1 and 5 MB beside BERT's base size."""
     size_shares: tuple[float, ...] = tuple(scaled(mb) for mb in (0.0, 0.2, 0.4, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0))
     """Of the sweep of buffers."""
     size_deadlines: tuple[float, ...] = (0.13, 0.25, 0.5)
@@ -60,7 +58,7 @@ class StudySettings:
 
     def __post_init__(self) -> None:
         shares = (*self.deadline_shares, *self.size_deadlines, *self.depths, *(each for case in self.upgrades for each in case))
-        if not self.deadline_shares or min(shares) <= 0.0 or min((*self.preload_shares, *self.size_shares)) < 0.0:
+        if not self.deadline_shares or min(shares) <= 0.0 or min(self.size_shares, default=0.0) < 0.0:
             raise CalibrationError("a study of no deadline, or of a share below 0", remedy="give shares above 0")
         if self.random_orders < 1 or (self.examples is not None and self.examples < 1):
             raise CalibrationError("a study of less than one of something", remedy="give 1 or more of each")
@@ -70,7 +68,6 @@ def quick_settings() -> StudySettings:
     """A minute: few deadlines, sizes, orders and examples."""
     return StudySettings(
         deadline_shares=(0.13, 0.35, 0.7),
-        preload_shares=(0.0, scaled(1.0), scaled(5.0)),
         size_shares=tuple(scaled(mb) for mb in (0.0, 0.4, 4.0)),
         size_deadlines=(0.25,),
         depths=(1 / 3, 2 / 3),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from simnmt.elastic.paired import PairedDifference
 from simnmt.reproduce.sti import published, ways
 from simnmt.reproduce.sti.studies import Way, told, unasked
 from simnmt.reproduce.verdicts import FAILS, HOLDS, UNCLEAR, UNKNOWN, Records
@@ -132,7 +133,7 @@ def _tight(study: Study, device: StudiedDevice) -> dict[str, Any]:
     return told(study, TIGHT, "; ".join(said), _larger(gaps), "halves of the deadlines", device.name)
 
 
-def _larger(gaps: Sequence[tuple[ways.PairedDifference, ways.PairedDifference]]) -> str:
+def _larger(gaps: Sequence[tuple[PairedDifference, PairedDifference]]) -> str:
     """By intervals that do not touch; else by nothing."""
     if all(first.low > second.high for first, second in gaps):
         return HOLDS

@@ -7,7 +7,7 @@ from itertools import groupby, pairwise
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from simnmt.elastic.paired import paired_difference
+from simnmt.elastic.paired import PairedDifference, paired_difference
 from simnmt.reproduce.sti import published, ways
 from simnmt.reproduce.sti.studies import Way, told, unasked
 from simnmt.reproduce.verdicts import FAILS, HOLDS, UNCLEAR, UNKNOWN, Records, worst
@@ -63,7 +63,7 @@ def _full(study: Study) -> tuple[int, int, int]:
     return study.model.layers, study.model.heads, 32
 
 
-def importance_gain(study: Study, case: Upgraded) -> ways.PairedDifference:
+def importance_gain(study: Study, case: Upgraded) -> PairedDifference:
     """By importance over the mean of the random orders, example by example."""
     return paired_difference(case.best.right(study.task.examples).astype(float), ways.mean_right(study, list(case.random)))
 

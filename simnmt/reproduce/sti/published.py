@@ -35,8 +35,8 @@ INTRO_LOSS, INTRO_GAINS = 0.1, (5.9, 54.1)
 MEMORY = {"PreloadModel-32": 204.0, "PreloadModel-6": 41.0}
 """Times as much parameter memory as STI, as read from figure 7's text."""
 MEAN_MEMORY = 122.0
-ORDERS = (1.0, 2.0)
-"""Of magnitude, less memory."""
+LEAST_ORDER = 1.0
+"""Of magnitude, less memory: `1 to 2`."""
 
 SHARDS = {"PreloadModel": 1.0, "Load&Exec, StdPL-32": 7.0, "StdPL-2, StdPL-6": 1.3}
 """Operations of STI's submodel over theirs (Table 6's text)."""

@@ -57,5 +57,5 @@ def reproduce(
     if studied is None or not studied.asked:
         return judged(read_studies(shipped_studies() if studies is None else studies), measured)
     if studies and len(studies) > 1:
-        raise InputError("more than one --study beside --model", remedy="give the one file that its study is kept in")
+        raise InputError("more than one --study beside --store", remedy="give the one file that its study is kept in")
     return judged([study_model(studied, studies[0] if studies else None, say)], measured)

@@ -13,7 +13,7 @@ from simnmt.reproduce.verdicts import UNKNOWN, record_of
 if TYPE_CHECKING:
     from simnmt.calibrate.sti_study.document import Study
 
-NEEDS = "needs a study of a trained classifier: give --study, or --model, --store and --task"
+NEEDS = "needs a study of a trained classifier: give --study, or --store and --task"
 Way = tuple[str, str, str]
 """Identifier, claim, and what is published."""
 

@@ -117,7 +117,6 @@ def submodels(studies: Sequence[Study]) -> Rows:
                                 "device": device.name,
                                 "method": method,
                                 "preload_share": share,
-                                "own": method != "STI" or share == device.preload_share,
                                 "sizes": {f"{100 * at:g}": [each.layers, each.slices] for at, each in own.items()},
                                 "shards": fmean(each.shards for each in own.values()),
                                 "accuracy": ways.accuracy(own),
@@ -183,10 +182,7 @@ def upgrades(studies: Sequence[Study]) -> Rows:
 
 def greedy(studies: Sequence[Study]) -> Rows:
     """The planner beside the exact one."""
-    return [{"study": study.name} | each.model_dump(exclude={"greedy_outcome", "exact_outcome"}) | {
-        "greedy_accuracy": None if each.greedy_outcome is None else each.greedy_outcome.accuracy,
-        "exact_accuracy": None if each.exact_outcome is None else each.exact_outcome.accuracy,
-    } for study in studies for each in study.greedy]  # fmt: skip
+    return [{"study": study.name} | each.model_dump() for study in studies for each in study.greedy]
 
 
 def devices(studies: Sequence[Study]) -> Rows:

@@ -21,7 +21,6 @@ Say = Callable[[str], None]
 class Studied:
     """What is studied, as the command names it."""
 
-    model: Path | None = None
     store: Path | None = None
     task: Path | None = None
     profiles: Sequence[Path] = ()
@@ -33,14 +32,14 @@ class Studied:
     @property
     def asked(self) -> bool:
         """Whether anything is to be studied; raises `InputError` where only half of it is said."""
-        needed = {"--model": self.model, "--store": self.store, "--task": self.task}
+        needed = {"--store": self.store, "--task": self.task}
         given = [option for option, path in needed.items() if path is not None]
         if given and len(given) < len(needed):
             lacking = next(option for option, path in needed.items() if path is None)
-            raise InputError(f"{given[0]} without {lacking}", remedy="give --model DIR --store FILE --task TSV together")
+            raise InputError(f"{given[0]} without {lacking}", remedy="give --store DIR --task FILE.tsv together")
         beside = {"--profile": self.profiles, "--part": self.parts, "--quick": self.quick}
         if not given and (useless := [option for option, own in beside.items() if own]):
-            raise InputError(f"{useless[0]} without a model to study", remedy="give --model, --store and --task as well")
+            raise InputError(f"{useless[0]} without a model to study", remedy="give --store and --task as well")
         return bool(given)
 
     def check(self) -> None:
@@ -60,9 +59,8 @@ def study_model(studied: Studied, kept: Path | None, say: Say) -> Study:
     # Here, since all that is read needs no torch.
     from simnmt.calibrate.sti_study.beginning import study_of
 
-    assert studied.model is not None and studied.store is not None and studied.task is not None
+    assert studied.store is not None and studied.task is not None
     return study_of(
-        studied.model,
         studied.store,
         studied.task,
         profiles=studied.profiles,

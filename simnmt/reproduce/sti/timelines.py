@@ -20,7 +20,7 @@ def timelines(studies: Sequence[Study]) -> list[dict[str, Any]]:
     """Groups of pipelines under one deadline, each with its layers' times in seconds."""
     layers = published.DISTIL_LAYERS
     load_s, comp_s = [published.LAYER_LOAD_S] * layers, [published.LAYER_COMP_S] * layers
-    found = [
+    found: list[dict[str, Any]] = [
         {
             "name": "Published: six layers of DistilBERT",
             "kind": "published",
@@ -56,9 +56,8 @@ def timeline_of(point: Point) -> Timeline:
 
 def name_of(point: Point) -> str:
     """The way, and how much is preloaded."""
-    if point.method != "STI":
-        return f"{point.method}, {point.layers} x {point.slices}"
-    return f"STI, {point.layers} x {point.slices}, {point.held_bytes / 1e3:,.0f} kB preloaded"
+    held = f", {point.held_bytes / 1e3:,.0f} kB preloaded" if point.preload_share is not None else ""
+    return f"{point.method}, {point.layers} x {point.slices}{held}"
 
 
 def _answer(point: Point) -> dict[str, Any]:

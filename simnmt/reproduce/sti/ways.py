@@ -15,6 +15,8 @@ from simnmt.reproduce.verdicts import FAILS, HOLDS, UNCLEAR
 if TYPE_CHECKING:
     from simnmt.calibrate.sti_study.document import Outcome, Point, StudiedDevice, Study
 
+PLANNED = ("STI", "STI, waiting")
+"""Ways with a preload buffer."""
 POINTS = 100.0
 """Of accuracy, in 1."""
 ByDeadline = Mapping[float, "Point"]
@@ -24,9 +26,9 @@ ByDeadline = Mapping[float, "Point"]
 def of(study: Study, device: StudiedDevice, method: str, preload_share: float | None = None) -> ByDeadline:
     """One way on one device, of those deadlines under which something was run; empty where it was not measured.
 
-    `preload_share`: of STI; by default the device's own.
+    `preload_share`: of `PLANNED`; by default the device's own.
     """
-    share = device.preload_share if method == "STI" and preload_share is None else preload_share
+    share = device.preload_share if method in PLANNED and preload_share is None else preload_share
     found = [
         each
         for each in study.grid
@@ -42,7 +44,8 @@ def common(*ways: ByDeadline) -> list[float]:
 
 def mean_right(study: Study, outcomes: list[Outcome]) -> NDArray[np.float64]:
     """Of each example, the share of these outcomes that have it right."""
-    return np.mean([each.right(study.task.examples) for each in outcomes], axis=0, dtype=np.float64)
+    found: NDArray[np.float64] = np.mean([each.right(study.task.examples) for each in outcomes], axis=0, dtype=np.float64)
+    return found
 
 
 def gain(study: Study, first: ByDeadline, second: ByDeadline, shares: list[float] | None = None) -> PairedDifference | None:

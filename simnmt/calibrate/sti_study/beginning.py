@@ -1,0 +1,181 @@
+"""From a store, a task and profiles to a study: what is opened, and what is refused before anything is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import cast
+
+import torch
+
+from simnmt.calibrate.errors import CalibrationError
+from simnmt.calibrate.sti_study.devices import LENGTH, boards, of_profile
+from simnmt.calibrate.sti_study.document import (
+    ImportanceOrder,
+    Part,
+    StudiedClassifier,
+    StudiedDevice,
+    StudiedStore,
+    StudiedTask,
+    Study,
+)
+from simnmt.calibrate.sti_study.judging import Judge
+from simnmt.calibrate.sti_study.parts import StudyBench
+from simnmt.calibrate.sti_study.run import TOOL, gone_on_with, measure
+from simnmt.calibrate.sti_study.settings import StudySettings, quick_settings
+from simnmt.costs import read_profile
+from simnmt.costs.shard_geometry import BITS
+from simnmt.costs.sti_block import StiBlock
+from simnmt.costs.sti_cost import StiCost
+from simnmt.elastic.elastic_encoder import ElasticEncoder
+from simnmt.elastic.evaluation import Evaluator
+from simnmt.elastic.importance import measure_importance
+from simnmt.elastic.store import ShardStore
+from simnmt.elastic.task import Task, read_task
+from simnmt.elastic.tokenizer import tokenizer_from
+from simnmt.files import refuse_replacing
+
+Say = Callable[[str], None]
+
+
+def study_of(
+    store: Path,
+    task: Path,
+    *,
+    profiles: Sequence[Path] = (),
+    parts: Sequence[str] = (),
+    quick: bool = False,
+    settings: StudySettings | None = None,
+    out: Path | None = None,
+    threads: int = 1,
+    say: Say = lambda _: None,
+) -> Study:
+    """Study the classifier whose shards are in `store` on the examples of `task`; see `measure` for `parts` and `out`.
+
+    `profiles`: of `simnmt sti profile`, of this store: each a device beside the paper's boards, and the first one with an
+    importance gives the order; without one it is measured here, on the same examples. Raises `InputError` of several rooms, all
+    of them before anything is measured.
+    """
+    settings = settings or (quick_settings() if quick else StudySettings())
+    refuse_replacing(out, task, *profiles)
+    if out is not None and not out.parent.is_dir():
+        raise CalibrationError("no such folder", path=out.parent, remedy="make it first")
+    with ShardStore.open(store) as opened, _threads(threads), torch.inference_mode():
+        lacking = [bits for bits in BITS if bits not in opened.bits]
+        if lacking:
+            what = f"no shards of {', '.join(map(str, lacking))} bits"
+            raise CalibrationError(what, path=store, remedy="shard it with all bits: simnmt sti shard")
+        if opened.index.random:
+            raise CalibrationError("shards of a model that nobody has trained", path=store, remedy="shard a trained one")
+        examples = read_task(task)
+        blocks = [_block(path, opened) for path in profiles]
+        evaluator = _evaluator(opened, examples, settings.examples, threads, store)
+        judge = Judge(evaluator)
+        order = _importance(blocks, opened, examples, evaluator, out, say)
+        length = blocks[0].compute.lengths[-1].length if blocks else LENGTH
+        devices = _devices(opened, blocks, profiles, order, length)
+        begun = Study(
+            tool=TOOL,
+            model=_classifier(opened, store),
+            task=_studied(examples, len(evaluator)),
+            store=_stored(opened, store),
+            devices=tuple(device for device, _ in devices),
+            length=length,
+            importance=order,
+        )
+        study = gone_on_with(begun, out)
+        bench = StudyBench(devices, length, order.order, judge, settings, say)
+        wanted = cast("tuple[Part, ...]", tuple(parts)) or None
+        return measure(study, bench, parts=wanted, out=out, threads=threads)
+
+
+def _evaluator(store: ShardStore, task: Task, first: int | None, threads: int, path: Path) -> Evaluator:
+    tokenizer = tokenizer_from(store.beside())
+    if tokenizer is None:
+        raise CalibrationError("no tokenizer lies in the store", path=path, remedy="shard a model that has one beside it")
+    count = len(task) if first is None else min(first, len(task))
+    tokens = tokenizer.encode(task.texts[:count], store.configuration.positions)
+    encoder = ElasticEncoder(store.configuration, store.resident())
+    return Evaluator(encoder, store, tokens, task.labels[:count].tolist(), threads=threads)
+
+
+def _block(path: Path, store: ShardStore) -> StiBlock:
+    found = read_profile(path).sti
+    if found is None:
+        raise CalibrationError("the profile has no block sti", path=path, remedy="make one: simnmt sti profile STORE")
+    if found.fingerprint is not None and found.fingerprint != store.fingerprint:
+        raise CalibrationError("the profile is of another model's shards", path=path, remedy="profile this store")
+    return found
+
+
+def _importance(
+    blocks: Sequence[StiBlock], store: ShardStore, task: Task, evaluator: Evaluator, out: Path | None, say: Say
+) -> ImportanceOrder:
+    known = next((block.importance for block in blocks if block.importance is not None), None)
+    if known is None:
+        say("importance: one evaluation for each shard")
+        known = measure_importance(
+            evaluator,
+            task=Path(task.path).name,
+            task_sha256=task.sha256,
+            fingerprint=store.fingerprint,
+            journal=None if out is None else out.with_name(f"{out.stem}.importance"),
+        )
+    return ImportanceOrder(order=known.order, evaluations=known.evaluations, task_sha256=known.task_sha256)
+
+
+def _devices(
+    store: ShardStore, blocks: Sequence[StiBlock], paths: Sequence[Path], order: ImportanceOrder, length: int
+) -> list[tuple[StudiedDevice, StiCost]]:
+    sizes = {bits: round(store.mean_size(bits)) for bits in BITS}
+    found = boards(store.geometry, sizes, order.order, length)
+    for block, path in zip(blocks, paths, strict=True):
+        found.append(of_profile(block, block.device_name or path.stem, length, store.geometry, order.order))
+    names = [device.name for device, _ in found]
+    if len(set(names)) < len(names):
+        raise CalibrationError("two profiles of one device", remedy="give one of each")
+    return found
+
+
+def _classifier(store: ShardStore, path: Path) -> StudiedClassifier:
+    own = store.geometry
+    return StudiedClassifier(
+        name=Path(store.index.origin).name or path.resolve().name,
+        kind=store.kind,
+        sha256=store.fingerprint,
+        layers=own.layers,
+        heads=own.heads,
+        width=own.width,
+        ffn=own.ffn,
+    )
+
+
+def _studied(task: Task, examples: int) -> StudiedTask:
+    return StudiedTask(
+        name=Path(task.path).name,
+        sha256=task.sha256,
+        examples=examples,
+        classes=len(task.label_names),
+        largest_class=task.majority,
+    )
+
+
+def _stored(store: ShardStore, path: Path) -> StudiedStore:
+    weights = sum(record.outliers for record in store.index.records if record.bits == BITS[0])
+    whole = store.geometry.layers * store.geometry.weights_per_layer
+    return StudiedStore(
+        name=path.resolve().name,
+        shard_bytes={bits: round(store.mean_size(bits)) for bits in BITS},
+        outlier_share=weights / whole,
+    )
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
