@@ -32,8 +32,11 @@ class Lifecycle:
             raise ValueError("idle times of 0 or more")
 
     def next_state(self, state: int, idle_s: float) -> int:
-        """The state of a request whose turn comes so long after the end of one in `state`; below 0 while that is under way."""
-        if idle_s > self.reclaimed_after_s:
+        """The state of a request whose turn comes so long after the end of one in `state`; below 0 while that is under way.
+
+        Infinity: the first one ever, which finds nothing.
+        """
+        if idle_s > self.reclaimed_after_s or idle_s == inf:
             return COLD
         if idle_s > self.engagement_gap_s:
             return FIRST_TURN if self.keeps_preload else COLD

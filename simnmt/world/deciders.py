@@ -46,7 +46,7 @@ class Beliefs:
     def views(self) -> list[BacklogView | BatchView | None]:
         """New views of what is under way at each target; empty where nothing of the kind counts."""
         if not (self.sees_backlog or any(self.batch_views)):
-            return [None] * len(self.plan_views)
+            return []
         backlogs = map(BacklogView, self.parallel) if self.sees_backlog else repeat(None)
         views = self.batch_views or repeat(None, len(self.parallel))
         return [backlog if view is None else view() for view, backlog in zip(views, backlogs, strict=False)]
@@ -55,7 +55,7 @@ class Beliefs:
 class Decider:
     """A device that decides for the requests that reach it, and executes those that it keeps."""
 
-    __slots__ = ("answers", "delay_s", "device", "estimates", "number", "plans", "reports", "views")
+    __slots__ = ("answers", "delay_s", "device", "estimates", "number", "plans", "reports", "views", "watches")
 
     def __init__(self, number: int, targets: int, workers: int, beliefs: Beliefs) -> None:
         self.number = number
@@ -66,8 +66,10 @@ class Decider:
         self.delay_s = [estimate.value_s for estimate in self.estimates]
         """The transfer time that is believed of each target; the list that a policy is shown."""
         self.views = beliefs.views()
-        """Nothing but None where plans alone are viewed, and empty where nothing is."""
-        self.plans = [None if view is None else view() for view in beliefs.plan_views]
+        self.plans = {target: view() for target, view in enumerate(beliefs.plan_views) if view is not None}
+        """By target, what is believed of its state; of its own device that is the device's to say."""
+        self.watches = bool(self.views or any(self.plans))
+        """Whether it is to note what it sends."""
         self.reports: dict[int, tuple[int, int]] = {}
         """By request, what the answer on its way says of a batch that is viewed: how many were left active and waiting."""
 
@@ -92,13 +94,13 @@ class Decider:
 
     def sends(self, target: int, request: int, entry_s: float) -> None:
         """A request sets out for a target, which it is believed to reach at a moment."""
-        plan = self.plans[target] if target and self.plans else None
+        plan = self.plans.get(target) if target else None
         if plan is not None:
             plan.sent(request, entry_s)
 
     def told(self, target: int, request: int, state: int, done_s: float) -> None:
         """An answer told in which state its request was executed, and when that ended; nobody need tell of its own device."""
-        plan = self.plans[target] if target and self.plans else None
+        plan = self.plans.get(target) if target else None
         if plan is not None:
             plan.reported(request, state, done_s)
 

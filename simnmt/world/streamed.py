@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,15 +71,9 @@ class Streamed:
         return [column.tolist() for column in (after_first_s, after_deadline_s, *from_read_s)]
 
 
-class Served(NamedTuple):
-    """What became of a request at a box."""
-
-    begin_s: float
-    """When its turn at the processor came."""
-    finish_s: float
-    state: int
-    stall_s: float
-    """How long the processor waited for reads since its turn had come."""
+Served = tuple[float, float, int, float]
+"""What became of a request at a box: when its turn at the processor came, when it ended, its state, and how long the processor
+waited for reads since its turn had come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +110,8 @@ class StreamedBox:
         "_begun_s",
         "_cached_bytes",
         "_disk_free_s",
+        "_engaged_s",
+        "_following",
         "_kept_bytes",
         "_lifecycle",
         "_preload_bytes",
@@ -136,7 +131,10 @@ class StreamedBox:
         self.state = COLD
         """Of the last request."""
         self._disk_free_s = self._begun_s = -inf
-        self._lifecycle = streamed.lifecycle
+        lifecycle = self._lifecycle = streamed.lifecycle
+        self._engaged_s = min(lifecycle.engagement_gap_s, lifecycle.reclaimed_after_s)
+        self._following = [lifecycle.next_state(state, 0.0) for state in range(lifecycle.last + 1)]
+        """By state, the next one within an engagement."""
         self._read_s = [state.read_s for state in streamed.states]
         self._cached_bytes = [state.held_bytes for state in streamed.states]
         self._kept_bytes = [state.kept_bytes for state in streamed.states]
@@ -153,17 +151,14 @@ class StreamedBox:
         """Seconds until the processor comes free."""
         return self.free_s - now_s if self.free_s > now_s else 0.0
 
-    def foreseen_s(self, entry_s: float, execution_s: float, from_read_s: Sequence[float]) -> float:
-        """When a request that would enter would end; nothing changes."""
-        disk_s, begin_s = self._turns(entry_s)
-        finish_s: float = max(disk_s + from_read_s[self.next_state(entry_s)], begin_s + execution_s)
-        return finish_s
-
     def serve(self, entry_s: float, execution_s: float, row: Sequence[float], at: int) -> Served:
         """Let a request enter; `row[at]` and on: by state, from the begin of its reads until it would end."""
         free_s = self.free_s
         idle_s = entry_s - free_s
-        state = self._lifecycle.next_state(self.state, idle_s)
+        if idle_s <= self._engaged_s:
+            state = self._following[self.state]
+        else:
+            state = self._lifecycle.next_state(self.state, idle_s)
         disk_s = self._disk_free_s
         if disk_s < self._begun_s:
             disk_s = self._begun_s
@@ -180,25 +175,24 @@ class StreamedBox:
             self._idled(idle_s)
         held_bytes, kept_bytes = self._cached_bytes[state], self._kept_bytes[state]
         self.preload_byte_s += held_bytes * (finish_s - begin_s)
-        self.peak_bytes = max(self.peak_bytes, held_bytes, kept_bytes)
+        peak_bytes = held_bytes if held_bytes > kept_bytes else kept_bytes
+        if peak_bytes > self.peak_bytes:
+            self.peak_bytes = peak_bytes
         self._disk_free_s = disk_s + self._read_s[state]
         self._begun_s, self.free_s, self.state = begin_s, finish_s, state
         self.by_state[state] += 1
         self.compute_s += execution_s
-        return Served(begin_s, finish_s, state, stall_s)
-
-    def _turns(self, entry_s: float) -> tuple[float, float]:
-        """When the disk would begin to read for a request, and when its turn at the processor would come."""
-        return max(entry_s, self._disk_free_s, self._begun_s), max(entry_s, self.free_s)
+        return begin_s, finish_s, state, stall_s
 
     def _idled(self, idle_s: float) -> None:
         """The ledger of what the buffer held since the last end: all that was kept, then the preload, then nothing."""
         lifecycle = self._lifecycle
-        reclaimed_s = min(idle_s, lifecycle.reclaimed_after_s)
-        engaged_s = min(reclaimed_s, lifecycle.engagement_gap_s)
-        self.preload_byte_s += self._kept_bytes[self.state] * engaged_s
+        if idle_s <= self._engaged_s:
+            self.preload_byte_s += self._kept_bytes[self.state] * idle_s
+            return
+        self.preload_byte_s += self._kept_bytes[self.state] * self._engaged_s
         if lifecycle.keeps_preload:
-            self.preload_byte_s += self._preload_bytes * (reclaimed_s - engaged_s)
+            self.preload_byte_s += self._preload_bytes * (min(idle_s, lifecycle.reclaimed_after_s) - self._engaged_s)
 
     def closed(self, end_s: float) -> None:
         """The run is over at a moment: nothing comes any more; once."""

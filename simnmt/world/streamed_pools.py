@@ -19,13 +19,14 @@ class StreamedPool:
     A balancer that compares boxes compares how long their processors are busy: it knows queues, and nothing of memories.
     """
 
-    __slots__ = ("_balancer", "_execution", "boxes", "columns_at", "streamed")
+    __slots__ = ("_attached", "_balancer", "_execution", "boxes", "columns_at", "streamed")
 
     def __init__(self, streamed: Streamed, boxes: int = 1, balancer: Balancer | None = None) -> None:
         """`balancer`: None: as the nodes are attached."""
         self.streamed = streamed
         self.boxes: Sequence[StreamedBox] = [StreamedBox(streamed) for _ in range(boxes)]
         self._balancer = ByNode() if balancer is None else balancer
+        self._attached = boxes == 1 or isinstance(self._balancer, ByNode)
         self.place(0, 0)
 
     def place(self, execution: int, columns_at: int) -> None:
@@ -35,21 +36,22 @@ class StreamedPool:
     def enter(self, entry_s: float, request: int, row: Row) -> tuple[Served, int]:
         """Let a request enter; what becomes of it, and at which box."""
         boxes = self.boxes
-        chosen = self._balancer.chosen(boxes, BatchEntry(entry_s, request, 0, 0, row[1])) if len(boxes) > 1 else 0
+        if self._attached:  # what `ByNode` would say as well
+            chosen = row[1] % len(boxes)
+        else:
+            chosen = self._balancer.chosen(boxes, BatchEntry(entry_s, request, 0, 0, row[1]))
         return boxes[chosen].serve(entry_s, row[self._execution], row, self.columns_at + 2), chosen
-
-    def next_state(self, node: int, now_s: float) -> int:
-        """Of a request of an end node that its own box would begin with now; only where boxes are the nodes' own."""
-        return self.boxes[node % len(self.boxes)].next_state(now_s)
 
     def finish_s(self, entry: StreamedEntry, ahead: Iterable[StreamedEntry]) -> float:
         """When a request would end that enters after those `ahead` of it, in their order; nothing changes."""
         trial = StreamedPool.__new__(StreamedPool)
-        trial.streamed, trial.boxes, trial._balancer = self.streamed, CopiedOnUse(self.boxes), self._balancer.copy()
+        trial.streamed, trial.boxes = self.streamed, CopiedOnUse(self.boxes)
+        trial._balancer, trial._attached = self._balancer.copy(), self._attached
         trial.place(self._execution, self.columns_at)
         for earlier in ahead:
             trial.enter(*earlier)
-        return trial.enter(*entry)[0].finish_s
+        (_, finish_s, _, _), _ = trial.enter(*entry)
+        return finish_s
 
     def account(self, end_s: float) -> StreamedAccount:
         """Of all boxes, for a run that is over at a moment; once."""

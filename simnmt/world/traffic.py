@@ -264,7 +264,7 @@ class Traffic:
             event.decider = decider
             event.sent_s = now_s
             entry_s = event.entry_s = now_s + row[uplink_before + target]
-            event.sent_as = self._announced(decider, target, request, in_block, now_s) if decider.views else 0
+            event.sent_as = self._announced(decider, target, request, in_block, now_s) if decider.watches else 0
             heappush(heap, (entry_s, REACHES_SERVER, request, event))
 
         return self._recording_lost(handle) if self.records_lost else handle
@@ -314,25 +314,25 @@ class Traffic:
 
     def _announced(self, decider: Decider, target: int, request: int, in_block: int, now_s: float) -> int:
         """Note in the decider's views what it sends, as it expects it: half the transfer before the execution."""
-        view, entry_s = decider.views[target], now_s + decider.estimates[target].value_s / 2
+        view, entry_s = decider.views[target] if decider.views else None, now_s + decider.estimates[target].value_s / 2
+        sent_as = 0
         if isinstance(view, BatchView):
-            return view.sent(now_s, self.predicted_tgt_len[in_block])
-        beyond_s = 0.0
-        if decider.plans:
-            beyond_s = self.beyond_s(decider, target, in_block, entry_s)
-            decider.sends(target, request, entry_s)
-        return 0 if view is None else view.sent(entry_s, self.predicted[target][in_block] + beyond_s)
+            sent_as = view.sent(now_s, self.predicted_tgt_len[in_block])
+        elif view is not None:
+            expected_s = self.predicted[target][in_block]
+            if target in decider.plans:
+                expected_s += self._beyond_s(decider, target, in_block, entry_s)
+            sent_as = view.sent(entry_s, expected_s)
+        decider.sends(target, request, entry_s)
+        return sent_as
 
-    def beyond_s(self, decider: Decider, target: int, in_block: int, entry_s: float) -> float:
+    def _beyond_s(self, decider: Decider, target: int, in_block: int, entry_s: float) -> float:
         """What a target's state is believed to add to the plane, for a request that reaches it at a moment."""
-        plan = decider.plans[target]
-        if plan is None:
-            return 0.0
-        beyond_s = self.beyond[target]
-        assert beyond_s is not None
+        by_state_s = self.beyond[target]
+        assert by_state_s is not None
         if target:
-            return plan.added_s(entry_s, beyond_s, in_block)
-        return beyond_s[self.streaming.pools[0].next_state(decider.number, entry_s)][in_block]
+            return decider.plans[target].added_s(entry_s, by_state_s, in_block)
+        return by_state_s[self.streaming.pools[0].boxes[decider.number].next_state(entry_s)][in_block]
 
     def delays(self, decider: Decider, request: int, in_block: int, row: Row, now_s: float) -> Sequence[float]:
         """What each target costs beside execution, as the policy is allowed to know it."""
@@ -348,8 +348,8 @@ class Traffic:
                 delay_s[target] += view.added_s(now_s, self.predicted_tgt_len[in_block])
             elif view is not None:
                 delay_s[target] += view.wait_s(now_s + decider.estimates[target].value_s / 2)
-        for target in range(len(decider.plans)):
-            delay_s[target] += self.beyond_s(decider, target, in_block, now_s + decider.estimates[target].value_s / 2)
+        for target in decider.plans:
+            delay_s[target] += self._beyond_s(decider, target, in_block, now_s + decider.estimates[target].value_s / 2)
         return delay_s
 
 

@@ -1,0 +1,160 @@
+"""A streamed box against one in SimPy whose disk and processor work layer by layer; and the ledger of its buffer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import simpy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simnmt.sti.lifecycle import COLD, FIRST_TURN, Lifecycle
+from simnmt.world.pools import OneServer
+from simnmt.world.requests import Requests
+from simnmt.world.simulate import Trail, simulate
+from simnmt.world.streamed import Streamed
+from simnmt.world.streamed_pools import StreamedPool
+from tests.world.streamed_boxes import STATES, STREAMED, SlowBox, asked
+from tests.worlds import believing, everything_to
+
+COLUMNS = ("state", "queue_s", "execution_s", "stall_s", "first_token_s")
+
+
+def kept(requests: Requests, streamed: Streamed = STREAMED, deciders: int = 1) -> Trail:
+    """Everything stays at the gateways."""
+    return simulate(requests, everything_to(0), believing(0.1), [StreamedPool(STREAMED)], own=streamed, deciders=deciders)
+
+
+def slowly(requests: Requests, streamed: Streamed, deciders: int) -> list[dict[str, Any]]:
+    """The same with SimPy's own resources."""
+    environment = simpy.Environment()
+    boxes = [SlowBox(environment, streamed) for _ in range(deciders)]
+    found: list[dict[str, Any]] = [{} for _ in range(len(requests))]
+    factor = requests.execution_s[0] / streamed.in_memory_s(requests.src_len, requests.tgt_len)
+    assert requests.arrival_s is not None and requests.node is not None and requests.tgt_len is not None
+
+    def come() -> Any:
+        for request, arrival_s in enumerate(requests.arrival_s):
+            yield environment.timeout(max(arrival_s - environment.now, 0.0))
+            lengths = int(requests.src_len[request]), int(requests.tgt_len[request])
+            boxes[requests.node[request] % deciders].enter(*lengths, float(factor[request]), found[request])
+
+    environment.process(come())
+    environment.run()
+    return found
+
+
+@pytest.mark.parametrize("gap_s", [0.4, 1.5, 10.0])
+@pytest.mark.parametrize("deciders", [1, 3])
+@pytest.mark.parametrize("keeps_preload", [True, False])
+def test_a_box_does_what_its_disk_and_its_processor_do(gap_s: float, deciders: int, keeps_preload: bool) -> None:
+    """States, waits, stalls, first tokens and deadlines: crowded, in turns, and alone."""
+    streamed = replace(STREAMED, lifecycle=Lifecycle(3, 5.0, 60.0, keeps_preload))
+    requests = asked(gap_s=gap_s, nodes=3)
+    trail, slow = kept(requests, streamed, deciders), slowly(requests, streamed, deciders)
+    for name in COLUMNS:
+        slow_column = [each[name] for each in slow]
+        np.testing.assert_allclose(getattr(trail, name), slow_column, rtol=1e-9, atol=1e-9, err_msg=name)
+    assert trail.deadline_missed is not None and trail.state is not None
+    assert trail.deadline_missed.tolist() == [each["deadline_missed"] for each in slow]
+    if gap_s == 1.5:
+        assert set(trail.state) >= {COLD, FIRST_TURN, 2, 3} - (set() if keeps_preload else {FIRST_TURN})
+        assert 0.05 < trail.deadline_missed.mean() < 0.95
+
+
+def test_an_encoder_alone_needs_no_target_lengths() -> None:
+    compute = replace(STREAMED.compute, decoder_layers=0, step_s=0.0)
+    states = tuple(replace(state, load_s=state.load_s[:2]) for state in STATES)
+    streamed = Streamed(compute, states, STREAMED.lifecycle, 0.5)
+    requests = replace(asked(streamed=streamed), tgt_len=None)
+    trail = simulate(requests, everything_to(0), believing(0.1), [OneServer()], own=streamed)
+    slow = slowly(replace(requests, tgt_len=np.ones(len(requests), np.int64)), streamed, 1)
+    for name in COLUMNS:
+        np.testing.assert_allclose(getattr(trail, name), [each[name] for each in slow], rtol=1e-9, atol=1e-9)
+
+
+def test_a_decoder_does() -> None:
+    with pytest.raises(ValueError, match="target 0 streams a decoder: requests need a tgt_len"):
+        kept(replace(asked(), tgt_len=None))
+
+
+def test_a_deadline_that_is_just_met_is_met() -> None:
+    """A first turn of its own takes what the plan predicted, to the bit or not: rounding is no miss."""
+    exact_s = float(STATES[1].alone_s(STREAMED.compute, 12, 10))
+    streamed = replace(STREAMED, deadline_s=exact_s, lifecycle=Lifecycle(3, 5.0, np.inf))
+    src_len, tgt_len = np.full(20, 12), np.full(20, 10)
+    alone_s = streamed.in_memory_s(src_len, tgt_len)
+    arrival_s = np.arange(20) * 10.1
+    requests = Requests(src_len, (alone_s,), (), (), arrival_s, np.zeros(20, np.int32), tgt_len=tgt_len)
+    missed = simulate(requests, everything_to(0), believing(0.1), [], own=streamed).deadline_missed
+    assert missed is not None and missed.tolist() == [True] + [False] * 19
+
+
+@pytest.mark.parametrize("keeps_preload", [True, False])
+@pytest.mark.parametrize("gap_s", [0.4, 4.0])
+def test_the_ledger_is_what_the_buffer_held_over_time(keeps_preload: bool, gap_s: float) -> None:
+    """Against a look at the buffer at moments spread over the run (STI-23)."""
+    streamed = replace(STREAMED, lifecycle=Lifecycle(3, 5.0, 60.0, keeps_preload))
+    requests = asked(gap_s=gap_s, nodes=1)
+    trail = kept(requests, streamed)
+    account = trail.streamed[0]
+    assert account is not None and trail.state is not None and trail.execution_s is not None
+    begin_s = np.asarray(requests.arrival_s) + trail.queue_s
+    end_s = begin_s + trail.execution_s
+    over_s = float(end_s[-1])
+    at_s = np.linspace(begin_s[0], over_s, 400_000)
+    last = np.searchsorted(begin_s, at_s, "right") - 1
+    state, idle_s = trail.state[last], at_s - end_s[last]
+    kept_bytes = np.array([each.kept_bytes for each in STATES])[state]
+    held_bytes = np.array([each.held_bytes for each in STATES])[state]
+    after = np.where(idle_s > 60.0, 0, np.where(idle_s > 5.0, 200 if keeps_preload else 0, kept_bytes))
+    held = np.where(idle_s < 0.0, held_bytes, after)
+    assert account.preload_byte_s == pytest.approx(held.mean() * (over_s - begin_s[0]), rel=2e-3)
+    assert account.peak_preload_bytes == held.max()
+    assert account.working_bytes == 1_000
+
+
+def test_the_account_sums_what_the_requests_say() -> None:
+    requests = asked(gap_s=0.8)
+    trail = kept(requests, deciders=4)
+    account = trail.streamed[0]
+    assert account is not None and trail.state is not None and trail.stall_s is not None
+    counts = np.bincount(trail.state, minlength=4)
+    assert account.by_state == tuple(counts) and account.requests == len(requests) and account.boxes == 4
+    assert account.stall_s == pytest.approx(trail.stall_s.sum())
+    assert account.compute_s == pytest.approx(requests.execution_s[0].sum())
+    assert account.read_s == pytest.approx(np.dot(counts, [state.read_s for state in STATES]))
+    assert account.streamed_bytes == np.dot(counts, [state.streamed_bytes for state in STATES])
+
+
+@settings(max_examples=200)
+@given(st.integers(1, 5), st.integers(0, 5), st.floats(-10.0, 200.0), st.booleans(), st.floats(0.0, 100.0))
+def test_a_longer_pause_never_leaves_more_in_memory(
+    last: int, state: int, idle_s: float, keeps_preload: bool, more_s: float
+) -> None:
+    lifecycle = Lifecycle(last, 5.0, 60.0, keeps_preload)
+    found, later = (lifecycle.next_state(min(state, last), pause_s) for pause_s in (idle_s, idle_s + more_s))
+    assert COLD <= later <= found <= last
+    assert lifecycle.next_state(last, 0.0) == last
+    if 5.0 < idle_s <= 60.0:
+        assert found == (FIRST_TURN if keeps_preload else COLD)
+
+
+def test_a_cold_request_is_the_first_turn_of_its_engagement() -> None:
+    lifecycle = Lifecycle(3, 5.0, 60.0)
+    turns = [COLD]
+    for _ in range(4):
+        turns.append(lifecycle.next_state(turns[-1], 1.0))
+    assert turns == [COLD, 2, 3, 3, 3]
+    assert Lifecycle(1, 5.0).next_state(COLD, 1.0) == FIRST_TURN
+
+
+def test_states_and_lifecycle_must_fit() -> None:
+    with pytest.raises(ValueError, match="4 states where the last is 2"):
+        replace(STREAMED, lifecycle=Lifecycle(2, 5.0))
+    for wrong in ((0, 5.0, 60.0), (1, -1.0, 60.0), (1, 5.0, float("nan"))):
+        with pytest.raises(ValueError):
+            Lifecycle(*wrong)
