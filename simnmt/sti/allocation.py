@@ -70,7 +70,9 @@ def _validity(
     """Whether no layer's remaining loads last longer than what is computed before it and what may be waited.
 
     A pipeline ends at the latest of all layers' loads, each followed by all computing from its layer on, so that both together
-    bound its end. What is preloaded is left out of the loads, not granted as a bonus: where it is a prefix, both are the same, and where it is
+    bound its end.
+
+    What is preloaded is left out of the loads, not granted as a bonus: where it is a prefix, both are the same, and where it is
     not, a bonus for layers yet to come would hide the stall of those before (STI-12).
     """
     position = {layer: k for k, layer in enumerate(chosen.layer_indices)}

@@ -7,16 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from simnmt.costs.sti_cost import Shard, StiCost
-from simnmt.sti.allocation import allocated
+from simnmt.sti.allocation import accumulated_budgets, allocated
 from simnmt.sti.buffer import longest_prefix
 from simnmt.sti.errors import PlanError
 from simnmt.sti.submodel import Submodel, chosen_size, submodel
-from simnmt.sti.timeline import ROUNDING, Timeline, timeline
+from simnmt.sti.timeline import ROUNDING, Column, Timeline, timeline
 
-__all__ = ["Plan", "Shard", "Timeline", "planned", "timeline", "timeline_of"]
+__all__ = ["Plan", "Shard", "Timeline", "budgets_of", "planned", "timeline", "timeline_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,11 +214,9 @@ def timeline_of(
 
     `run`: `timeline`, a pipeline, or `load_then_run`.
     """
-    padded, of_steps = plan.length if length is None else length, plan.steps if steps is None else steps
-    slices = plan.slices_per_layer
-    decoding = len(plan.layer_indices) - plan.layers
-    comp_s = [cost.t_comp(padded, slices)] * plan.layers + [cost.step_s(slices)] * decoding
-    after_s = (max(of_steps, 1.0) - 1.0) * decoding * cost.step_s(slices)
+    comp_s = _compute_s(plan, cost, plan.length if length is None else length)
+    later = max(plan.steps if steps is None else steps, 1.0) - 1.0
+    after_s = later * sum(comp_s[plan.layers :])
     return run(loads_s(cost, plan.bits, plan.preloaded), comp_s, after_s)
 
 
@@ -227,3 +226,20 @@ def check(deadline_s: float, preload_bytes: int) -> None:
         raise PlanError(f"a deadline of {deadline_s:g} s", remedy="give a positive one")
     if preload_bytes < 0:
         raise PlanError(f"a preload buffer of {preload_bytes:,} bytes", remedy="give 0 or more")
+
+
+def budgets_of(plan: Plan, cost: StiCost) -> tuple[Column, Column]:
+    """Accumulated IO budgets of each executed layer: what the preloaded shards and the computing grant, and what is left of it.
+
+    Below zero: the layer's loads are late (STI-11).
+    """
+    comp_s = _compute_s(plan, cost, plan.length)
+    bonus_s = sum(cost.t_io(plan.bits[shard], shard[0]) for shard in plan.preloaded)
+    granted = accumulated_budgets(bonus_s, comp_s, [0.0] * len(comp_s))
+    return granted, granted - np.cumsum(loads_s(cost, plan.bits, frozenset()))
+
+
+def _compute_s(plan: Plan, cost: StiCost, length: int) -> list[float]:
+    slices = plan.slices_per_layer
+    decoding = len(plan.layer_indices) - plan.layers
+    return [cost.t_comp(length, slices)] * plan.layers + [cost.step_s(slices)] * decoding

@@ -1,0 +1,74 @@
+"""`simnmt sti plan`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def plan(
+    profile: Annotated[
+        str,
+        typer.Option("--profile", metavar="FILE", help="Profile with a block sti, an @name, @odroid-sti or @jetson-sti."),
+    ],
+    deadline_ms: Annotated[float, typer.Option("--deadline-ms", metavar="T", help="Within which a request is to be done.")],
+    preload_mb: Annotated[
+        float, typer.Option("--preload-mb", metavar="S", help="What may be kept in memory between requests; 0 for nothing.")
+    ],
+    length: Annotated[
+        int | None, typer.Option("--length", metavar="L", min=1, help="Padded tokens [the greatest length measured].")
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option("--steps", metavar="M", min=1, help="Decoder steps within the deadline [1].")
+    ] = None,
+    cold: Annotated[
+        bool, typer.Option("--cold", help="The buffer is empty: what a request meets after the system took the memory.")
+    ] = False,
+    similar: Annotated[
+        float,
+        typer.Option("--similar", metavar="PERCENT", min=0.0, max=100.0, help="Shards a deeper submodel may lack [0]."),
+    ] = 0.0,
+    fill: Annotated[
+        bool, typer.Option("--fill", help="Beyond the paper: let the pipeline wait as long as the deadline allows.")
+    ] = False,
+    compare: Annotated[bool, typer.Option("--compare", help="Set the plan beside Load&Exec, StdPL and PreloadModel.")] = False,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Look for the best bits by integer programming; some 20 s at most.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON in SI units and nothing else.")] = False,
+    page: Annotated[Path | None, typer.Option("--page", metavar="FILE", help="Write an HTML page with the pipelines.")] = None,
+) -> None:
+    """Plan a streamed model for a deadline and a preload buffer: layers, slices, bits, and what stays in memory."""
+    from simnmt.cli.sti_plan_told import read_source, told
+    from simnmt.files import refuse_replacing, written_whole
+    from simnmt.sti.outlook import outlook
+
+    refuse_replacing(page, None if profile.startswith("@") else profile)
+    source = read_source(profile)
+    found = outlook(
+        source.cost,
+        deadline_ms / 1e3,
+        preload_mb * 1e6,
+        length=length,
+        steps=steps,
+        cold=cold,
+        similar=similar / 100,
+        fills_deadline=fill,
+        compares=compare,
+        exactly=exact,
+    )
+    if page is not None:
+        from simnmt.report.plan_page import render_plan
+
+        with written_whole(page) as partial:
+            partial.write_text(render_plan(found, source.name, source.kind, source.said), encoding="utf-8")
+        print(f"written to {page}", file=sys.stderr)
+    if as_json:
+        document = {"profile": source.name, "kind": source.kind, "said": source.said, **found.as_json()}
+        print(json.dumps(document, indent=1, allow_nan=False))
+    else:
+        print(told(found, source))

@@ -1,0 +1,170 @@
+"""What `simnmt sti plan` prints for people: the plan, its budgets, the pipeline as two rows of signs, the comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from simnmt.cli.tables import aligned
+
+if TYPE_CHECKING:
+    from simnmt.costs.sti_cost import StiCost
+    from simnmt.sti.outlook import Outlook, PlannedLayer
+    from simnmt.sti.timeline import Timeline
+
+COLUMNS = 88
+"""Signs of a pipeline's row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a plan's costs come from."""
+
+    name: str
+    kind: str
+    said: str
+    cost: StiCost
+
+
+def read_source(profile: str) -> Source:
+    """A profile's block `sti`, or one of the planner's own presets. Raises `ProfileError`."""
+    from simnmt import shipped
+    from simnmt.costs import read_profile
+    from simnmt.sti.presets import preset
+
+    own = preset(profile)
+    if own is not None:
+        return Source(profile, own.kind, own.said, own.cost)
+    found = read_profile(shipped.find("calibration", profile) if profile.startswith("@") else profile)
+    cost = found.sti_cost
+    assert found.sti is not None
+    said = found.sti.model
+    beside_s = found.sti.fixed_s + found.sti.step_fixed_s
+    if beside_s > 0.0:
+        said += f"; {1e3 * beside_s:.3g} ms of a request are before and after the layers, and not planned for"
+    return Source(found.name, found.sti.kind, said, cost)
+
+
+def told(found: Outlook, source: Source) -> str:
+    """All of it as text."""
+    plan = found.plan
+    decoding = len(plan.layer_indices) - plan.layers
+    size = f"{plan.layers} x {plan.slices_per_layer}" + (f" and {decoding} decoder layers as wide" if decoding else "")
+    of = f"{found.cost.geometry.layers} x {found.cost.geometry.heads}"
+    steps = f", {plan.steps:g} decoder steps" if decoding else ""
+    lines = [
+        f"{source.name} ({source.kind}): {source.said}",
+        f"{size} of {of}, {_count(len(plan.bits))}, {plan.length} tokens{steps}: "
+        f"{1e3 * plan.latency_s:.4g} ms of {1e3 * plan.deadline_s:g} ms, "
+        + (f"{1e3 * plan.stall_s:.4g} ms of it waiting" if plan.stalls else "without waiting"),
+        f"memory: {_mb(found.memory.preload_bytes)} of {plan.preload_bytes / 1e6:g} MB preloaded, {len(plan.preloaded)} of the "
+        f"shards; {_mb(found.memory.streamed_bytes)} MB read; working buffer {_mb(found.memory.working_bytes)} MB",
+        *found.remarks,
+        "",
+        aligned(
+            ["layer", "slices", "bits (* preloaded)", "budget ms", "left ms", "read ms", "read by", "computed from", "waits"],
+            [_layer(layer, found.timeline, at) for at, layer in enumerate(found.layers)],
+            3,
+        ),
+        "",
+        *picture(found.timeline, plan.layer_indices),
+    ]
+    if found.contestants:
+        header = ["way", "size", "shards", "mean bits", "latency ms", "waits ms", "deadline", "preload MB", "working MB"]
+        lines += ["", aligned(header, list(_compared(found)), 1)]
+    if found.exact is not None:
+        best = found.exact
+        proven = "" if best.bound - best.fidelity < 1e-6 else f", {best.bound:.5f} at most"
+        lines += [
+            "",
+            f"Exact: fidelity {best.fidelity:.5f} by the best bits{proven}; the greedy plan's {best.greedy_fidelity:.5f} lacks "
+            f"{100 * best.gap:.2f} % (1 less the squared rounding error, weighted by rank of importance).",
+        ]
+    return "\n".join(lines)
+
+
+def picture(timeline: Timeline, layers: tuple[int, ...]) -> Iterator[str]:
+    """Disk and processor over time, a layer's number where it begins: `=` reads, `#` computes, `.` waits."""
+    scale = COLUMNS / timeline.latency_s
+    reading, computing = [" "] * COLUMNS, [" "] * COLUMNS
+    for number, *moments in zip(
+        layers,
+        timeline.load_begin,
+        timeline.load_end,
+        timeline.compute_begin,
+        timeline.compute_end,
+        timeline.stall,
+        strict=True,
+    ):
+        load_begin, load_end, begin, end, stall = (float(moment) * scale for moment in moments)
+        _mark(reading, load_begin, load_end, "=", str(number))
+        _mark(computing, begin - stall, begin, ".")
+        _mark(computing, begin, end, "#", str(number))
+    _mark(computing, (timeline.latency_s - timeline.after_s) * scale, COLUMNS, "~")
+    yield f"io  |{''.join(reading).rstrip()}"
+    yield f"cpu |{''.join(computing).rstrip()}|"
+    later = ", ~ later decoder steps" if timeline.after_s else ""
+    yield f"     = reads, # computes, . waits{later}; one sign is {1e3 / scale:.3g} ms"
+
+
+def _mark(row: list[str], begin: float, end: float, sign: str, name: str = "") -> None:
+    first, last = round(begin), round(end)
+    for at in range(first, min(last, len(row))):
+        row[at] = name[at - first] if at - first < len(name) < last - first + 1 else sign
+
+
+def _layer(layer: PlannedLayer, timeline: Timeline, at: int) -> list[str]:
+    bits = " ".join(f"{width}{'*' if held else ''}" for width, held in zip(layer.bits, layer.preloaded, strict=True))
+    moments_s = (
+        layer.granted_s,
+        layer.left_s,
+        layer.load_s,
+        timeline.load_end[at],
+        timeline.compute_begin[at],
+        timeline.stall[at],
+    )
+    return [str(layer.layer), _ranges(layer.slices), bits, *(_ms(moment) for moment in moments_s)]
+
+
+def _count(shards: int) -> str:
+    return "one shard" if shards == 1 else f"{shards} shards"
+
+
+def _mb(size_bytes: int) -> str:
+    return f"{size_bytes / 1e6:.3f}"
+
+
+def _ms(seconds: float) -> str:
+    text = f"{1e3 * seconds:.2f}"
+    return "0.00" if text == "-0.00" else text
+
+
+def _ranges(slices: tuple[int, ...]) -> str:
+    """Runs of numbers as `0-3`."""
+    runs: list[list[int]] = []
+    for piece in slices:
+        if runs and piece == runs[-1][1] + 1:
+            runs[-1][1] = piece
+        else:
+            runs.append([piece, piece])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+
+
+def _compared(found: Outlook) -> Iterator[list[str]]:
+    for each in found.contestants:
+        if each.plan is None or each.timeline is None or each.memory is None:
+            yield [each.name, "none", *["-"] * 4, "missed", "-", "-"]
+            continue
+        plan = each.plan
+        yield [
+            each.name,
+            f"{plan.layers} x {plan.slices_per_layer}",
+            str(len(plan.bits)),
+            f"{sum(plan.bits.values()) / len(plan.bits):.1f}",
+            f"{1e3 * plan.latency_s:.2f}",
+            f"{1e3 * each.timeline.stall_s:.2f}",
+            "missed" if plan.misses_deadline else "met",
+            f"{each.memory.preload_bytes / 1e6:.2f}",
+            f"{each.memory.working_bytes / 1e6:.2f}",
+        ]

@@ -1,0 +1,124 @@
+"""Pipelines as pictures: a row for the disk, a row for the processor, a box for each layer (STI-12); plain SVG."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import floor, log10
+
+from markupsafe import Markup, escape
+
+from simnmt.report.typography import significant
+from simnmt.sti.timeline import Timeline
+
+LABEL, PLOT, ROW, GAP, TOP, BOTTOM = 190.0, 700.0, 22.0, 16.0, 14.0, 40.0
+"""Widths of names and plot, heights of a row, of what is between pipelines, above the first and under the last."""
+MOST_TICKS = 8
+
+STYLE = Markup("""
+.pipelines { display: block; width: 100%; max-width: 60rem; font: 12px system-ui, sans-serif; fill: var(--ink, #1b2326); }
+.pipelines .io { fill: var(--policy-1, #2474b5); } .pipelines .compute { fill: var(--policy-4, #00836a); }
+.pipelines .stall { fill: var(--bad, #a33a12); opacity: 0.35; }
+.pipelines .later { fill: var(--policy-4, #00836a); opacity: 0.5; }
+.pipelines .axis { stroke: var(--line, #e2e4de); } .pipelines .deadline { stroke: var(--bad, #a33a12); stroke-dasharray: 5 3; }
+.pipelines .soft { fill: var(--soft, #59666b); } .pipelines .inside { fill: #fff; }
+""")
+"""For the page that the picture stands on; colours are the pages' own, light and dark."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A pipeline to be drawn; seconds, a value per layer in order."""
+
+    name: str
+    load_begin: Sequence[float]
+    load_end: Sequence[float]
+    compute_begin: Sequence[float]
+    compute_end: Sequence[float]
+    stall: Sequence[float]
+    after_s: float = 0.0
+    """What a decoder computes after its first step."""
+    layers: Sequence[int] | None = None
+    """Their numbers; None: from 0."""
+
+    @property
+    def end_s(self) -> float:
+        """Of all of it."""
+        return self.compute_end[-1] + self.after_s
+
+
+def drawn(name: str, timeline: Timeline, layers: Sequence[int] | None = None) -> Drawn:
+    """A planned pipeline, or a measured one whose moments were put into the same form."""
+    return Drawn(
+        name,
+        timeline.load_begin.tolist(),
+        timeline.load_end.tolist(),
+        timeline.compute_begin.tolist(),
+        timeline.compute_end.tolist(),
+        timeline.stall.tolist(),
+        timeline.after_s,
+        layers,
+    )
+
+
+def pipeline_svg(title: str, pipelines: Sequence[Drawn], deadline_s: float | None = None) -> Markup:
+    """One picture of all of them, on one axis of milliseconds from the beginning; `STYLE` has to stand on the page once."""
+    longest_s = max(*(each.end_s for each in pipelines), deadline_s or 0.0, 1e-9)
+    scale = PLOT / longest_s
+    height = TOP + BOTTOM + len(pipelines) * (2 * ROW + GAP)
+    inside = [Markup("<title>{}</title>").format(title)]
+    floor_y = height - BOTTOM
+    for tick_s in _ticks(longest_s):
+        x = LABEL + tick_s * scale
+        inside.append(Markup(f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP:.0f}" y2="{floor_y:.0f}"/>'))
+        shown = significant(1e3 * tick_s, 4)
+        inside.append(Markup(f'<text class="soft" x="{x:.1f}" y="{floor_y + 16:.0f}" text-anchor="middle">{shown}</text>'))
+    inside.append(Markup(f'<text class="soft" x="{LABEL + PLOT:.0f}" y="{floor_y + 32:.0f}" text-anchor="end">ms</text>'))
+    for number, each in enumerate(pipelines):
+        inside += _rows(each, TOP + number * (2 * ROW + GAP), scale)
+    if deadline_s is not None:
+        x = LABEL + deadline_s * scale
+        said = Markup("<title>{}</title>").format(f"deadline {significant(1e3 * deadline_s, 4)} ms")
+        line = Markup(f'<line class="deadline" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP - 8:.0f}" y2="{floor_y:.0f}">')
+        inside.append(line + said + Markup("</line>"))
+    opening = f'<svg class="pipelines" role="img" viewBox="0 0 {LABEL + PLOT + 24:.0f} {height:.0f}">'
+    return Markup(opening) + Markup("\n").join(inside) + Markup("</svg>")
+
+
+def _rows(each: Drawn, top: float, scale: float) -> list[Markup]:
+    numbers = range(len(each.load_begin)) if each.layers is None else each.layers
+    found = [
+        Markup(f'<text x="0" y="{top + ROW + 4:.0f}">') + escape(each.name) + Markup("</text>"),
+        Markup(f'<text class="soft" x="{LABEL - 8:.0f}" y="{top + 15:.0f}" text-anchor="end">io</text>'),
+        Markup(f'<text class="soft" x="{LABEL - 8:.0f}" y="{top + ROW + 15:.0f}" text-anchor="end">cpu</text>'),
+    ]
+    columns = (each.load_begin, each.load_end, each.compute_begin, each.compute_end, each.stall)
+    for number, load_begin, load_end, begin, end, stall in zip(numbers, *columns, strict=True):
+        found += _box("io", top, load_begin, load_end, scale, f"layer {number} read", str(number))
+        found += _box("stall", top + ROW, begin - stall, begin, scale, f"waiting for layer {number}")
+        found += _box("compute", top + ROW, begin, end, scale, f"layer {number} computed", str(number))
+    last = each.compute_end[-1]
+    return found + _box("later", top + ROW, last, last + each.after_s, scale, "later decoder steps")
+
+
+def _box(kind: str, y: float, begin: float, end: float, scale: float, said: str, inside: str = "") -> list[Markup]:
+    width = (end - begin) * scale
+    if width <= 0.0:
+        return []
+    x = LABEL + begin * scale
+    told = f"{said}, {significant(1e3 * begin, 4)} to {significant(1e3 * end, 4)} ms"
+    box = Markup(
+        f'<rect class="{kind}" x="{x:.2f}" y="{y + 2:.0f}" width="{max(width - 0.6, 0.4):.2f}" height="{ROW - 4:.0f}" rx="2">'
+    )
+    found = [box + Markup("<title>{}</title></rect>").format(told)]
+    if inside and width > 9.0 * len(inside):
+        middle = x + width / 2
+        found.append(Markup(f'<text class="inside" x="{middle:.1f}" y="{y + 15:.0f}" text-anchor="middle">{inside}</text>'))
+    return found
+
+
+def _ticks(longest_s: float) -> list[float]:
+    """Round numbers from 0 on."""
+    step = 10.0 ** floor(log10(longest_s / MOST_TICKS))
+    step *= next(factor for factor in (1, 2, 5, 10) if longest_s / (factor * step) <= MOST_TICKS)
+    return [number * step for number in range(int(longest_s / step + 1e-9) + 1)]

@@ -1,0 +1,64 @@
+"""A page with the pipelines of one plan and of what it is compared with; a picture without scripts."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+from markupsafe import Markup
+
+from simnmt.report.pipeline_chart import STYLE, drawn, pipeline_svg
+from simnmt.report.typography import significant
+from simnmt.sti.outlook import Outlook
+
+
+def render_plan(found: Outlook, name: str, kind: str, said: str) -> str:
+    """The page as text, to be written as UTF-8; it opens from disk without a network."""
+    plan = found.plan
+    pipelines = [drawn("STI", found.timeline, plan.layer_indices)]
+    for each in found.contestants[1:]:
+        if each.plan is not None and each.timeline is not None:
+            size = f"{each.plan.layers} x {each.plan.slices_per_layer}"
+            pipelines.append(drawn(f"{each.name}, {size}", each.timeline, each.plan.layer_indices))
+    style = Markup(files("simnmt.report").joinpath("page.css").read_text(encoding="utf-8")) + STYLE
+    title = f"{plan.layers} x {plan.slices_per_layer} within {significant(1e3 * plan.deadline_s)} ms"
+    facts = (
+        f"{significant(1e3 * plan.latency_s)} ms predicted",
+        f"{significant(1e3 * plan.stall_s)} ms of it waiting",
+        f"{significant(found.memory.preload_bytes / 1e6)} of {significant(plan.preload_bytes / 1e6)} MB preloaded",
+        f"{plan.length} tokens",
+    )
+    return str(
+        Markup(
+            '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+            '<meta name="viewport" content="width=device-width, initial-scale=1"><title>{title}</title>'
+            "<style>{style}</style></head>"
+            '<body><p class="eyebrow">streamed model, {kind}</p><h1>{title}</h1><p class="facts">{facts}</p>'
+            '<p class="note">{name}: {said}</p>{remarks}'
+            '<section><h2>Disk and processor</h2>{svg}<p class="note">Numbers are layers; faded red: the processor waits; '
+            "dashed: the deadline.</p></section><section><h2>Shards</h2>{table}</section></body></html>\n"
+        ).format(
+            title=title,
+            style=style,
+            kind=kind,
+            name=name,
+            said=said,
+            facts=Markup(" ").join(Markup("<span>{}</span>").format(fact) for fact in facts),
+            remarks=Markup("").join(Markup('<p class="note">{}</p>').format(remark) for remark in found.remarks),
+            svg=pipeline_svg("Pipelines", pipelines, plan.deadline_s),
+            table=_table(found),
+        )
+    )
+
+
+def _table(found: Outlook) -> Markup:
+    head = Markup("").join(
+        Markup("<th>{}</th>").format(cell) for cell in ("layer", "bits (* preloaded)", "budget, ms", "left, ms")
+    )
+    rows = []
+    for layer in found.layers:
+        bits = " ".join(f"{width}{'*' if held else ''}" for width, held in zip(layer.bits, layer.preloaded, strict=True))
+        cells = (str(layer.layer), bits, significant(1e3 * layer.granted_s), significant(1e3 * layer.left_s))
+        rows.append(Markup("<tr>{}</tr>").format(Markup("").join(Markup("<td>{}</td>").format(cell) for cell in cells)))
+    return Markup('<div class="scroll"><table><thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>').format(
+        head, Markup("\n").join(rows)
+    )

@@ -1,0 +1,170 @@
+"""A plan with all that can be said of it: budgets, timeline, memory, what it is compared with, how far it is from the best."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from math import isfinite
+from typing import Any
+
+from simnmt.costs.shard_geometry import BITS
+from simnmt.costs.sti_cost import StiCost
+from simnmt.sti.baselines import Contestant, contestants
+from simnmt.sti.errors import PlanError
+from simnmt.sti.exact import Exact
+from simnmt.sti.exact import exact as exact_plan
+from simnmt.sti.memory import Memory, memory_of
+from simnmt.sti.plan import Plan, budgets_of, loads_s, planned, timeline_of
+from simnmt.sti.submodel import compute_s
+from simnmt.sti.timeline import Timeline
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedLayer:
+    """One executed layer."""
+
+    layer: int
+    bits: tuple[int, ...]
+    """Of its slices."""
+    slices: tuple[int, ...]
+    preloaded: tuple[bool, ...]
+    load_s: float
+    granted_s: float
+    """Its accumulated IO budget before anything is deducted."""
+    left_s: float
+    """After all deductions; below 0, it comes late."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """All of it."""
+
+    cost: StiCost
+    plan: Plan
+    timeline: Timeline
+    layers: tuple[PlannedLayer, ...]
+    memory: Memory
+    contestants: tuple[Contestant, ...]
+    """STI itself first, where there was to be a comparison; else none."""
+    exact: Exact | None
+    """None where it was not asked for, or where no plan avoids waiting."""
+    remarks: tuple[str, ...]
+    """What a reader has to know, a sentence each."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain numbers, seconds and bytes."""
+        return {
+            "plan": self.plan.as_json(),
+            "layers": [asdict(layer) for layer in self.layers],
+            "timeline": timeline_json(self.timeline),
+            "memory": asdict(self.memory),
+            "comparison": [_contestant_json(each) for each in self.contestants],
+            "exact": None
+            if self.exact is None
+            else {
+                "plan": self.exact.plan.as_json(),
+                "fidelity": self.exact.fidelity,
+                "bound": self.exact.bound,
+                "greedy_fidelity": self.exact.greedy_fidelity,
+                "gap": self.exact.gap,
+            },
+            "remarks": list(self.remarks),
+        }
+
+
+def outlook(
+    cost: StiCost,
+    deadline_s: float,
+    preload_bytes: float,
+    *,
+    length: int | None = None,
+    steps: int | None = None,
+    cold: bool = False,
+    similar: float = 0.0,
+    fills_deadline: bool = False,
+    compares: bool = False,
+    exactly: bool = False,
+) -> Outlook:
+    """Plan, and look at it from all sides. `length`: None for the greatest that was measured. Raises `PlanError`."""
+    if not isfinite(preload_bytes):
+        raise PlanError(f"a preload buffer of {preload_bytes} bytes", remedy="give 0 or more")
+    if steps is not None and cost.decoder is None:
+        raise PlanError("steps: the model has no decoder", remedy="leave out --steps")
+    padded = max(cost.comp_s) if length is None else length
+    of_steps = float(steps or 1)
+    plan = planned(
+        cost,
+        deadline_s,
+        int(preload_bytes),
+        length=padded,
+        cached={} if cold else None,
+        similar=similar,
+        steps=of_steps,
+        fills_deadline=fills_deadline,
+    )
+    timeline, memory = timeline_of(plan, cost), memory_of(cost, plan)
+    others: tuple[Contestant, ...] = ()
+    if compares:
+        others = (
+            Contestant("STI", plan, timeline, memory),
+            *contestants(cost, deadline_s, length=padded, steps=of_steps),
+        )
+    best = exact_plan(cost, plan) if exactly else None
+    remarks = tuple(_remarks(cost, plan, cold=cold, exactly=exactly, best=best))
+    return Outlook(cost, plan, timeline, tuple(_layers(cost, plan)), memory, others, best, remarks)
+
+
+def timeline_json(timeline: Timeline) -> dict[str, Any]:
+    """Its columns as lists, and the two sums."""
+    names = ("load_begin", "load_end", "compute_begin", "compute_end", "stall")
+    columns = {f"{name}_s": getattr(timeline, name).tolist() for name in names}
+    return columns | {"after_s": timeline.after_s, "latency_s": timeline.latency_s, "total_stall_s": timeline.stall_s}
+
+
+def _layers(cost: StiCost, plan: Plan) -> Iterator[PlannedLayer]:
+    granted, left = budgets_of(plan, cost)
+    load_s = loads_s(cost, plan.bits, plan.preloaded)
+    for layer, load, before, after in zip(plan.layer_indices, load_s, granted.tolist(), left.tolist(), strict=True):
+        shards = plan.shards_of(layer)
+        yield PlannedLayer(
+            layer,
+            tuple(plan.bits[shard] for shard in shards),
+            tuple(piece for _, piece in shards),
+            tuple(shard in plan.preloaded for shard in shards),
+            load,
+            before,
+            after,
+        )
+
+
+def _contestant_json(each: Contestant) -> dict[str, Any]:
+    return {
+        "name": each.name,
+        "plan": None if each.plan is None else each.plan.as_json(),
+        "timeline": None if each.timeline is None else timeline_json(each.timeline),
+        "memory": None if each.memory is None else asdict(each.memory),
+    }
+
+
+def _remarks(cost: StiCost, plan: Plan, *, cold: bool, exactly: bool, best: Exact | None) -> Iterator[str]:
+    least_s = compute_s(cost, 1, 1, length=plan.length, steps=plan.steps)
+    if least_s > plan.deadline_s:
+        yield f"One layer of one shard takes {1e3 * least_s:.4g} ms already: nothing meets the deadline."
+    elif plan.misses_deadline:
+        late_ms = 1e3 * (plan.latency_s - plan.deadline_s)
+        yield f"The deadline is missed by {late_ms:.4g} ms, for which the processor waits for reads."
+    if plan.short_of_io:
+        what = "the empty buffer" if cold else f"this buffer of {plan.preload_bytes / 1e6:g} MB"
+        yield (
+            f"The disk is too slow for {what}: not even shards of 2 bits all arrive in time, and the processor waits "
+            f"{1e3 * plan.stall_s:.4g} ms."
+        )
+    elif plan.stalls:
+        yield f"The pipeline waits {1e3 * plan.stall_s:.4g} ms for reads, within the deadline."
+    least = min(cost.bytes_of(BITS[0], layer) for layer in plan.layer_indices[:1])
+    if not cold and plan.preload_bytes < least:
+        yield f"The buffer is smaller than one shard of 2 bits ({least / 1e6:.3g} MB): nothing is preloaded."
+    if cost.importance is None:
+        yield "Importance was not measured: slices and upgrades go in layer order."
+    if exactly and best is None:
+        yield "No plan of this submodel avoids waiting, so there is nothing to compare the greedy one with."
