@@ -24,6 +24,7 @@ COLUMNS = (
     "cold_mean_s",
     "first_turn_mean_s",
     "later_turn_mean_s",
+    "cold_lost_mean_s",
     "read_mean_bytes",
     "peak_buffer_bytes",
     "mean_buffer_bytes",
@@ -47,6 +48,8 @@ class PlannedState:
     name: str
     layers: int
     """Of the encoder, the bottom ones."""
+    decoder_layers: int
+    """Likewise; 0 without a decoder."""
     slices: int
     """Of each layer."""
     bits: tuple[tuple[int, int], ...]
@@ -82,6 +85,8 @@ class PlannedDevice:
     """How the numbers of the profile's block `sti` are known."""
     model: str
     all_layers: int
+    """Of the whole model's encoder."""
+    all_decoder_layers: int
     all_slices: int
     states: tuple[PlannedState, ...]
     """The first is cold; the last stands for all further turns."""
@@ -115,6 +120,14 @@ class StreamAccount:
     missed: NDArray[np.int64]
     """Answered by the box after the deadline, waiting for others included."""
     boxes: BoxesAccount
+    lost_s: NDArray[np.float64] | None = None
+    """By how much requests took longer here than at the best device, as an oracle foresaw it; None: not asked for."""
+
+    def mean_lost_s(self, state: int) -> float:
+        """NaN where none was found so, and where it was not asked for."""
+        return (
+            float(self.lost_s[state]) / int(self.requests[state]) if self.lost_s is not None and self.requests[state] else nan
+        )
 
     def mean_execution_s(self, states: slice = slice(None)) -> float:
         """NaN where none was found so."""
@@ -124,13 +137,17 @@ class StreamAccount:
     def as_json(self) -> dict[str, Any]:
         """For summary.json."""
         columns = {name: getattr(self, name).tolist() for name in ("requests", "execution_s", "stall_s", "missed")}
+        columns["lost_s"] = None if self.lost_s is None else self.lost_s.tolist()
         return {"state": [state_name(state, len(self.requests)) for state in range(len(self.requests))], **columns} | asdict(
             self.boxes
         )
 
 
-def stream_account(log: Mapping[str, Array], target: int, states: int, boxes: BoxesAccount) -> StreamAccount:
-    """The account of one target's executions; `log`: a request log's columns by name; `states`: how many there are."""
+def stream_account(
+    log: Mapping[str, Array], target: int, states: int, boxes: BoxesAccount, lost_s: Array | None = None
+) -> StreamAccount:
+    """The account of one target's executions; `log`: a request log's columns by name; `states`: how many there are; `lost_s`:
+    of every request, where it was foreseen."""
     there = log["target"] == target
     state, missed = log["state"][there].astype(np.int64), log["deadline_missed"][there]
 
@@ -138,7 +155,8 @@ def stream_account(log: Mapping[str, Array], target: int, states: int, boxes: Bo
         return np.bincount(state, log[name][there], minlength=states).astype(np.float64)
 
     requests, late = (np.bincount(each, minlength=states) for each in (state, state[missed]))
-    return StreamAccount(requests, summed("t_exe_s"), summed("stall_s"), late, boxes)
+    lost = None if lost_s is None else np.bincount(state, lost_s[there], minlength=states)
+    return StreamAccount(requests, summed("t_exe_s"), summed("stall_s"), late, boxes, lost)
 
 
 def stream_columns(device: str, account: StreamAccount | None, makespan_s: float) -> dict[str, float | None]:
@@ -159,6 +177,7 @@ def _numbers(account: StreamAccount, makespan_s: float) -> dict[str, float]:
         "cold_mean_s": account.mean_execution_s(slice(COLD, COLD + 1)),
         "first_turn_mean_s": account.mean_execution_s(slice(1, 2)),
         "later_turn_mean_s": account.mean_execution_s(slice(2, None)),
+        "cold_lost_mean_s": account.mean_lost_s(COLD),
         "read_mean_bytes": boxes.read_bytes / requests if requests else nan,
         "peak_buffer_bytes": float(boxes.peak_buffer_bytes),
         "mean_buffer_bytes": boxes.buffer_byte_s / box_s,

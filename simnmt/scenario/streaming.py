@@ -74,6 +74,7 @@ def streamed_device(said: StreamingConfiguration, profile: DeviceProfile, cost: 
         kind=profile.sti.kind,
         model=profile.sti.model,
         all_layers=cost.geometry.layers,
+        all_decoder_layers=0 if cost.decoder is None else cost.decoder.geometry.layers,
         all_slices=cost.geometry.heads,
         states=_states(engaged, src_len, tgt_len),
     )
@@ -101,6 +102,7 @@ def _states(engaged: Engagement, src_len: int, tgt_len: int) -> tuple[PlannedSta
             PlannedState(
                 name=state_name(number, len(states)),
                 layers=plan.layers,
+                decoder_layers=compute.decoder_layers,
                 slices=plan.slices_per_layer,
                 bits=tuple(sorted(Counter(plan.bits.values()).items())),
                 held_bytes=state.held_bytes,

@@ -29,9 +29,12 @@ def of_streaming(scenario: Scenario, device: str, planned: PlannedDevice) -> Ite
 def submodel(planned: PlannedDevice) -> str:
     """What of the model is executed, and for what it was planned."""
     first = planned.states[0]
+    layers = f"{first.layers} of {planned.all_layers}"
+    if planned.all_decoder_layers:
+        layers += f" encoder and {first.decoder_layers} of {planned.all_decoder_layers} decoder"
     tokens = f"{planned.src_len} source" + (f" and {planned.tgt_len} target" if planned.tgt_len else "") + " tokens"
     return (
-        f"streams {planned.model} from its disk, layer by layer: {first.layers} of {planned.all_layers} layers with "
+        f"streams {planned.model} from its disk, layer by layer: {layers} layers with "
         f"{first.slices} of {planned.all_slices} slices each, planned once for all boxes ({planned.plans} "
         f"plan{'s' * (planned.plans != 1)}) for {tokens} within {duration(planned.deadline_s)}"
     )
@@ -63,7 +66,7 @@ def _prediction(state: PlannedState) -> str:
 def bits(state: PlannedState) -> str:
     """How many bits its shards have.
 
-    >>> bits(PlannedState("cold", 1, 3, ((2, 2), (6, 1)), 0, 0, 0.0, 0.0, (), ()))
+    >>> bits(PlannedState("cold", 1, 0, 3, ((2, 2), (6, 1)), 0, 0, 0.0, 0.0, (), ()))
     '2 (2 of 3) and 6 bits'
     """
     shards = sum(count for _, count in state.bits)
@@ -80,7 +83,7 @@ def beyond_reach(planned: PlannedDevice) -> str:
     first = planned.states[0]
     if not late:
         return ""
-    smallest = " even by the smallest submodel, 1 layer of 1 slice" if (first.layers, first.slices) == (1, 1) else ""
+    smallest = " even by the smallest submodel, 1 layer of 1 slice," if (first.layers, first.slices) == (1, 1) else ""
     return f"the deadline of {duration(planned.deadline_s)} is not met{smallest} in these states: {', '.join(late)}"
 
 

@@ -187,7 +187,8 @@ def _passage(unit: Unit, drawn: Drawn, how: Deciding) -> Passage:
     )
     if not case.streams:
         return passage
-    return replace(passage, streams=_streams(case, RequestLog(drawn.truth, passage), trail.streamed))
+    log = RequestLog(drawn.truth, passage)
+    return replace(passage, streams=_streams(log, passage, trail.streamed))
 
 
 def _of_batches_and_streams(scenario: Scenario, case: Case, how: Deciding) -> dict[str, Any]:
@@ -202,7 +203,7 @@ def _of_batches_and_streams(scenario: Scenario, case: Case, how: Deciding) -> di
     return told
 
 
-def _streams(case: Case, log: RequestLog, accounts: Sequence[StreamedAccount | None]) -> tuple[StreamAccount | None, ...]:
+def _streams(log: RequestLog, passage: Passage, accounts: Sequence[StreamedAccount | None]) -> tuple[StreamAccount | None, ...]:
     """What each target's streamed model did; None where it has none."""
 
     def account(target: int, its: StreamedAccount | None) -> StreamAccount | None:
@@ -217,7 +218,7 @@ def _streams(case: Case, log: RequestLog, accounts: Sequence[StreamedAccount | N
             buffer_byte_s=its.preload_byte_s,
             working_bytes=its.working_bytes,
         )
-        return stream_account(log, target, len(its.by_state), boxes)
+        return stream_account(log, target, len(its.by_state), boxes, None if passage.lost_s is None else passage.lost_s[:])
 
     return tuple(account(target, its) for target, its in enumerate(accounts))
 

@@ -10,7 +10,8 @@ from simnmt.costs import DeviceProfile
 from tests.costs.made_profile import whole_profile
 from tests.costs.made_sti import sti_block
 
-TEXT = """\
+STI = "sti: {deadline_ms: 900, preload_mb: 2, cache_mb: 20}"
+TEXT = f"""\
 version: 1
 name: x
 requests: 400
@@ -20,22 +21,22 @@ workloads:
     lengths: "@de-en-news"
     arrivals:
       kind: engagements
-      begin: {kind: poisson, rate_rps: 0.02}
+      begin: {{kind: poisson, rate_rps: 0.02}}
       turns: [0.4, 0.3, 0.3]
-      think_time: {mean_s: 5}
-networks: {n: {rtt: "@cp2"}}
+      think_time: {{mean_s: 5}}
+networks: {{n: {{rtt: "@cp2"}}}}
 devices:
   gateway:
     profile: "phone.json"
-    sti: {deadline_ms: 900, preload_mb: 2, cache_mb: 20}
+    {STI}
     outside_range_share: 0.5
-  cloud: {profile: "@titan-xp-gru"}
+  cloud: {{profile: "@titan-xp-gru"}}
 policies:
-  edge: {}
-  cloud: {}
-  oracle: {}
-  cnmt: {}
-  knowing: {kind: cnmt, plan_state: known}
+  edge: {{}}
+  cloud: {{}}
+  oracle: {{}}
+  cnmt: {{}}
+  knowing: {{kind: cnmt, plan_state: known}}
 """
 
 
@@ -44,9 +45,7 @@ def streamed_profile(**changed: Any) -> DeviceProfile:
     content = whole_profile(name="phone")
     content["execution"]["plane"] = {"s_per_src_token": 0.001, "s_per_tgt_token": 0.012, "s_fixed": 0.02}
     content["execution"] |= {"kind": "synthetic", "samples": []}
-    content["sti"] = sti_block(
-        6, 8, 512, 2048, lengths=(16, 32, 64), bytes_per_s=30e6, decoder_layers=6, importance=False
-    )
+    content["sti"] = sti_block(6, 8, 512, 2048, lengths=(16, 32, 64), bytes_per_s=30e6, decoder_layers=6, importance=False)
     return DeviceProfile.model_validate_json(json.dumps(content | changed))
 
 

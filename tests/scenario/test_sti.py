@@ -1,0 +1,200 @@
+"""What a scenario says of a device that streams its model: wrong input has one line, the rest is planned once and told."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from simnmt.errors import InputError
+from simnmt.scenario.account import notes
+from simnmt.scenario.build import Plan, build
+from simnmt.scenario.learning import learn
+from simnmt.scenario.source import open_source
+from simnmt.scenario.streaming import covering
+from tests.scenario.streamed_profile import STI, TEXT, streamed_profile, written
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("streamed")
+    written(made, streamed_profile())
+    return made
+
+
+def plan_of(folder: Path, text: str = TEXT, *overrides: str) -> Plan:
+    (folder / "s.yaml").write_text(text, encoding="utf-8")
+    source = open_source(folder / "s.yaml", overrides)
+    return build(source.scenario, folder, source.document)
+
+
+def complaint(folder: Path, text: str, *overrides: str) -> str:
+    with pytest.raises(InputError) as caught:
+        plan_of(folder, text, *overrides)
+    assert caught.value.exit_status == 2
+    said = str(caught.value)
+    assert "\n" not in said
+    return said.replace(f"{folder}/", "")
+
+
+CASES = {
+    "a profile that knows nothing of streaming": (
+        ('profile: "phone.json"', 'profile: "@titan-xp-gru"'),
+        "s.yaml:16:14: devices.gateway.profile: profile titan-xp-gru has no costs of streaming its model (block sti) "
+        "(measure them with simnmt sti profile, or name a profile that has them)",
+    ),
+    "batches beside it": (
+        (STI, f"{STI}\n    batching: {{kind: mini}}"),
+        "s.yaml:18:5: devices.gateway.batching: a box that streams its model layer by layer decodes one sentence at a time, so "
+        "it forms no batches (remove it, or remove devices.gateway.sti)",
+    ),
+    "workers beside it": (
+        (STI, f"{STI}\n    workers: 2"),
+        "s.yaml:18:5: devices.gateway.workers: 2 workers, but a box that streams its model has one disk and one working buffer "
+        "(remove it; more boxes are devices.gateway.count)",
+    ),
+    "a variant of the decoder beside it": (
+        (STI, f"{STI}\n    decoder: {{fused: true}}"),
+        "s.yaml:18:5: devices.gateway.decoder: the times of a streamed model are those of the profile's block sti, which knows "
+        "one decoder (remove it, or remove devices.gateway.sti)",
+    ),
+    "a cache below the preload": (
+        ("cache_mb: 20", "cache_mb: 1"),
+        "s.yaml:17:54: devices.gateway.sti.cache_mb: 1 MB cannot hold the 2 MB of preload_mb (give as much or more, or leave "
+        "it out)",
+    ),
+    "a preload below nothing": (
+        ("preload_mb: 2", "preload_mb: -1"),
+        "s.yaml:17:41: devices.gateway.sti.preload_mb: must be >= 0, got -1",
+    ),
+    "no time at all": (
+        ("deadline_ms: 900", "deadline_ms: 0"),
+        "s.yaml:17:24: devices.gateway.sti.deadline_ms: must be >= 0.001, got 0",
+    ),
+    "no deadline": ((STI, "sti: {preload_mb: 2}"), "s.yaml:17:5: devices.gateway.sti.deadline_ms: missing key"),
+    "a key misspelt": (
+        ("cache_mb: 20", "cash_mb: 20"),
+        "s.yaml:17:44: devices.gateway.sti.cash_mb: unknown key (did you mean cache_mb?)",
+    ),
+    "a device called what a column of streaming is": (
+        ("  cloud: {p", "  gateway_cold: {p"),
+        "s.yaml:19:3: devices.gateway_cold: gateway_cold_share would stand for a number of the streaming of gateway, too "
+        "(call the device otherwise)",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_what_cannot_be_streamed_has_one_line_with_place_and_remedy(folder: Path, case: tuple[tuple[str, str], str]) -> None:
+    (before, after), said = case
+    assert before in TEXT
+    assert complaint(folder, TEXT.replace(before, after)) == said
+
+
+def test_what_an_option_asks_for_names_it(folder: Path) -> None:
+    said = complaint(folder, TEXT, "devices.cloud.sti={deadline_ms: 100, preload_mb: 1}")
+    assert said.startswith("s.yaml:19:20: devices.cloud.profile: profile titan-xp-gru has no costs of streaming"), "as it is"
+    said = complaint(folder, TEXT, "devices.gateway.sti.preload_mb=-1")
+    assert said.startswith("--set devices.gateway.sti.preload_mb=-1: devices.gateway.sti.preload_mb: must be >= 0")
+
+
+def test_plans_are_made_once_for_the_lengths_that_cover_most_requests(folder: Path) -> None:
+    """The plans are for the 95th percentile of either length, or for what is asked."""
+    case = plan_of(folder).cases["w"]
+    device = case.streamed[0]
+    assert device is not None and case.streamed[1] is None and case.streams
+    shorter = case.table.count[case.table.src_len < device.planned.src_len].sum()
+    upto = case.table.count[case.table.src_len <= device.planned.src_len].sum()
+    assert shorter < 0.95 * case.table.pairs <= upto
+    assert device.streamed.deadline_steps == device.planned.tgt_len
+    asked = plan_of(folder, TEXT, "devices.gateway.sti.src_len=16", "devices.gateway.sti.tgt_len=12").cases["w"].streamed[0]
+    assert asked is not None and (asked.planned.src_len, asked.planned.tgt_len) == (16, 12)
+
+
+def test_the_covering_length_is_the_least_that_enough_pairs_do_not_exceed() -> None:
+    assert covering(np.array([9, 1, 5]), np.array([5, 60, 35])) == 5
+    assert covering(np.array([9, 1, 5]), np.array([6, 60, 34])) == 9
+
+
+def test_a_larger_cache_reads_less_from_turn_to_turn_and_a_cold_start_reads_all(folder: Path) -> None:
+    device = plan_of(folder).cases["w"].streamed[0]
+    assert device is not None
+    cold, first, *later = device.planned.states
+    assert cold.held_bytes == 0 and cold.bits == first.bits, "a cold start executes the plan of the first turn"
+    assert cold.read_bytes == first.read_bytes + first.held_bytes
+    assert later and later[-1].read_bytes < first.read_bytes
+    assert cold.latency_s > first.latency_s > later[-1].latency_s
+    assert all(state.held_bytes <= device.planned.cache_bytes for state in device.planned.states)
+    alone = plan_of(folder, TEXT.replace(", cache_mb: 20", "")).cases["w"].streamed[0]
+    assert alone is not None and alone.planned.cache_bytes == alone.planned.preload_bytes == 2_000_000
+
+
+def test_the_deadline_holds_for_what_is_computed_beside_the_layers_too(folder: Path) -> None:
+    """Choosing words takes 2 ms a step here: of 900 ms, 86 are gone before any layer is planned."""
+    device = (
+        plan_of(folder, TEXT.replace("cache_mb: 20", "cache_mb: 1000"), "devices.gateway.sti.preload_mb=1000")
+        .cases["w"]
+        .streamed[0]
+    )
+    assert device is not None
+    assert device.planned.states[1].stall_s == pytest.approx(0.0, abs=1e-12)
+    assert device.planned.states[1].latency_s <= device.planned.deadline_s
+
+
+def test_a_deadline_that_nothing_meets_is_planned_as_small_as_can_be_and_said(folder: Path) -> None:
+    plan = plan_of(folder, TEXT, "devices.gateway.sti.deadline_ms=1")
+    device = plan.cases["w"].streamed[0]
+    assert device is not None
+    assert (device.planned.states[0].layers, device.planned.states[0].slices) == (1, 1)
+    assert (
+        "the deadline of 1 ms is not met even by the smallest submodel, 1 layer of 1 slice, in these states: cold, turn 1 on."
+        in (notes_of(plan))
+    )
+
+
+def notes_of(plan: Plan) -> str:
+    learnt = learn(plan.cases["w"], tuple(plan.scenario.devices), plan.scenario.fit, 1, 0)
+    return "\n".join(notes(plan, {"w": learnt}, []))
+
+
+def test_the_notes_say_what_is_planned_on_which_numbers_and_what_is_not_known(folder: Path) -> None:
+    said = notes_of(plan_of(folder))
+    assert "w, gateway: streams made up from its disk, layer by layer: 6 of 6 encoder and 6 of 6 decoder layers with" in said
+    assert "tokens within 900 ms." in said
+    assert "a preload buffer of 2 MB, 20 MB from turn to turn, and beside it 16.8 MB in which a layer is computed" in said
+    assert "predicted for such a request at an idle box, synthetic profile: cold " in said
+    assert "latencies are compared, not quality" in said
+    plain = notes_of(plan_of(folder, TEXT.replace(f"    {STI}\n", "")))
+    assert "streams made up" not in plain
+    assert "No device streams its model, so there is no state of a plan to be known by knowing." in plain
+
+
+def test_a_streamed_device_is_learnt_as_planned_not_by_the_plane_of_the_whole_model(folder: Path) -> None:
+    """Half the layers take about half; the profile's own plane, of 12 ms a token, is not asked, with a fit or without."""
+    wide, narrow = (
+        plan_of(folder, TEXT, "fit.inferences=0", f"devices.gateway.sti.deadline_ms={deadline}") for deadline in (5000, 450)
+    )
+    planes = [learn(plan.cases["w"], ("gateway", "cloud"), plan.scenario.fit, 1, 0).planes[0] for plan in (wide, narrow)]
+    assert planes[1].s_per_tgt_token < 0.9 * planes[0].s_per_tgt_token
+    fitted = learn(wide.cases["w"], ("gateway", "cloud"), wide.scenario.fit.model_copy(update={"inferences": 5000}), 1, 0)
+    assert fitted.planes[0].s_per_tgt_token == pytest.approx(planes[0].s_per_tgt_token, rel=0.05)
+    assert planes[0].s_per_tgt_token < 0.012
+
+
+def test_a_profile_by_workload_is_named_by_its_key(folder: Path) -> None:
+    text = TEXT.replace('profile: "phone.json"', 'profile: {w: "@titan-xp-gru"}')
+    assert complaint(folder, text).startswith("s.yaml:16:18: devices.gateway.profile.w: profile titan-xp-gru has no costs of")
+
+
+def test_plans_survive_a_round_through_json_and_go_to_other_processes(folder: Path) -> None:
+    """They stand in summary.json, and units are run on any number of processes."""
+    case = plan_of(folder).cases["w"]
+    assert pickle.loads(pickle.dumps(case)).streamed == case.streamed
+    device = plan_of(folder).cases["w"].streamed[0]
+    assert device is not None
+    content = json.loads(json.dumps(asdict(device.planned)))
+    assert content["states"][0]["name"] == "cold" and content["model"] == "made up"
