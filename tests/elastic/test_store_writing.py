@@ -157,6 +157,9 @@ def test_what_cannot_be_written_is_refused_before_anything_is_done(tmp_path: Pat
     (tmp_path / "there" / "letter").touch()
     with pytest.raises(StoreError, match=r"there: is there already \(remove it, or choose another --out\)"):
         write(tmp_path / "there")
+    monkeypatch.chdir(tmp_path / "there")
+    with pytest.raises(StoreError, match=r"there: is there already"):
+        write(Path())
     with pytest.raises(StoreError, match="its folder does not exist"):
         write(tmp_path / "no" / "store")
     with pytest.raises(StoreError, match=r"no shards of 7 bits \(choose from 2, 3, 4, 5, 6, 32\)"):

@@ -37,11 +37,12 @@ def write_store(
     `StoreError` for a layer that cannot be quantised, for an unfinished store of another model or of other bits, and where
     there is no room.
     """
-    out = Path(path)
+    out = Path(path) if Path(path).name else Path(path).resolve()
     partial = out.with_name(f"{out.name}.partial")
     bits = _checked_bits(bits)
     check_layout(weights.geometry)
-    _check_free(out)
+    with _blamed(out):
+        _check_free(out)
     if partial.exists() and not resume:
         with _blamed(partial):
             shutil.rmtree(partial)
