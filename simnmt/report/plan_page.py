@@ -7,7 +7,7 @@ from importlib.resources import files
 from markupsafe import Markup
 
 from simnmt.report.pipeline_chart import STYLE, drawn, pipeline_svg
-from simnmt.report.typography import significant
+from simnmt.report.typography import number, significant
 from simnmt.sti.outlook import Outlook
 
 
@@ -57,7 +57,7 @@ def _table(found: Outlook) -> Markup:
     rows = []
     for layer in found.layers:
         bits = " ".join(f"{width}{'*' if held else ''}" for width, held in zip(layer.bits, layer.preloaded, strict=True))
-        cells = (str(layer.layer), bits, significant(1e3 * layer.granted_s), significant(1e3 * layer.left_s))
+        cells = (str(layer.layer), bits, number(1e3 * layer.granted_s, 2), number(1e3 * layer.left_s, 2))
         rows.append(Markup("<tr>{}</tr>").format(Markup("").join(Markup("<td>{}</td>").format(cell) for cell in cells)))
     return Markup('<div class="scroll"><table><thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>').format(
         head, Markup("\n").join(rows)
