@@ -26,7 +26,7 @@ _BLOCKS: dict[Part, str] = {"step": "step", "decoder": "decoder", "disk": "disk"
 
 def profile_there(path: Path, settings: Settings) -> DeviceProfile | None:
     """The profile that will be replaced. Raises where none could be written, or a completed one is not there."""
-    _refuse_unwritable(path, "--out")
+    refuse_unwritable(path, "--out")
     refuse_replacing(path, *_read(settings))
     found = None
     if path.exists():
@@ -43,7 +43,7 @@ def profile_there(path: Path, settings: Settings) -> DeviceProfile | None:
 
 def refuse_unfit_page(page: Path, out: Path, settings: Settings) -> None:
     """Raises where the page of a profile could not be written, or would replace what is read or the profile."""
-    _refuse_unwritable(page, "--plot")
+    refuse_unwritable(page, "--plot")
     refuse_replacing(page, out, *_read(settings))
 
 
@@ -129,7 +129,8 @@ def threads_of(settings: Settings, box: BoxDescription) -> int | None:
     return settings.threads or box.usable_cores
 
 
-def _refuse_unwritable(path: Path, option: str) -> None:
+def refuse_unwritable(path: Path, option: str) -> None:
+    """Raise `CalibrationError` where no file could be written in the end; `option` names it."""
     if not path.parent.is_dir():
         what = "its folder does not exist"
         raise CalibrationError(what, path=path, remedy=f"make the folder, or choose another {option}")

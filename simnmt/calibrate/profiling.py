@@ -31,11 +31,11 @@ def put_together(
         {
             "schema_version": SCHEMA_VERSION,
             "name": name,
-            "device": {"name": device_name or default_device_name(account), "details": _details(account, box)},
+            "device": {"name": device_name or default_device_name(account), "details": details(account, box)},
             "model": {"name": model_name(settings.model), "vocab": account.vocab},
             "length_unit": {"src": src_unit, "tgt": tgt_unit},
             "engine": engine_block(account, settings.beam),
-            "provenance": {"source": _source(settings, account), "date": _now(), "tool": TOOL},
+            "provenance": {"source": _source(settings, account), "date": now(), "tool": TOOL},
         }
         | blocks
     )
@@ -51,7 +51,7 @@ def completed(
     kept = before.model_dump(mode="json")
     unit = kept["length_unit"]
     earlier = kept["conditions"] or {}
-    later = {"parts": list(settings.parts), "date": _now(), "tool": TOOL} | blocks["conditions"]
+    later = {"parts": list(settings.parts), "date": now(), "tool": TOOL} | blocks["conditions"]
     if "overheads" in blocks:
         # Those that belong to parts which are not measured now stay.
         blocks = blocks | {"overheads": (kept["overheads"] or {}) | blocks["overheads"]}
@@ -75,7 +75,8 @@ def _several(later: Any) -> list[Any]:
     return later if isinstance(later, list) else [] if later is None else [later]
 
 
-def _now() -> str:
+def now() -> str:
+    """ISO 8601, to the second."""
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
@@ -108,7 +109,8 @@ def model_name(model: str) -> str:
     return Path(model).stem if Path(model).suffix in (".yaml", ".yml", ".json") else Path(model).name or model
 
 
-def _details(account: EngineAccount, box: BoxDescription) -> str:
+def details(account: EngineAccount, box: BoxDescription) -> str:
+    """What a repeat of the measurement needs of the box."""
     clock = f"governor {box.governor}" if box.governor else None
     memory = f"{box.memory_bytes / 2**30:.0f} GiB memory" if box.memory_bytes else None
     cores = f"{box.logical_cores} logical CPUs" if box.logical_cores else None

@@ -114,13 +114,13 @@ def _importance(
 ) -> ImportanceOrder:
     known = next((block.importance for block in blocks if block.importance is not None), None)
     if known is None:
-        say("importance: one evaluation for each shard")
         known = measure_importance(
             evaluator,
             task=Path(task.path).name,
             task_sha256=task.sha256,
             fingerprint=store.fingerprint,
             journal=None if out is None else out.with_name(f"{out.stem}.importance"),
+            progress=lambda done, total: say(f"importance: {done} of {total}") if done % store.geometry.heads == 0 else None,
         )
     return ImportanceOrder(order=known.order, evaluations=known.evaluations, task_sha256=known.task_sha256)
 

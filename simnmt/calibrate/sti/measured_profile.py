@@ -1,0 +1,215 @@
+"""Puts the profile of a streamed model together: a new one, or block `sti` beside what an existing one knows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from simnmt import __version__
+from simnmt.calibrate import conditions, profiling
+from simnmt.calibrate.box import BoxDescription, describe
+from simnmt.calibrate.errors import CalibrationError
+from simnmt.calibrate.pinning import pinned
+from simnmt.calibrate.sti.classifier import Progress, check_classifier, classifier_blocks, classifier_importance
+from simnmt.calibrate.sti.settings import StiSettings
+from simnmt.calibrate.sti.translator import check_translator, translator_blocks
+from simnmt.costs import DeviceProfile, checked_profile
+from simnmt.costs.profile import SCHEMA_VERSION
+from simnmt.costs.sti_block import StiBlock
+from simnmt.names import nearest
+from simnmt.nmt.architecture import ARCHITECTURES, TransformerArchitecture, read_architecture
+from simnmt.nmt.engine import EngineAccount
+from simnmt.nmt.processor import cpu_name
+
+if TYPE_CHECKING:
+    from simnmt.elastic.store import ShardStore
+    from simnmt.elastic.task import Task
+
+TOOL = f"simnmt sti profile, simnmt {__version__}"
+ANY_LENGTH = 10**6
+"""Of a classifier's target, which takes no time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """How profile and box are to be called."""
+
+    profile: str
+    device: str | None = None
+    """None: the processor and its threads."""
+
+
+def profile_store(
+    store: ShardStore,
+    settings: StiSettings,
+    named: Named,
+    journal: str | os.PathLike[str],
+    *,
+    task: Task | None = None,
+    into: DeviceProfile | None = None,
+    progress: Progress,
+) -> tuple[DeviceProfile, list[str]]:
+    """Measure a sharded classifier on this box; the profile, and what may have spoilt it.
+
+    `task`: importance too, kept in `journal` as it is made. `into`: the profile that gets the block. Raises `CalibrationError`,
+    `ElasticError`, `StoreError`.
+    """
+    check_classifier(store, settings, task)
+    account = EngineAccount(
+        model=store.index.origin or store.kind,
+        architecture=store.configuration.as_json(),
+        weights="random" if store.index.random else "checkpoint",
+        vocab=max(2, store.configuration.classes),
+        **_engine(settings),
+    )
+    with _watched(settings) as box:
+        blocks = classifier_blocks(store, settings, progress)
+    if task is not None:
+        found = classifier_importance(store, task, journal, progress, threads=settings.threads)
+        blocks["sti"] = blocks["sti"].model_copy(update={"importance": found})
+    ranges = {"src_len": [1, store.configuration.positions], "tgt_len": [0, ANY_LENGTH]}
+    return _told(blocks, account, box, named, into, ranges)
+
+
+def profile_model(
+    model: str,
+    folder: str | os.PathLike[str],
+    settings: StiSettings,
+    named: Named,
+    *,
+    into: DeviceProfile | None = None,
+    progress: Progress,
+) -> tuple[DeviceProfile, list[str]]:
+    """Measure a Transformer that translates, by name or by file, with random weights, were it streamed from that folder's disk.
+
+    Raises `NmtError` for an unknown model, `CalibrationError`, `DiskError`.
+    """
+    architecture = _transformer(model)
+    check_translator(architecture, settings)
+    account = EngineAccount(
+        model=model,
+        architecture=architecture.model_dump(mode="json"),
+        weights="random",
+        vocab=architecture.vocab,
+        **_engine(settings),
+    )
+    with _watched(settings) as box:
+        blocks = translator_blocks(architecture, folder, settings, progress)
+    ranges = {"src_len": [1, architecture.max_positions], "tgt_len": [1, architecture.max_positions]}
+    return _told(blocks, account, box, named, into, ranges)
+
+
+def _transformer(model: str) -> TransformerArchitecture:
+    if model not in ARCHITECTURES and not Path(model).is_file():
+        near = nearest(model, ARCHITECTURES)
+        remedy = f"did you mean {near}?" if near else "name marian, or a file with the sizes of a Transformer"
+        raise CalibrationError(f"--model: no model called {model}", remedy=remedy)
+    found = ARCHITECTURES[model] if model in ARCHITECTURES else read_architecture(model)
+    if not isinstance(found, TransformerArchitecture):
+        raise CalibrationError(f"--model: {model} is no Transformer: it has no heads to cut it by", remedy="name marian")
+    return found
+
+
+@dataclass(slots=True)
+class _Box:
+    """The box, and its state around the measurement."""
+
+    description: BoxDescription
+    before: dict[str, Any]
+    block: dict[str, Any]
+    """`conditions`, once it is measured."""
+
+
+@contextmanager
+def _watched(settings: StiSettings) -> Iterator[_Box]:
+    description = describe(libraries=False)
+    usable = description.usable_cpus
+    if usable and settings.threads > usable:
+        raise CalibrationError(f"--threads: {settings.threads} where {usable} CPUs may be used", remedy="give no more")
+    box = _Box(description, conditions.state(description), {})
+    with pinned(settings.threads) as cpus:
+        yield box
+    after = conditions.state(describe(libraries=False))
+    box.block = conditions.conditions_block([box.before], after, None, cpus)
+
+
+def _engine(settings: StiSettings) -> dict[str, Any]:
+    return {
+        "backend": "simnmt",
+        "compute_type": "float32",
+        "device": "cpu",
+        "device_name": cpu_name(),
+        "threads": settings.threads,
+        "versions": {"torch": version("torch")},
+    }
+
+
+def _told(
+    blocks: Mapping[str, Any],
+    account: EngineAccount,
+    box: _Box,
+    named: Named,
+    into: DeviceProfile | None,
+    ranges: Mapping[str, Any],
+) -> tuple[DeviceProfile, list[str]]:
+    said = conditions.warnings(box.block, None, on_cpu=True)
+    name = box.description.board or box.description.cpu_model
+    account = replace(account, device_name=name) if name else account
+    block: StiBlock = blocks["sti"]
+    sti = block.model_copy(update={"device_name": account.device_name}).model_dump(mode="json")
+    if into is not None:
+        return _completed(into, sti, box, named), said
+    weights = "random weights" if account.weights == "random" else "weights of a checkpoint"
+    profile = checked_profile(
+        {
+            "schema_version": SCHEMA_VERSION,
+            "name": named.profile,
+            "device": {
+                "name": named.device or profiling.default_device_name(account),
+                "details": profiling.details(account, box.description),
+            },
+            "model": {"name": profiling.model_name(account.model), "vocab": account.vocab},
+            "length_unit": {"src": "subword", "tgt": "subword"},
+            "valid_range": ranges,
+            "engine": profiling.engine_block(account, 1),
+            "execution": blocks["execution"],
+            "sti": sti,
+            "conditions": box.block,
+            "provenance": {
+                "source": f"measured on the box itself: {account.model}, {weights}, streamed in shards",
+                "date": profiling.now(),
+                "tool": TOOL,
+            },
+        }
+    )
+    return profile, said
+
+
+def _completed(before: DeviceProfile, sti: dict[str, Any], box: _Box, named: Named) -> DeviceProfile:
+    """The profile with the block; what it knew stays, and when the block came is told."""
+    kept = before.model_dump(mode="json")
+    state = kept["conditions"] or {}
+    several = state.get("later")
+    earlier = several if isinstance(several, list) else [] if several is None else [several]
+    later = {"parts": ["sti"], "date": profiling.now(), "tool": TOOL} | box.block
+    return checked_profile(
+        kept
+        | {
+            "schema_version": SCHEMA_VERSION,
+            "name": named.profile,
+            "device": kept["device"] | ({"name": named.device} if named.device else {}),
+            "sti": sti,
+            "conditions": state | {"later": [*earlier, later]},
+            "provenance": kept["provenance"] | {"source": f"{before.provenance.source}; later: sti"},
+        }
+    )
+
+
+def journal_beside(out: Path) -> Path:
+    """Where importance is kept while it is measured."""
+    return Path(f"{out}.importance.jsonl")

@@ -1,0 +1,147 @@
+"""The profile of an encoder-decoder of given sizes, with random weights, streamed from this disk (STI-07, STI-08)."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+import torch
+
+from simnmt.calibrate.disk import measure_disk
+from simnmt.calibrate.errors import CalibrationError
+from simnmt.calibrate.sti.classifier import Progress
+from simnmt.calibrate.sti.decoder_layers import DecoderLayers
+from simnmt.calibrate.sti.decoder_times import measure_decoder
+from simnmt.calibrate.sti.layer_times import BITS as UNPACKED_BITS
+from simnmt.calibrate.sti.layer_times import measure_layers
+from simnmt.calibrate.sti.random_shards import random_shards, record_bytes
+from simnmt.calibrate.sti.settings import StiSettings
+from simnmt.calibrate.sti.shard_reads import line, shard_reads
+from simnmt.calibrate.sti.whole_runs import TGT_LENGTHS, WholeEncoder, WholeTranslator, translator_execution
+from simnmt.costs.shard_geometry import BITS, ShardGeometry
+from simnmt.costs.sti_block import StiBlock, StiGeometry, StiIo
+from simnmt.elastic.elastic_encoder import ElasticEncoder
+from simnmt.elastic.encoder_weights import EncoderConfiguration
+from simnmt.elastic.pipeline.pipeline import torch_threads
+from simnmt.nmt.architecture import TransformerArchitecture
+
+
+def translator_blocks(
+    model: TransformerArchitecture, folder: str | os.PathLike[str], settings: StiSettings, progress: Progress
+) -> dict[str, Any]:
+    """Blocks `sti` and `execution` of a profile.
+
+    `folder`: on the disk that the shards would lie on. Reads are of the records' sizes, in a file that goes afterwards: no
+    model is sharded. Raises `CalibrationError` for sizes that cannot be cut, `DiskError` for a folder without a disk.
+    """
+    encoder, shards = _random_encoder(model), random_shards(_geometry(model), UNPACKED_BITS, settings.seed)
+    geometry, crossed = _geometry(model), _geometry(model, decoder=True)
+    sizes = [{bits: record_bytes(each, bits) for bits in BITS} for each in (geometry, crossed)]
+    found = measure_disk(
+        folder,
+        [size for each in sizes for size in each.values()],
+        settings.repeats,
+        settings.pace_bytes_per_s,
+        lambda done, total: progress(done, total, "reading shards"),
+        seed=settings.seed,
+    )
+    read_s = {sample.bytes: sample.read_s for sample in found.samples}
+    own, theirs = ({bits: read_s[size] for bits, size in each.items()} for each in sizes)
+    compute = measure_layers(
+        encoder,
+        shards,
+        settings.lengths,
+        repeats=settings.repeats,
+        threads=settings.threads,
+        seed=settings.seed,
+        progress=lambda done, total: progress(done, total, "computing layers"),
+    )
+    layers = DecoderLayers(crossed, crossed.heads, max(TGT_LENGTHS), seed=settings.seed)
+    translator = WholeTranslator(WholeEncoder(encoder, shards), layers, model.vocab)
+    with torch_threads(settings.threads), torch.inference_mode():
+        output_s = float(np.median(translator.output_s(settings.repeats + 1)[1:]))
+    decoder = measure_decoder(
+        crossed,
+        shard_reads(sizes[1], theirs),
+        output_s=output_s,
+        repeats=settings.repeats,
+        threads=settings.threads,
+        seed=settings.seed,
+        progress=lambda done, total: progress(done, total, "stepping"),
+    )
+    execution = translator_execution(
+        translator,
+        settings.lengths,
+        repeats=max(3, settings.repeats // 2),
+        threads=settings.threads,
+        progress=lambda done, total: progress(done, total, "whole translations"),
+        seed=settings.seed,
+    )
+    block = StiBlock(
+        kind="measured",
+        model=f"random weights, {geometry.layers} + {crossed.layers} layers",
+        geometry=StiGeometry(layers=geometry.layers, heads=geometry.heads, width=geometry.width, ffn=geometry.ffn),
+        io=StiIo(
+            reads=shard_reads(sizes[0], own),
+            **line(sizes[0], own),
+            cold=found.cold,
+            paced_bytes_per_s=found.paced_bytes_per_s,
+            file_system=found.file_system,
+        ),
+        compute=compute,
+        decoder=decoder,
+        threads=settings.threads,
+        notes=("reads of the records' sizes in a file of their own; 0.15 % outliers taken for granted",),
+    )
+    return {"sti": block, "execution": execution}
+
+
+def check_translator(model: TransformerArchitecture, settings: StiSettings) -> None:
+    """Raise `CalibrationError` for lengths beyond the model's, and sizes that cannot be cut into shards."""
+    settings.within(model.max_positions)
+    if len(settings.lengths) < 2:
+        raise CalibrationError("--lengths: one length makes no plane", remedy="give two or more, as in 8,16,32")
+    _geometry(model)
+
+
+def _geometry(model: TransformerArchitecture, *, decoder: bool = False) -> ShardGeometry:
+    layers = model.decoder_layers if decoder else model.encoder_layers
+    try:
+        found = ShardGeometry(layers, model.heads, model.d_model, model.ffn, cross_attention=decoder)
+    except ValueError as error:
+        raise CalibrationError(f"--model: {error}", remedy="name a model whose heads divide it") from None
+    if found.width // found.heads * found.width % 8 or found.ffn // found.heads * found.width % 8:
+        raise CalibrationError("--model: shards that would begin amid a byte", remedy="take a width that 8 divides")
+    return found
+
+
+def _random_encoder(model: TransformerArchitecture) -> ElasticEncoder:
+    """Its resident tensors; the matrices come in shards. Swish is taken for GELU, which costs as much."""
+    configuration = EncoderConfiguration(
+        kind="elastic",
+        layers=model.encoder_layers,
+        heads=model.heads,
+        width=model.d_model,
+        ffn=model.ffn,
+        vocabulary=model.vocab,
+        positions=model.max_positions,
+        classes=2,
+        activation="relu" if model.activation == "relu" else "gelu",
+        head_activation=None,
+    )
+    width, drawn = model.d_model, torch.Generator().manual_seed(0)
+    norm = {"weight": torch.ones(width), "bias": torch.zeros(width)}
+    resident = {
+        "embeddings.word": torch.randn((model.vocab, width), generator=drawn),
+        "embeddings.position": torch.randn((model.max_positions, width), generator=drawn),
+        "classifier.weight": torch.randn((2, width), generator=drawn),
+        "classifier.bias": torch.zeros(2),
+    } | {f"embeddings.norm.{name}": tensor for name, tensor in norm.items()}
+    for layer in range(model.encoder_layers):
+        at = f"layers.{layer}"
+        resident |= {f"{at}.{name}.bias": torch.zeros(width) for name in ("q", "k", "v", "o", "ffn_out")}
+        resident[f"{at}.ffn_in.bias"] = torch.zeros(model.ffn)
+        for which in ("norm_attention", "norm_ffn"):
+            resident |= {f"{at}.{which}.{name}": tensor for name, tensor in norm.items()}
+    return ElasticEncoder(configuration, resident)
