@@ -22,15 +22,15 @@ class PlanView:
     others keep warm, and that is wrongly believed too dear when cold, stays so believed.
     """
 
-    __slots__ = ("_done_s", "_errs", "_next_state", "_state", "_told", "_under_way")
+    __slots__ = ("_done_s", "_errs", "_latest", "_next_state", "_state", "_told", "_under_way")
 
     MEMORY, PRIOR = 64, 1.0
 
     def __init__(self, next_state: NextState, states: int) -> None:
         """`states`: how many there are; 0 is cold, which is what a box is believed to be at first."""
         self._next_state = next_state
-        self._state, self._done_s = 0, float("-inf")
-        """Of the last request that was sent or told of, and when that ended."""
+        self._latest, self._state, self._done_s = -1, 0, float("-inf")
+        """The last request that was sent, its state as believed or told, and when the last that was told of had ended."""
         self._told = [[self.PRIOR if told == believed else 0.0 for told in range(states)] for believed in range(states)]
         """Answers by the state that was believed and the one that was told."""
         self._errs = [False] * states
@@ -52,7 +52,8 @@ class PlanView:
 
     def sent(self, request: int, entry_s: float) -> None:
         """A request sets out."""
-        self._state = self._under_way[request] = self.believed(entry_s)
+        self._latest, self._state = request, self.believed(entry_s)
+        self._under_way[request] = self._state
 
     def reported(self, request: int, state: int, done_s: float) -> None:
         """Its answer came: the state in which it was executed, and when that ended, by the decider's clock."""
@@ -65,7 +66,7 @@ class PlanView:
             for number, count in enumerate(told):
                 told[number] = kept * count
         told[state] += 1.0
+        if request == self._latest:
+            self._state = state
         if done_s > self._done_s:
             self._done_s = done_s
-            if not self._under_way:
-                self._state = state

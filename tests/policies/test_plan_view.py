@@ -1,0 +1,174 @@
+"""What a decider believes of a target that streams its model, and what that is worth (XP-04)."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from simnmt.policies import PlanView, TransferEstimate, least_total
+from simnmt.policies.configuration import PolicyConfiguration
+from simnmt.sti.lifecycle import Lifecycle
+from simnmt.world.batch_balancers import InTurn
+from simnmt.world.pools import OneServer
+from simnmt.world.requests import Block, Requests
+from simnmt.world.simulate import Beliefs, Trail, simulate
+from simnmt.world.streamed_pools import StreamedPool
+from tests.world.streamed_boxes import STREAMED, asked
+
+LIFECYCLE = Lifecycle(3, 5.0, 60.0)
+BY_STATE = [[0.5], [0.1], [0.05], [0.01]]
+
+
+def view() -> PlanView:
+    return PlanView(LIFECYCLE.next_state, 4)
+
+
+def test_alone_before_a_box_the_next_state_is_known() -> None:
+    believed = view()
+    assert believed.believed(0.0) == 0 and believed.added_s(0.0, BY_STATE, 0) == 0.5
+    believed.sent(7, 0.0)
+    assert believed.believed(100.0) == 2  # still under way
+    believed.reported(7, 0, 1.0)
+    assert [believed.believed(at_s) for at_s in (1.5, 6.0, 6.1, 61.0, 61.1)] == [2, 2, 1, 1, 0]
+    assert believed.added_s(6.1, BY_STATE, 0) == 0.1
+
+
+def test_requests_under_way_are_turns_of_one_engagement() -> None:
+    believed = view()
+    for request, expected in enumerate((0, 2, 3, 3)):
+        assert believed.believed(0.1 * request) == expected
+        believed.sent(request, 0.1 * request)
+    believed.reported(0, 0, 1.0)
+    assert believed.believed(1.0) == 3
+
+
+def test_others_who_keep_a_box_warm_are_noticed() -> None:
+    """What was believed cold and told warm is expected to be so the next time, and less so once it is cold again."""
+    believed = view()
+    for request in range(20):
+        at_s = 100.0 * request
+        believed.sent(request, at_s)
+        believed.reported(request, 3, at_s + 1.0)
+    warm_s = believed.added_s(2_000.0, BY_STATE, 0)
+    kept = 63 / 64
+    cold, warm = kept**20, (1 - kept**20) / (1 - kept)
+    assert warm_s == pytest.approx((0.5 * cold + 0.01 * warm) / (cold + warm))
+    for request in range(20, 40):
+        at_s = 100.0 * request
+        believed.sent(request, at_s)
+        believed.reported(request, 0, at_s + 1.0)
+    assert 0.2 < believed.added_s(4_000.0, BY_STATE, 0) < 0.5
+
+
+def test_an_answer_that_was_overtaken_moves_nothing() -> None:
+    believed = view()
+    believed.sent(0, 0.0)
+    believed.sent(1, 0.1)
+    believed.reported(1, 2, 3.0)
+    believed.reported(0, 0, 1.0)
+    assert believed.believed(8.0) == 3 and believed.believed(8.1) == 1
+
+
+def test_what_the_last_request_met_counts_though_others_are_under_way() -> None:
+    believed = view()
+    believed.sent(0, 0.0)
+    believed.sent(1, 0.1)
+    believed.reported(1, 0, 3.0)
+    assert believed.believed(4.0) == 2
+
+
+def world(policy: str, remote: bool = False, requests: int = 3_000) -> tuple[np.ndarray, Trail]:
+    """Latencies and trail of a gateway and a cloud, one of which streams its model; under C-NMT that knows the true lengths."""
+    base = asked(requests, gap_s=3.0, seed=4, nodes=1)
+    assert base.tgt_len is not None
+    exact_s = STREAMED.in_memory_s(base.src_len, base.tgt_len)
+    execution_s = (1.1 * exact_s + 0.1, exact_s) if remote else (exact_s, 0.5 * exact_s)
+    link_s = np.full(requests, 0.05 if remote else 0.18)
+    columns = Requests(base.src_len, execution_s, (link_s,), (link_s,), base.arrival_s, base.node, tgt_len=base.tgt_len)
+    streamed = 1 if remote else 0
+    view = partial(PlanView, STREAMED.lifecycle.next_state, len(STREAMED.states))
+    plan_views = tuple(view if target == streamed else None for target in range(2))
+    oracle = policy == "oracle"
+
+    def beyond_s(block: Block) -> list[list[list[float]] | None]:
+        rows = slice(block.first, block.first + len(block))
+        found = STREAMED.beyond_s(block.src_len, base.tgt_len[rows].astype(np.float64), exact_s[rows])
+        return [found if target == streamed else None for target in range(2)]
+
+    def decide_for(block: Block) -> Any:
+        return least_total(block.execution_s)
+
+    trail = simulate(
+        columns,
+        decide_for,
+        Beliefs(
+            lambda decider, target: TransferEstimate(float(2 * link_s[0])),
+            plan_views=plan_views if policy == "known" else (),
+            true_transfer=oracle,
+            true_backlog=oracle,
+        ),
+        [StreamedPool(STREAMED) if remote else OneServer()],
+        own=None if remote else STREAMED,
+        plan_beyond_for=beyond_s if policy == "known" else None,
+        records_lost=True,
+    )
+    assert trail.execution_s is not None
+    taken_s = np.where(trail.target == streamed, np.nan_to_num(trail.execution_s), np.choose(trail.target, execution_s))
+    return trail.queue_s + taken_s + np.where(trail.target == 1, 2 * link_s, 0.0), trail
+
+
+@pytest.mark.parametrize("remote", [False, True], ids=["own device", "cloud"])
+def test_a_plane_that_knows_no_states_loses_on_cold_requests(remote: bool) -> None:
+    """XP-04: all else is known exactly, so the loss is the state's alone; who knows it decides nearly as the oracle."""
+    latency_s, trails = {}, {}
+    for policy in ("ignored", "known", "oracle"):
+        latency_s[policy], trails[policy] = world(policy, remote)
+    states = trails["ignored"].state
+    assert states is not None
+    cold = states == 0
+    assert 0.05 < cold.mean() < 0.6
+    mean_s = {policy: column[cold].mean() for policy, column in latency_s.items()}
+    assert mean_s["ignored"] > 1.05 * mean_s["known"]
+    assert mean_s["known"] < 1.03 * mean_s["oracle"]
+    misrouted = {policy: (trail.lost_s > 1e-3).mean() for policy, trail in trails.items()}
+    assert misrouted["oracle"] == 0.0
+    assert misrouted["known"] < misrouted["ignored"] / 2
+
+
+@pytest.mark.parametrize("boxes", [1, 3])
+def test_what_is_expected_of_several_boxes_is_nearer_to_the_truth_than_nothing(boxes: int) -> None:
+    """Everything is sent, in turn among the boxes: each is colder than the last answer says, and that is learnt."""
+    columns = asked(2_000, gap_s=3.0, nodes=1)
+    pool, believed = StreamedPool(STREAMED, boxes, InTurn()), view()
+    pool.place(2, 3)
+    assert columns.arrival_s is not None
+    alone_s = columns.execution_s[0]
+    parts = STREAMED.row_columns(columns.src_len, columns.tgt_len, alone_s)
+    beyond_s = STREAMED.beyond_s(columns.src_len, columns.tgt_len, STREAMED.in_memory_s(columns.src_len, columns.tgt_len))
+    expected_s, true_s, answered = [], [], list[tuple[float, int, int]]()
+    for request, (now_s, *row) in enumerate(zip(columns.arrival_s, alone_s, *parts, strict=True)):
+        while answered and answered[0][0] <= now_s:
+            done_s, earlier, state = answered.pop(0)
+            believed.reported(earlier, state, done_s)
+        expected_s.append(believed.added_s(now_s, beyond_s, request))
+        believed.sent(request, now_s)
+        (begin_s, finish_s, state, _), _ = pool.enter(now_s, request, (now_s, 0, *row))
+        true_s.append(finish_s - begin_s - alone_s[request])
+        answered = sorted([*answered, (finish_s, request, state)])
+    error_s = np.abs(np.array(expected_s) - true_s).mean()
+    assert error_s < {1: 0.15, 3: 0.7}[boxes] * np.mean(true_s)
+    assert np.mean(expected_s) == pytest.approx(np.mean(true_s), rel=0.15)
+
+
+def test_the_state_is_a_key_of_policies_that_estimate() -> None:
+    policies = TypeAdapter(PolicyConfiguration)
+    for kind in ("naive", "cnmt"):
+        assert policies.validate_python({"kind": kind}).plan_state == "ignored"  # type: ignore[union-attr]
+        assert policies.validate_python({"kind": kind, "plan_state": "known"}).plan_state == "known"  # type: ignore[union-attr]
+    for wrong in ({"kind": "oracle", "plan_state": "known"}, {"kind": "cnmt", "plan_state": "guessed"}):
+        with pytest.raises(ValidationError):
+            policies.validate_python(wrong)
