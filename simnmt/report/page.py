@@ -12,7 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from simnmt import __version__
-from simnmt.report import plotly_js
+from simnmt.report import pipeline_chart, plotly_js
 from simnmt.report.batches import COLUMNS, batch_lines, batching_devices, most_used
 from simnmt.report.causes import over_load
 from simnmt.report.devices import boxes, device_table, profile_kinds, roles
@@ -21,6 +21,8 @@ from simnmt.report.fits import execution_means, length_means, share_explained
 from simnmt.report.gaps import gap_lines
 from simnmt.report.packing import packed
 from simnmt.report.rtt import estimating_policy
+from simnmt.report.streamed import COLUMNS as STREAM_COLUMNS
+from simnmt.report.streamed import PLAN_COLUMNS, streamed_devices
 from simnmt.report.table import cell_of, table
 from simnmt.report.typography import DASH, is_number, number, significant, typeset
 from simnmt.results import Cell, RunResult
@@ -62,6 +64,7 @@ def render(result: RunResult, *, published_tables: Sequence[PublishedTable] = ()
     cells = {(cell.workload, cell.network): cell for cell in result.cells}
     workloads = _once((cell.workload, cell) for cell in result.cells)
     first = result.rows[0] if result.rows else {}
+    batching, streaming = any(map(batching_devices, result.cells)), any(any(cell.planned) for cell in result.cells)
     environment = Environment(
         loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -76,7 +79,7 @@ def render(result: RunResult, *, published_tables: Sequence[PublishedTable] = ()
         table=table(result.rows, result.comparisons, colours, roles(result)),
         cells=cells,
         foreseen={_foreseen(cell) for cell in result.cells},
-        batching=any(map(batching_devices, result.cells)),
+        batching=batching,
         sections=[_section(index, cell, result, colours) for index, cell in enumerate(result.cells)],
         sweeps=[{**sweep, "packed": _packed(sweep)} for sweep in over_load(result.rows, result.load_sweeps, colours)],
         fit_groups=[_fit_group(index, names, cell, result) for index, (names, cell) in enumerate(_alike(workloads, _fitted))],
@@ -92,7 +95,9 @@ def render(result: RunResult, *, published_tables: Sequence[PublishedTable] = ()
         grouped=lambda count: number(count, 0),
         significant=lambda value: significant(value, 4) if is_number(value) else DASH,
         share_explained=share_explained,
-        style=_asset("page.css"),
+        streaming=streaming,
+        foreseen_words=_foreseen_words(batching, streaming),
+        style=_asset("page.css") + (pipeline_chart.STYLE if streaming else ""),
         script=Markup("\n").join(map(_asset, _scripts(result))),
         plotly=Markup(plotly_js.packed()),
     )
@@ -133,6 +138,9 @@ def _section(index: int, cell: Cell, result: RunResult, colours: dict[str, int])
         "batch_columns": [head for _, head, _, _ in COLUMNS],
         "batching": [(place, names[number]) for place, number in enumerate(batching_devices(cell))],
         "batches_of": most_used(cell) if cell.batches else 0,
+        "streamed": streamed_devices(cell, rows),
+        "stream_columns": [head for _, head, _, _ in STREAM_COLUMNS],
+        "plan_columns": PLAN_COLUMNS,
         "gaps": gap_lines(gaps),
         "gap_words": gap_sentences(gaps, rows),
         "sampled": len(content["plane"]["src_len"]),
@@ -143,6 +151,11 @@ def _section(index: int, cell: Cell, result: RunResult, colours: dict[str, int])
 def _foreseen(cell: Cell) -> bool:
     """Whether misroutes are told from what was foreseen with queues and batches."""
     return any(found.foreseen for found in cell.misroutes.values())
+
+
+def _foreseen_words(batching: bool, streaming: bool) -> str:
+    """What an oracle foresees beside queues, where the page says so."""
+    return " and streamed models" if streaming and not batching else f" and batches{' and streamed models' * streaming}"
 
 
 def _fitted(cell: Cell) -> tuple[Any, ...]:

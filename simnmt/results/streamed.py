@@ -155,7 +155,7 @@ def stream_account(
         return np.bincount(state, log[name][there], minlength=states).astype(np.float64)
 
     requests, late = (np.bincount(each, minlength=states) for each in (state, state[missed]))
-    lost = None if lost_s is None else np.bincount(state, lost_s[there], minlength=states)
+    lost = None if lost_s is None else np.bincount(state, lost_s[there], minlength=states).astype(np.float64)
     return StreamAccount(requests, summed("t_exe_s"), summed("stall_s"), late, boxes, lost)
 
 

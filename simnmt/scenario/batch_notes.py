@@ -80,5 +80,5 @@ def of_nothing_batched(scenario: Scenario) -> Iterator[str]:
     hearing = [name for name, policy in scenario.policies.items() if getattr(policy, "batch", "plain") != "plain"]
     if hearing:
         yield f"No device batches, so nothing is reported of a batch to {', '.join(hearing)}."
-    if scenario.foresee_misroutes:
+    if scenario.foresee_misroutes and not any(device.sti is not None for device in scenario.devices.values()):
         yield "No device batches, so misroutes are told from what devices take for a sentence alone."

@@ -106,8 +106,8 @@ class Scenario(Configuration):
     gap_analysis: bool = False
     """Also run the first C-NMT policy with one source of loss after another replaced by the truth (CNMT-19)."""
     foresee_misroutes: bool = False
-    """Where a device batches, hold each decision against what an oracle would have foreseen of queues and batches at that
-    moment, as dear as an oracle for each policy; otherwise against what each device takes alone."""
+    """Where a device batches or streams its model, hold each decision against what an oracle would have foreseen of queues,
+    batches and states at that moment, as dear as an oracle for each policy; otherwise against what each device takes alone."""
     published: Literal["cnmt-table-1"] | None = None
     """Show the paper's table beside ours; cells are matched by the names of workload, network and policy."""
 

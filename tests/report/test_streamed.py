@@ -1,0 +1,105 @@
+"""What a run's page says and draws of streamed models, and that a run without them has nothing of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from simnmt.report.page import render
+from simnmt.report.streamed import COLUMNS, picture, streamed_devices
+from simnmt.results.streamed import BoxesAccount, PlannedDevice, PlannedState, StreamAccount
+
+MODEL = "a <b>translation</b> model"
+SAID = {
+    "cold_share": 0.125, "cold_mean_s": 0.4125, "first_turn_mean_s": 0.25, "later_turn_mean_s": None, "stall_share": 0.3,
+    "missed_share": 0.0, "cold_lost_mean_s": 0.0875, "read_mean_bytes": 30_300_000.0, "mean_buffer_bytes": 7_650_000.0,
+    "peak_buffer_bytes": 19_700_000.0, "compute_busy_share": 0.02, "disk_busy_share": 0.01,
+}  # fmt: skip
+
+
+def state(name: str, load_s: float, held: int, read: int) -> PlannedState:
+    """Two of four encoder layers and one of four decoder layers of 0.1 s each, of which the first and third are read."""
+    first = max(load_s, 0.0)
+    third = max(first + 0.2, 2 * load_s)
+    return PlannedState(
+        name=name, layers=2, decoder_layers=1, slices=2, bits=((2, 4), (6, 2)), held_bytes=held, read_bytes=read,
+        latency_s=third + 0.3, stall_s=third - 0.2,
+        load=((0.0, load_s), (load_s, load_s), (load_s, 2 * load_s)),
+        compute=((first, first + 0.1), (first + 0.1, first + 0.2), (third, third + 0.1)),
+    )  # fmt: skip
+
+
+PLANNED = PlannedDevice(
+    deadline_s=0.9, src_len=30, tgt_len=28, preload_bytes=2_000_000, cache_bytes=20_000_000, working_bytes=16_800_000, plans=2,
+    kind="measured", model=MODEL, all_layers=4, all_decoder_layers=4, all_slices=2,
+    states=(state("cold", 0.05, 0, 32_200_000), state("turn 1 on", 0.0, 32_200_000, 0)),
+)  # fmt: skip
+
+
+def account(requests: tuple[int, int]) -> StreamAccount:
+    """So many cold and warm requests."""
+    boxes = BoxesAccount(1, 1.0, 0.5, 10, 20, 30.0, 40)
+    return StreamAccount(np.array(requests), np.ones(2), np.zeros(2), np.zeros(2, np.int64), boxes)
+
+
+@pytest.fixture
+def streamed(make_result: Callable[..., Any]) -> Any:
+    """A gateway that streams: two policies used it, one did not."""
+    result = make_result(requests=500, networks=("cp1",), workloads=("office",), name="streamed")
+    found = {"edge": (account((1, 9)), None), "cnmt": (account((3, 4)), None), "cloud": (account((0, 0)), None)}
+    result.cells[0] = replace(result.cells[0], planned=(PLANNED, None), streams=found)
+    for row in result.rows:
+        row |= {f"gateway_{key}": value if row["policy"] in ("edge", "cnmt") else None for key, value in SAID.items()}
+    return result
+
+
+def test_policies_that_used_the_model_have_a_line_of_the_summarys_numbers(streamed: Any) -> None:
+    (device,) = streamed_devices(streamed.cells[0], streamed.rows)
+    assert [line["policy"] for line in device["lines"]] == ["edge", "cnmt"]
+    texts = {figure["key"]: figure["text"] for figure in device["lines"][0]["figures"]}
+    assert list(texts) == [f"gateway_{key}" for key, *_ in COLUMNS]
+    assert texts["gateway_cold_share"] == "12.5" and texts["gateway_cold_mean_s"] == "412.5"
+    assert texts["gateway_later_turn_mean_s"] == "\u2013"
+    assert texts["gateway_read_mean_bytes"] == "30.3"
+    assert [f["beside"] for f in device["lines"][0]["figures"] if f["beside"]] == ["peak 19.7"]
+
+
+def test_each_state_of_the_plan_is_told(streamed: Any) -> None:
+    (device,) = streamed_devices(streamed.cells[0], streamed.rows)
+    assert device["submodel"] == (
+        "2 of 4 encoder and 1 of 4 decoder layers, 2 of 2 slices of each, planned for 30 source and 28 target tokens"
+    )
+    assert [line["name"] for line in device["states"]] == ["cold", "turn 1 on"]
+    assert device["states"][0]["figures"] == ("32.2", "0", "4 of 2, 2 of 6", "550.0", "50")
+
+
+def test_the_picture_has_a_box_for_each_layer_at_its_time_and_numbers_the_decoders_on() -> None:
+    svg = str(picture(PLANNED, "gateway, as planned"))
+    said = re.findall(r"<title>(.*?)</title>", svg)
+    assert said[0] == "gateway, as planned"
+    assert "layer 0 read, 0 to 50 ms" in said and "layer 4 read, 50 to 100 ms" in said, "the decoder's first is the fifth"
+    assert "layer 0 computed, 50 to 150 ms" in said and "layer 0 computed, 0 to 100 ms" in said
+    assert "waiting for layer 0, 0 to 50 ms" in said
+    assert "later decoder steps, 350 to 550 ms" in said
+    assert said[-1] == "deadline 900 ms"
+    assert not any("layer 1 read" in each for each in said), "nothing of it is read"
+
+
+def test_the_page_shows_plans_picture_and_numbers_and_escapes_names(streamed: Any) -> None:
+    page = render(streamed)
+    assert 'data-streamed="gateway"' in page and page.count('<svg class="pipelines"') == 1
+    assert "a &lt;b&gt;translation&lt;/b&gt; model" in page and MODEL not in page
+    assert 'class="kind kind-measured"' in page
+    assert "Whether the submodel translates as well was not measured." in page
+    assert "not asked for in this run (foresee_misroutes)" in page
+    assert re.search(r'data-column="gateway_cold_lost_mean_s"><span class="value">87.5<', page)
+
+
+def test_a_run_without_streamed_models_has_nothing_of_it(make_result: Callable[..., Any]) -> None:
+    page = render(make_result(requests=200, networks=("cp1",), workloads=("office",)))
+    assert "data-streamed" not in page and ".pipelines" not in page and "streamed" not in page
