@@ -1,0 +1,92 @@
+"""What STI is compared with, to the digits of STI-19; memory to those of STI-23."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simnmt.costs.shard_geometry import BERT_BASE, BITS
+from simnmt.costs.sti_cost import StiCost
+from simnmt.sti.baselines import contestants, in_memory, load_and_execute, standard_pipeline
+from simnmt.sti.errors import PlanError
+from simnmt.sti.memory import memory_of, model_bytes, times_less
+from simnmt.sti.plan import planned
+from simnmt.sti.presets import PRESETS, preset
+from tests.sti.made_cost import LENGTH, costs, round_cost
+
+
+def test_worked_example_of_sti_19() -> None:
+    cost = round_cost(4)
+    found = {each.name: each for each in contestants(cost, 2.0, length=LENGTH)}
+    told = {
+        name: None if each.plan is None else (each.plan.layers, each.plan.slices_per_layer, round(each.plan.latency_s, 3))
+        for name, each in found.items()
+    }
+    assert told == {
+        "Load&Exec": (1, 1, 3.533),
+        "StdPL-full": None,
+        "StdPL-2": (4, 1, 1.533),
+        "StdPL-6": (2, 1, 1.533),
+        "PreloadModel-full": (3, 2, 2.0),
+        "PreloadModel-6": (3, 2, 2.0),
+    }
+    assert [name for name, each in found.items() if each.plan is not None and each.plan.misses_deadline] == ["Load&Exec"]
+    assert all(each.plan is None or each.timeline.latency_s == each.plan.latency_s for each in found.values())
+
+
+@settings(max_examples=30)
+@given(costs(), st.floats(0.05, 5.0))
+def test_sti_computes_no_fewer_shards_than_any_pipeline(cost: StiCost, deadline_s: float) -> None:
+    """STI-19: its size is bound by computing alone; theirs by reading too."""
+    own = len(planned(cost, deadline_s, 0, length=LENGTH).bits)
+    for bits in BITS:
+        other = standard_pipeline(cost, deadline_s, bits, length=LENGTH)
+        assert other is None or (len(other.bits) <= own and not other.misses_deadline)
+    assert len(in_memory(cost, deadline_s, 6, length=LENGTH).bits) == own
+
+
+@settings(max_examples=20)
+@given(costs(), st.floats(0.05, 5.0))
+def test_no_submodel_loaded_before_it_runs_ends_nearer_to_the_deadline(cost: StiCost, deadline_s: float) -> None:
+    chosen = load_and_execute(cost, deadline_s, length=LENGTH)
+    nearest_s = min(
+        abs(n * (m * cost.t_io(32) + cost.t_comp(LENGTH, m)) - deadline_s)
+        for n in range(1, cost.geometry.layers + 1)
+        for m in range(1, cost.geometry.heads + 1)
+    )
+    assert abs(chosen.latency_s - deadline_s) == pytest.approx(nearest_s, abs=1e-8)
+
+
+def test_the_preload_column_of_sti_23() -> None:
+    full = [times_less(BERT_BASE, 32, buffer) for buffer in (10**6, 5 * 10**6)]
+    six = [times_less(BERT_BASE, 6, buffer) for buffer in (10**6, 5 * 10**6)]
+    assert round(sum(full) / 2, 1) == 203.8
+    assert round(sum(six) / 2, 1) == 38.2
+
+
+def test_memory_keeps_what_is_preloaded_apart_from_what_is_worked_with() -> None:
+    cost = round_cost(4)
+    layer_bytes = 3 * 4 * cost.geometry.weights_per_shard
+    streamed = memory_of(cost, planned(cost, 4.0, 7000, length=LENGTH))
+    assert (streamed.preload_bytes, streamed.working_bytes) == (7000, layer_bytes)
+    whole = memory_of(cost, in_memory(cost, 4.0, 6, length=LENGTH), whole=True)
+    assert (whole.preload_bytes, whole.streamed_bytes) == (model_bytes(cost, 6), 0) == (12 * 6000, 0)
+    in_turn = memory_of(cost, load_and_execute(cost, 100.0, length=LENGTH), in_turn=True)
+    assert (in_turn.preload_bytes, in_turn.working_bytes, in_turn.streamed_bytes) == (0, 4 * layer_bytes, 12 * 32_000)
+
+
+def test_presets_have_the_shapes_that_sti_24_tells_of() -> None:
+    sizes = {}
+    for name in PRESETS:
+        found = preset(name)
+        assert found is not None
+        plans = [planned(found.cost, deadline_s, found.preload_bytes, length=128) for deadline_s in (0.15, 0.2, 0.4)]
+        sizes[name] = [(plan.layers, plan.slices_per_layer) for plan in plans]
+    assert sizes == {"@odroid-sti": [(8, 7), (7, 11), (12, 12)], "@jetson-sti": [(3, 12), (4, 12), (9, 12)]}
+    assert preset("@odroid") is None
+
+
+def test_a_baseline_needs_a_deadline() -> None:
+    with pytest.raises(PlanError, match="a deadline of 0 s"):
+        list(contestants(round_cost(), 0.0, length=LENGTH))

@@ -1,0 +1,183 @@
+"""Plans to the digits of STI-10, 13, 14, 15, 17, and what has to hold of every plan."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simnmt.costs.shard_geometry import BERT_BASE, BITS
+from simnmt.costs.sti_cost import Shard, StiCost
+from simnmt.sti.allocation import allocated
+from simnmt.sti.buffer import bytes_held, evicted
+from simnmt.sti.errors import PlanError
+from simnmt.sti.plan import Plan, budgets_of, planned, timeline_of
+from simnmt.sti.submodel import chosen_size, compute_s, submodel
+from tests.sti.made_cost import LENGTH, costs, round_cost
+
+FIRST_LAYER = {(0, piece): 2 for piece in range(3)}
+DEADLINES, CAPACITIES = st.floats(0.05, 5.0), st.integers(0, 60_000)
+
+
+def bits_of(plan: Plan, layer: int) -> list[int]:
+    return [plan.bits[shard] for shard in plan.shards_of(layer)]
+
+
+@pytest.mark.parametrize(
+    ("layer_s", "deadline_s", "similar", "size"),
+    [
+        (lambda m: 0.001 + 0.0025 * m, 0.2, 0.0, (7, 11)),
+        (lambda m: 0.001 + 0.0025 * m, 0.2, 0.1, (12, 6)),
+        (lambda m: 0.001 + 0.0025 * m, 0.15, 0.0, (8, 7)),
+        (lambda m: 0.001 + 0.0025 * m, 0.4, 0.0, (12, 12)),
+        (lambda m: 0.04 * (1 + 0.007 * (m - 3) / 9), 0.15, 0.0, (3, 12)),
+        (lambda m: 0.04 * (1 + 0.007 * (m - 3) / 9), 0.2, 0.0, (4, 12)),
+        (lambda m: 0.04 * (1 + 0.007 * (m - 3) / 9), 0.4, 0.0, (9, 12)),
+    ],
+)
+def test_worked_examples_of_sti_10(layer_s, deadline_s: float, similar: float, size: tuple[int, int]) -> None:  # type: ignore[no-untyped-def]
+    reads = {bits: 1e-4 * bits for bits in BITS}
+    cost = StiCost(BERT_BASE, reads, {16: tuple(layer_s(m) for m in range(1, 13))}, {bits: 1000 * bits for bits in BITS})
+    assert chosen_size(cost, deadline_s, length=16, similar=similar) == size
+
+
+def test_nothing_computed_in_time_is_1_x_1_and_flagged() -> None:
+    plan = planned(round_cost(), 0.1, 60_000, length=LENGTH)
+    assert (plan.layers, plan.slices_per_layer, plan.misses_deadline, plan.stalls) == (1, 1, True, False)
+
+
+def test_worked_example_of_sti_13_with_a_buffer_and_without() -> None:
+    cost = round_cost()
+    chosen = submodel(cost, 2, 3, length=LENGTH, importance=None)
+    uniform, short = allocated(cost, chosen, 6000, cached=FIRST_LAYER, importance=())
+    assert ([uniform[(1, piece)] for piece in range(3)], short) == ([3, 3, 3], False)
+    cold = planned(cost, 2.0, 0, length=LENGTH)
+    assert set(cold.bits.values()) == {2}
+    assert cold.short_of_io
+    assert (cold.latency_s, cold.stall_s) == pytest.approx((2.6, 0.6))
+    assert budgets_of(cold, cost)[1] == pytest.approx([-0.6, -0.2])
+
+
+@pytest.mark.parametrize(("first", "bits"), [((1, 0), [4, 3, 3]), ((1, 2), [3, 3, 4])])
+def test_worked_example_of_sti_14(first: Shard, bits: list[int]) -> None:
+    plan = planned(round_cost(first=[first]), 2.0, 6000, length=LENGTH, cached=FIRST_LAYER)
+    assert (bits_of(plan, 0), bits_of(plan, 1)) == ([2, 2, 2], bits)
+    assert (plan.latency_s, plan.stall_s, plan.misses_deadline) == (pytest.approx(2.0), 0.0, False)
+
+
+def test_worked_example_of_sti_15() -> None:
+    cost = round_cost(first=[(1, 0), (0, 1)])
+    plan = planned(cost, 2.0, 7000, length=LENGTH)
+    assert (bits_of(plan, 0), bits_of(plan, 1)) == ([2, 3, 2], [6, 2, 2])
+    assert plan.preloaded == {(0, 0), (0, 1), (0, 2)}
+    assert not plan.stalls
+
+
+def test_worked_example_of_sti_17() -> None:
+    cost = round_cost(first=[(1, 0)])
+    before = planned(cost, 2.0, 6000, length=LENGTH, cached=FIRST_LAYER)
+    held = evicted(cost, before.bits, 10_000)
+    assert held == FIRST_LAYER | {(1, 0): 4}
+    after = planned(cost, 2.0, 10_000, length=LENGTH, cached=held)
+    assert bits_of(after, 1) == [4, 5, 5]
+    assert budgets_of(after, cost)[1] == pytest.approx([0.4, 0.0])
+    assert evicted(cost, before.bits, 6000) == FIRST_LAYER  # one shot: the buffer is as it was
+
+
+def test_part_of_a_shard_counted_as_preloaded_stalls_the_paper_s_plan_but_not_the_repaired_one() -> None:
+    cost = round_cost(comp_s=(0.2, 0.4, 0.6))
+    stalled = 0
+    for capacity in range(6000, 40_000, 500):
+        letter = planned(cost, 1.2, capacity, length=LENGTH, repaired=False)
+        repaired = planned(cost, 1.2, capacity, length=LENGTH)
+        assert letter.stall_s <= max(cost.t_io(bits) for bits in letter.bits.values()) + 1e-9
+        assert letter.stalls or letter == repaired
+        assert repaired.short_of_io or not repaired.stalls
+        stalled += letter.stalls and not letter.short_of_io
+    assert stalled > 0
+
+
+@settings(max_examples=40)
+@given(costs(), DEADLINES, CAPACITIES)
+def test_a_first_plan_stalls_only_where_not_even_2_bits_arrive(cost: StiCost, deadline_s: float, capacity: int) -> None:
+    plan = planned(cost, deadline_s, capacity, length=LENGTH)
+    told = timeline_of(plan, cost)
+    assert (plan.latency_s, plan.stall_s) == (told.latency_s, told.stall_s)
+    assert plan.short_of_io or not plan.stalls
+    assert not plan.short_of_io or set(plan.bits.values()) == {2}
+    assert list(plan.bits) == sorted(plan.bits)
+    assert bytes_held(cost, {shard: plan.bits[shard] for shard in plan.preloaded}) <= capacity
+    assert plan.preloaded == set(list(plan.bits)[: len(plan.preloaded)])
+    computed_s = compute_s(cost, plan.layers, plan.slices_per_layer, length=LENGTH)
+    assert computed_s <= deadline_s * (1 + 1e-9) or (plan.layers, plan.slices_per_layer) == (1, 1)
+    assert Plan.from_json(plan.as_json()) == plan
+
+
+@settings(max_examples=40)
+@given(costs(), DEADLINES, st.data())
+def test_no_single_further_upgrade_is_possible(cost: StiCost, deadline_s: float, data: st.DataObject) -> None:
+    """Brute force over upgrades, on what the buffer holds, a prefix or not; and what it holds keeps its bits."""
+    held = data.draw(st.dictionaries(st.sampled_from(cost.all_shards()), st.sampled_from(BITS)))
+    plan = planned(cost, deadline_s, 10**6, length=LENGTH, cached=held)
+    assert all(plan.bits[shard] == held[shard] for shard in plan.preloaded)
+    assert plan.preloaded == set(held) & set(plan.bits)
+    comp_s = cost.t_comp(LENGTH, plan.slices_per_layer)
+
+    def late(bits: dict[Shard, int]) -> bool:
+        loads = [
+            sum(cost.t_io(bits[shard]) for shard in plan.shards_of(layer) if shard not in held) for layer in plan.layer_indices
+        ]
+        return any(read > k * comp_s * (1 + 1e-9) + 1e-9 * plan.layers * comp_s for k, read in enumerate(accumulate(loads)))
+
+    assert plan.short_of_io == late(dict(plan.bits))
+    if not plan.short_of_io:
+        for shard in plan.loaded:
+            for bits in BITS:
+                assert bits <= plan.bits[shard] or late(dict(plan.bits) | {shard: bits})
+
+
+@settings(max_examples=40)
+@given(costs(), DEADLINES, CAPACITIES, st.booleans())
+def test_a_filled_deadline_is_met_wherever_it_can_be(cost: StiCost, deadline_s: float, capacity: int, cold: bool) -> None:
+    cached: dict[Shard, int] | None = {} if cold else None
+    plain = planned(cost, deadline_s, capacity, length=LENGTH, cached=cached)
+    filled = planned(cost, deadline_s, capacity, length=LENGTH, cached=cached, fills_deadline=True)
+    assert filled.latency_s <= max(plain.latency_s, deadline_s) * (1 + 1e-9)
+    if cold:
+        assert sum(filled.bits.values()) >= sum(plain.bits.values())
+
+
+def test_the_most_important_slices_of_each_layer_are_computed() -> None:
+    cost = round_cost(first=[(0, 2), (1, 1)])
+    assert list(planned(cost, 1.4, 60_000, length=LENGTH).bits) == [(0, 0), (0, 2), (1, 0), (1, 1)]
+
+
+def test_a_decoder_takes_its_share_of_layers_and_its_first_step_alone_waits() -> None:
+    cost = round_cost(2, decoder_layers=4, step_s=0.1)
+    plan = planned(cost, 6.0, 0, length=LENGTH, cached={}, steps=5)
+    assert plan.layer_indices == (0, 1, 2, 3, 4, 5)
+    assert (plan.layers, plan.slices_per_layer) == (2, 3)
+    told = timeline_of(plan, cost)
+    assert told.after_s == pytest.approx(4 * 4 * 0.1)
+    assert plan.latency_s == pytest.approx(6 * 0.6 + 0.1 + told.after_s)  # the disk is what the first step waits for
+    assert planned(cost, 1.5, 0, length=LENGTH, cached={}).layer_indices == (0, 2, 3)
+
+
+@pytest.mark.parametrize(("deadline_s", "capacity"), [(0.0, 0), (-1.0, 0), (float("nan"), 0), (float("inf"), 0), (1.0, -1)])
+def test_no_plan_for_a_deadline_or_buffer_that_makes_no_sense(deadline_s: float, capacity: int) -> None:
+    with pytest.raises(PlanError):
+        planned(round_cost(), deadline_s, capacity, length=LENGTH)
+
+
+def test_a_ranking_that_lacks_shards_is_refused() -> None:
+    with pytest.raises(PlanError, match="does not rank every shard"):
+        planned(round_cost(), 2.0, 0, length=LENGTH, importance=[(0, 0), (1, 0)])
+
+
+@pytest.mark.parametrize("change", [{"shards": None}, {"deadline_s": "soon"}, {"shards": [{"layer": 0}]}])
+def test_what_is_no_plan_is_refused_in_one_line(change: dict[str, object]) -> None:
+    document = planned(round_cost(), 2.0, 0, length=LENGTH).as_json()
+    with pytest.raises(PlanError, match="not a plan"):
+        Plan.from_json(document | change)
