@@ -93,9 +93,8 @@ def train(
     print(
         f"{out}: {recipe.layers} x {recipe.slices} elastic encoder of width {recipe.width}, {account['parameters']:,} numbers"
     )
-    print(
-        f"trained on {account['examples']:,} examples, {done['epochs']} epochs, {done['steps']:,} steps, {done['seconds']:.0f} s"
-    )
+    spent = f"{done['epochs']} epochs, {done['steps']:,} steps, {done['seconds']:.0f} s"
+    print(f"trained on {account['examples']:,} examples, {spent}")
     if "dev" in account:
         told = account["dev"]
         print(

@@ -147,4 +147,4 @@ class EncoderWeights:
 
 def _take(digest: Any, name: str, tensor: Tensor) -> None:
     digest.update(f"{name}{tuple(tensor.shape)}".encode())
-    digest.update(memoryview(tensor.detach().to(torch.float32).contiguous().numpy()).cast("B"))
+    digest.update(tensor.detach().to(torch.float32).contiguous().numpy().data)

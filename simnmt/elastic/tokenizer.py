@@ -64,7 +64,7 @@ class HuggingFaceTokenizer:
 
     def __init__(self, files: Mapping[str, bytes]) -> None:
         """From the contents of the folder's tokenizer files. Raises `ElasticError` where they make no tokenizer."""
-        self.files = dict(files)
+        self.files: Mapping[str, bytes] = dict(files)
         auto = need("transformers").AutoTokenizer
         with tempfile.TemporaryDirectory() as folder:
             for name, content in files.items():
@@ -75,6 +75,8 @@ class HuggingFaceTokenizer:
                 said = " ".join(str(error).split())[:200]
                 raise ElasticError(f"no usable tokenizer: {said}", remedy="give its files beside the model's") from None
         self.padding: int = self._tokenizer.pad_token_id or 0
+        self.separator: int | None = self._tokenizer.sep_token_id
+        """The mark after each text."""
 
     def encode(self, texts: Sequence[Text], length: int) -> list[list[int]]:
         """See `Tokenizer`."""

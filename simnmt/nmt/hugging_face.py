@@ -19,7 +19,7 @@ from simnmt.nmt.memory import within_memory
 
 _FOLDER = "name a folder of MarianMTModel with config.json and weights"
 _HAS_SDPA: bool = getattr(MarianMTModel, "_supports_sdpa", False)
-_WEIGHTS_ONLY_HOLDS = torch.__version__ >= "2.6"
+WEIGHTS_ONLY_HOLDS = torch.__version__ >= "2.6"
 """Before, reading a pickle as weights only could run code of it (CVE-2025-32434)."""
 
 
@@ -29,7 +29,7 @@ def load_hf(folder: str | os.PathLike[str]) -> MarianModel:
     Raises `NmtError` and `OutOfMemory`.
     """
     try:
-        with _silent():
+        with silent():
             # Said in so many words: where it is left open, the user is asked whether to run the folder's code.
             config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as error:
@@ -50,12 +50,12 @@ def load_hf(folder: str | os.PathLike[str]) -> MarianModel:
 
 
 def _weights(folder: str | os.PathLike[str]) -> Any:
-    with _silent():
+    with silent():
         return MarianMTModel.from_pretrained(
             folder,
             local_files_only=True,
             weights_only=True,
-            use_safetensors=None if _WEIGHTS_ONLY_HOLDS else True,
+            use_safetensors=None if WEIGHTS_ONLY_HOLDS else True,
             attn_implementation="sdpa" if _HAS_SDPA else "eager",  # else config.json may name code to be fetched
             output_loading_info=True,
         )
@@ -94,7 +94,7 @@ def _architecture_of(config: MarianConfig, folder: str | os.PathLike[str]) -> Tr
 
 
 @contextmanager
-def _silent() -> Iterator[None]:
+def silent() -> Iterator[None]:
     """No progress bars and no advice from `transformers`, whose settings are the process's: put back at the end."""
     log: Any = logging  # untyped
     bars, verbosity = log.is_progress_bar_enabled(), log.get_verbosity()

@@ -75,7 +75,7 @@ class ElasticLearner:
         if not math.isfinite(value):
             raise ElasticError(f"the loss of step {step:,} is not a number", remedy="start again with a smaller --rate")
         self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         for group, factor in zip(self.optimizer.param_groups, self._factors, strict=True):
             group["lr"] = factor * recipe.rate_at(share)
@@ -98,7 +98,8 @@ class ElasticLearner:
     @torch.inference_mode()
     def predicted(self, tokens: Tensor, mask: Tensor) -> Tensor:
         """The class that the mean weights give each text."""
-        return self.mean(tokens, mask).argmax(1)
+        logits: Tensor = self.mean(tokens, mask)
+        return logits.argmax(1)
 
     def tensors(self) -> dict[str, Tensor]:
         """All that the next step depends on, by name."""

@@ -39,8 +39,12 @@ class ElasticLayer(nn.Module):
 
     def forward(self, hidden: Tensor, mask: Tensor, slices: Tensor | None) -> Tensor:
         """`hidden` [b, l, d], `mask` [b, 1, 1, l] of what may be attended to; `slices`: which are run, None for all."""
-        qkv, qkv_bias, o = self.qkv, self.qkv_bias, self.o
-        ffn_in, in_bias, ffn_out = self.ffn_in, self.in_bias, self.ffn_out
+        qkv: Tensor = self.qkv
+        qkv_bias: Tensor = self.qkv_bias
+        o: Tensor = self.o
+        ffn_in: Tensor = self.ffn_in
+        in_bias: Tensor = self.in_bias
+        ffn_out: Tensor = self.ffn_out
         if slices is not None:
             qkv, qkv_bias, o = qkv[:, slices], qkv_bias[:, slices], o[slices]
             ffn_in, in_bias, ffn_out = ffn_in[slices], in_bias[slices], ffn_out[slices]

@@ -100,4 +100,5 @@ def recipe_with(**given: Any) -> ElasticRecipe:
     kept = {name: value for name, value in given.items() if value is not None}
     if "minutes" in kept and "epochs" in kept:
         raise ElasticError("--epochs beside --minutes", remedy="give one of them")
-    return ElasticRecipe(**({"epochs": None} if "minutes" in kept else {}), **kept)
+    until: dict[str, Any] = {"epochs": None} if "minutes" in kept else {}
+    return ElasticRecipe(**until, **kept)
