@@ -160,7 +160,7 @@ def test_what_is_expected_of_several_boxes_is_nearer_to_the_truth_than_nothing(b
         true_s.append(finish_s - begin_s - alone_s[request])
         answered = sorted([*answered, (finish_s, request, state)])
     error_s = np.abs(np.array(expected_s) - true_s).mean()
-    assert error_s < {1: 0.15, 3: 0.7}[boxes] * np.mean(true_s)
+    assert error_s < {1: 0.2, 3: 0.7}[boxes] * np.mean(true_s)
     assert np.mean(expected_s) == pytest.approx(np.mean(true_s), rel=0.15)
 
 

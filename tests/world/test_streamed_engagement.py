@@ -1,0 +1,66 @@
+"""The turns of an engagement, as planned and as a box executes them (STI-17, STI-18)."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simnmt.costs.sti_cost import StiCost
+from simnmt.sti.engagement import engagement
+from simnmt.sti.plan import planned, timeline_of
+from tests.sti.made_cost import LENGTH, costs, round_cost
+
+
+def test_an_enlarged_buffer_keeps_what_was_read_and_a_cold_start_reads_all() -> None:
+    """The model of STI-11: layer 0 in 6,000 bytes at 2 bits; all that is left of 2 s goes to the shard that ranks first."""
+    engaged = engagement(round_cost(first=[(1, 0)]), 2.0, 6_000, 20_000, length=LENGTH)
+    cold, first, second = engaged.states
+    assert [sorted(plan.bits.values()) for plan in engaged.plans] == [[2, 2, 2, 2, 2, 6]] * 2
+    assert (
+        cold.load_s == pytest.approx((0.6, 1.0)) and first.load_s == pytest.approx((0.0, 1.0)) and second.load_s == (0.0, 0.0)
+    )
+    assert (cold.held_bytes, first.held_bytes, second.held_bytes) == (0, 6_000, 16_000)
+    assert (cold.kept_bytes, first.kept_bytes, second.kept_bytes) == (16_000, 16_000, 16_000)
+    assert (cold.streamed_bytes, first.streamed_bytes, second.streamed_bytes) == (16_000, 10_000, 0)
+    latency_s = [float(state.alone_s(engaged.compute, LENGTH)) for state in engaged.states]
+    assert latency_s == pytest.approx([2.6, 2.0, 2.0])
+
+
+def test_a_buffer_that_is_not_enlarged_makes_all_turns_alike() -> None:
+    """One shot leaves it as it was."""
+    for cache_bytes in (None, 0, 6_000):
+        engaged = engagement(round_cost(), 2.0, 6_000, cache_bytes, length=LENGTH)
+        assert len(engaged.plans) == 1 and len(engaged.states) == 2
+        assert engaged.states[1].held_bytes == engaged.states[1].kept_bytes
+
+
+def test_what_else_a_cold_start_reads_comes_before_the_first_layer() -> None:
+    engaged = engagement(round_cost(), 2.0, 6_000, length=LENGTH, cold_read_s=3.0)
+    plain = engagement(round_cost(), 2.0, 6_000, length=LENGTH)
+    assert engaged.states[0].load_s[0] == plain.states[0].load_s[0] + 3.0
+    assert engaged.states[1] == plain.states[1]
+
+
+@settings(max_examples=40)
+@given(costs(), st.floats(0.05, 5.0), st.integers(0, 60_000), st.integers(0, 60_000), st.integers(1, 4))
+def test_every_turn_takes_what_its_plan_predicts_and_later_ones_are_no_worse(
+    cost: StiCost, deadline_s: float, preload_bytes: int, more_bytes: int, steps: int
+) -> None:
+    engaged = engagement(cost, deadline_s, preload_bytes, preload_bytes + more_bytes, length=LENGTH, steps=steps)
+    cold, *turns = engaged.states
+    assert engaged.plans[0] == planned(cost, deadline_s, preload_bytes, length=LENGTH, steps=steps)
+    latency_s = [float(state.alone_s(engaged.compute, LENGTH, steps)) for state in engaged.states]
+    for plan, told_s in zip(engaged.plans, latency_s[1:], strict=True):
+        assert told_s == pytest.approx(plan.latency_s) == pytest.approx(timeline_of(plan, cost).latency_s)
+    assert latency_s[0] >= latency_s[1] - 1e-9
+    assert cold.streamed_bytes == turns[0].streamed_bytes + turns[0].held_bytes
+    for before, after in pairwise(turns):
+        assert before.kept_bytes == after.held_bytes >= before.held_bytes
+    for state in turns:
+        assert state.held_bytes <= state.kept_bytes <= preload_bytes + more_bytes
+    for before, after in pairwise(engaged.plans):
+        assert all(after.bits[shard] == before.bits[shard] for shard in after.preloaded)
+    assert turns[-1].kept_bytes == turns[-1].held_bytes
