@@ -19,15 +19,15 @@ def inspect(
     from simnmt.nmt.errors import need
 
     need("torch")
-    from simnmt.cli.progress import bar
+    from simnmt.cli.progress import stages
     from simnmt.cli.sti_told import store_tables
     from simnmt.elastic.store import ShardStore
     from simnmt.elastic.store.account import told_of
 
     with ShardStore.open(store) as opened:
         if check:
-            with bar() as move:
-                opened.check(lambda done, total: move(done // 1_000_000, total // 1_000_000, "MB checked"))
+            with stages() as tell:
+                opened.check(None if tell is None else lambda done, total: tell("checking", done / total))
         said = told_of(opened) | ({"checked": True} if check else {})
     if as_json:
         print(json.dumps(said, indent=2))

@@ -28,7 +28,7 @@ WEIGHTS = random_weights()
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("stores") / "store"
-    write_store(WEIGHTS, path, beside={"tokens.json": b"{}"})
+    write_store(WEIGHTS, path, beside={"tokens.json": b"{}"}, label_names=("no", "yes"))
     return path
 
 
@@ -78,6 +78,7 @@ def test_a_store_gives_its_model_again(written: Path) -> None:
         again = store.weights()
         assert again.fingerprint == WEIGHTS.fingerprint == store.fingerprint
         assert (again.kind, again.origin, again.random) == ("elastic", "made", True)
+        assert store.label_names == ("no", "yes")
         assert store.beside() == {"tokens.json": b"{}"}
         store.check_model(WEIGHTS.fingerprint)
         with pytest.raises(StoreError, match=r"shards of another model, made \(give this model's store\)"):

@@ -51,6 +51,8 @@ class Index:
     """What the model is called."""
     random: bool
     """Whether nobody has trained it."""
+    label_names: tuple[str, ...]
+    """Of the classes, in their order; empty where nobody named them."""
     bits: tuple[int, ...]
     layers: tuple[GaussianFit, ...]
     """Of each layer's weights, as they were (STI-03)."""
@@ -87,6 +89,7 @@ class Index:
         return cls(
             **said
             | {
+                "label_names": tuple(said["label_names"]),
                 "bits": tuple(said["bits"]),
                 "layers": tuple(GaussianFit(**fit) for fit in said["layers"]),
                 "records": tuple(Record(**record) for record in said["records"]),

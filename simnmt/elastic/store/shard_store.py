@@ -58,6 +58,11 @@ class ShardStore:
         return self.configuration.kind
 
     @property
+    def label_names(self) -> tuple[str, ...]:
+        """Of the classes, in their order; empty where nobody named them."""
+        return self.index.label_names
+
+    @property
     def bits(self) -> tuple[int, ...]:
         """The fidelities that are there, ascending."""
         return self.index.bits

@@ -27,15 +27,16 @@ def write_store(
     *,
     bits: Sequence[int] = BITS,
     beside: Mapping[str, bytes] | None = None,
+    label_names: Sequence[str] = (),
     progress: Callable[[int, int], None] | None = None,
     resume: bool = True,
 ) -> None:
     """Write the shards of a model to the new folder `path`, which is there in the end, whole, or not at all.
 
     What is done lies in `path` with `.partial` added until then, and an interrupted run goes on from it unless `resume` is
-    False. `beside`: small files that are stored along by their names, a tokenizer's. `progress`: layers done, of all. Raises
-    `StoreError` for a layer that cannot be quantised, for an unfinished store of another model or of other bits, and where
-    there is no room.
+    False. `beside`: small files that are stored along by their names, a tokenizer's; `label_names`: of the model's classes.
+    `progress`: layers done, of all. Raises `StoreError` for a layer that cannot be quantised, for an unfinished store of
+    another model or of other bits, and where there is no room.
     """
     out = Path(path) if Path(path).name else Path(path).resolve()
     partial = out.with_name(f"{out.name}.partial")
@@ -61,6 +62,7 @@ def write_store(
             configuration=weights.configuration.as_json(),
             origin=weights.origin,
             random=weights.random,
+            label_names=tuple(label_names),
             bits=bits,
             layers=tuple(unfinished.fits),
             records=tuple(unfinished.records),

@@ -1,0 +1,153 @@
+"""`simnmt sti shard` and `simnmt sti inspect`, as a user meets them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
+pytest.importorskip("sentencepiece", reason="the extra packages of simnmt[models] are not installed")
+
+import typer
+
+from simnmt.cli import app, sti_inspect, sti_shard
+from simnmt.elastic import loading
+from simnmt.elastic.encoder_weights import EncoderWeights
+from simnmt.elastic.errors import StoreError
+from simnmt.elastic.store import ShardStore
+from simnmt.elastic.tokenizer import PIECES_FILE, learn_pieces
+from simnmt.elastic.training.folder import save_encoder
+from tests.elastic.made_encoder import made_weights
+
+PIECES = learn_pieces([f"{one} and {other}" for one in ("red", "blue", "green") for other in ("up", "down", "left")], 30)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two models as `sti train` writes them."""
+    place = tmp_path_factory.mktemp("models")
+    for name, seed in (("m", 3), ("other", 4)):
+        made = made_weights(vocabulary=PIECES.size, seed=seed)
+        (place / name).mkdir()
+        (place / name / PIECES_FILE).write_bytes(PIECES.files[PIECES_FILE])
+        save_encoder(place / name, made, {"label_names": ["no", "yes"]})
+    return place
+
+
+@pytest.fixture(autouse=True)
+def mounted(monkeypatch: pytest.MonkeyPatch) -> None:
+    verbs, sti = typer.Typer(), typer.Typer()
+    sti.command("shard")(sti_shard.shard)
+    sti.command("inspect")(sti_inspect.inspect)
+    verbs.add_typer(sti, name="sti")
+    monkeypatch.setattr(app, "app", verbs)
+
+
+@pytest.fixture
+def here(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, beside the models."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("m", "other"):
+        (tmp_path / name).symlink_to(models / name)
+    return tmp_path
+
+
+def test_a_model_is_sharded_and_told_again_by_inspect(here: Path, simnmt: Callable[..., Any]) -> None:
+    made = simnmt("sti", "shard", "m", "--out", "s")
+    assert (made.status, made.err) == (0, "")
+    assert made.out.startswith("m: elastic, 3 layers of 4 shards, width 16, 32 neurons; 512 weights a shard\n")
+    assert "\n72 records, " in made.out
+    assert simnmt("sti", "inspect", "s").out == made.out
+    checked = simnmt("sti", "inspect", "s", "--check", "--layers")
+    assert checked.status == 0
+    assert checked.out.endswith("checked: all 72 records and the files beside them are what was written\n")
+    assert "layer " in checked.out
+    told = json.loads(simnmt("sti", "inspect", "s", "--json").out)
+    assert [each["bits"] for each in told["by_bits"]] == [2, 3, 4, 5, 6, 32]
+    errors = [each["rmse_over_s"] for each in told["by_bits"]]
+    assert errors == sorted(errors, reverse=True)
+    assert errors[0] == pytest.approx(0.37, abs=0.05)
+    assert errors[-1] == 0
+    assert told["shards_bytes"] == (here / "s" / "shards.bin").stat().st_size
+    with ShardStore.open("s") as store:
+        assert store.label_names == ("no", "yes")
+        texts = ["red and down"]
+        assert store.tokenizer().encode(texts, 9) == PIECES.encode(texts, 9)
+
+
+def test_fewer_fidelities_may_be_taken(here: Path, simnmt: Callable[..., Any]) -> None:
+    made = simnmt("sti", "shard", "m", "--out", "s", "--bits", "6,2", "--json")
+    assert [each["bits"] for each in json.loads(made.out)["by_bits"]] == [2, 6]
+    assert simnmt("sti", "shard", "m", "--out", "t", "--bits", "two").err == (
+        "simnmt: Invalid value for --bits: 'two' is no list as in 2,6,32 (see simnmt sti shard --help)\n"
+    )
+    assert simnmt("sti", "shard", "m", "--out", "t", "--bits", "2,7").err == (
+        "simnmt: no shards of 7 bits (choose from 2, 3, 4, 5, 6, 32)\n"
+    )
+
+
+def test_a_store_is_never_written_over_and_an_unfinished_one_is_its_models_alone(
+    here: Path, simnmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        layer = EncoderWeights.layer
+        # The fingerprint asks for all layers first.
+        asked: list[int] = []
+
+        def cut_off(weights: EncoderWeights, index: int) -> Any:
+            asked.append(index)
+            if len(asked) == 5:
+                raise OSError(28, "No space left on device")
+            return layer(weights, index)
+
+        patched.setattr(EncoderWeights, "layer", cut_off)
+        cut = simnmt("sti", "shard", "m", "--out", "s")
+    assert cut.status == 2
+    assert cut.err == (
+        "simnmt: s.partial: cannot be written: No space left on device"
+        " (make room or mend its rights, and give the same command again)\n"
+    )
+    other = simnmt("sti", "shard", "other", "--out", "s")
+    assert other.status == 2
+    assert other.err == (
+        "simnmt: s.partial: an unfinished store of another model"
+        " (give what it was begun with, remove it, or choose another --out)\n"
+    )
+    assert simnmt("sti", "shard", "m", "--out", "s").status == 0
+    assert simnmt("sti", "shard", "m", "--out", "s").err == (
+        "simnmt: s: is there already (remove it, or choose another --out)\n"
+    )
+    assert simnmt("sti", "shard", "other", "--restart", "--out", "t").status == 0
+
+
+def test_a_damaged_store_is_told_in_one_line(here: Path, simnmt: Callable[..., Any]) -> None:
+    simnmt("sti", "shard", "m", "--out", "s", "--bits", "2,32")
+    path = here / "s" / "shards.bin"
+    content = path.read_bytes()
+    path.write_bytes(bytes([content[0] ^ 1]) + content[1:])
+    told = simnmt("sti", "inspect", "s", "--check")
+    assert told.status == 2
+    assert told.err == (
+        "simnmt: s/shards.bin: shard 0 of layer 0 at 2 bits is not what was written: its checksum differs"
+        " (shard the model again with simnmt sti shard)\n"
+    )
+    path.write_bytes(content[:-64])
+    assert "shards.bin: cut short: " in simnmt("sti", "inspect", "s").err
+    assert simnmt("sti", "inspect", "m").err == "simnmt: m: no shard store (give what simnmt sti shard wrote)\n"
+
+
+def test_random_weights_are_said(here: Path, simnmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    made = made_weights()
+    bare = EncoderWeights(made.configuration, made.resident, made.layer, origin="bert-base", random=True)
+    monkeypatch.setattr(loading, "load_encoder", lambda model: loading.LoadedEncoder(bare, None, ()))
+    told = simnmt("sti", "shard", "bert-base", "--out", "s")
+    assert told.status == 0
+    assert told.err == "simnmt: note: bert-base has random weights: its shards show speed, not accuracy\n"
+    assert told.out.startswith("bert-base: untrained elastic, 3 layers of 4 shards")
+    with ShardStore.open("s") as store:  # noqa: SIM117
+        with pytest.raises(StoreError, match="a store without a tokenizer"):
+            store.tokenizer()
