@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from simnmt.report.pipeline_chart import STYLE
 from simnmt.report.reproduced import Record, claim_groups, filled, verdict_matrix
 from simnmt.report.typography import DASH
 
@@ -60,11 +61,12 @@ def render_paper(
     drawings: Iterable[Record],
     matrix_note: str = "",
     listed: bool = False,
+    pictures: Iterable[Record] = (),
 ) -> str:
     """The page as text. `document`: what `--json` prints, `summary` on top; of `tables` those without a line are left out.
 
     A drawing stands before the table that it names as `before`, one that names none of them after all. `listed`: what a claim
-    says of ours and why has a line for each part between semicolons.
+    says of ours and why has a line for each part between semicolons. `pictures`: sections of pipelines, after all tables.
     """
     setting = next(each["rows"] for each in document["tables"] if each["id"] == "setting")
     shown = [each for each in tables if each["lines"]]
@@ -82,4 +84,6 @@ def render_paper(
         groups=claim_groups(document["claims"]),
         tables=shown,
         setting=setting,
+        pictures=list(pictures),
+        picture_style=STYLE,
     )

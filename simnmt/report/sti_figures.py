@@ -9,6 +9,8 @@ from typing import Any
 Row = Mapping[str, Any]
 Rows = Sequence[Row]
 MB_IN_KB = 1e3
+MANY = 2
+"""Buffers beyond which a deadline's figure is worth being shown first."""
 IN_MEMORY = ("PreloadModel-32", "PreloadModel-6")
 _TABLES = {"figure-7-drawn": "gains", "deadlines-drawn": "submodels"}
 """Before which table a figure stands that is not named like it."""
@@ -28,9 +30,7 @@ def _memory(grid: Rows, sizes: Rows) -> dict[str, Any]:
     def content(own: Rows) -> dict[str, Any]:
         first = own[0]
         swept = [
-            row
-            for row in sizes
-            if all(row[key] == first[key] for key in ("study", "device", "deadline_share")) and row["held_mb"] > 0.0
+            row for row in sizes if all(row[key] == first[key] for key in ("study", "deadline_ms")) and row["held_mb"] > 0.0
         ]
         known = [row for row in own if row["accuracy"] is not None]
         plans = {row["held_mb"]: row for row in (*known, *swept) if row["method"] == "STI" and row["held_mb"] > 0.0}
@@ -60,7 +60,12 @@ def _memory(grid: Rows, sizes: Rows) -> dict[str, Any]:
         "By deadline, as a share of the whole model’s computation. The paper’s own figure is not in the source text.",
         choices,
         "Accuracy by parameters held in memory between executions",
+        shown=next((place for place, (_, own) in enumerate(choices) if _points_of_sti(own) > MANY), 0),
     )
+
+
+def _points_of_sti(content: Row) -> int:
+    return next((len(each["x"]) for each in content["lines"] if each["name"] == "STI"), 0)
 
 
 def _deadlines(grid: Rows) -> dict[str, Any]:
@@ -153,10 +158,18 @@ def _by(rows: Iterable[Row], *keys: str) -> dict[tuple[Any, ...], list[Row]]:
     return found
 
 
-def _section(identifier: str, title: str, note: str, choices: Sequence[tuple[str, Row]], heading: str) -> dict[str, Any]:
-    """A section of one figure of lines, with a choice where there are several."""
-    shown = [(place, name) for place, (name, _) in enumerate(choices)] if len(choices) > 1 else []
-    figure = {"name": "lines", "heading": heading, "choices": shown, "shown": 0, "says": f"{title}: {heading}, one line each"}
+def _section(
+    identifier: str, title: str, note: str, choices: Sequence[tuple[str, Row]], heading: str, shown: int = 0
+) -> dict[str, Any]:
+    """A section of one figure of lines, with a choice where there are several; `shown`: at first."""
+    named = [(place, name) for place, (name, _) in enumerate(choices)] if len(choices) > 1 else []
+    figure = {
+        "name": "lines",
+        "heading": heading,
+        "choices": named,
+        "shown": shown,
+        "says": f"{title}: {heading}, one line each",
+    }
     table = _TABLES.get(identifier, identifier.removesuffix("-drawn"))
     content = {"of": [own for _, own in choices]}
     return {"id": identifier, "title": title, "note": note, "content": content, "figures": [figure], "before": table}

@@ -7,6 +7,7 @@ from typing import Any
 
 from simnmt.report.paper_page import Figure, Line, render_paper, table
 from simnmt.report.sti_figures import drawings
+from simnmt.report.sti_pictures import pictures
 from simnmt.report.sti_tables import devices, greedy, grid, runs, sizes, studied, submodels, uniform, upgrades
 from simnmt.report.typography import number, signed, significant
 
@@ -39,6 +40,7 @@ def render_sti(document: Record) -> str:
             runs(rows["runs"]),
         ],
         drawings=drawings(rows),
+        pictures=pictures(document["timelines"]),
     )
 
 

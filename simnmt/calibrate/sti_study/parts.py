@@ -76,7 +76,7 @@ class StudyBench:
                         )
 
     def _sizes(self) -> Iterator[Point]:
-        for device, cost in self.devices:
+        for device, cost in self._apart():
             for share in self.settings.size_deadlines:
                 for preload in self.settings.size_shares:
                     self.say(
@@ -109,12 +109,17 @@ class StudyBench:
             )
 
     def _greedy(self) -> Iterator[object]:
-        known: list[object] = []
+        for device, cost in self._apart():
+            self.say(f"greedy: {device.name}")
+            yield from small_cases(device, cost, self.length)
+
+    def _apart(self) -> list[tuple[StudiedDevice, StiCost]]:
+        """Devices whose times differ: where buffers are varied anyway, two that differ by their buffer are one."""
+        found: list[tuple[StudiedDevice, StiCost]] = []
         for device, cost in self.devices:
-            if (times := (device.io_s, device.comp_s)) not in known:
-                known.append(times)
-                self.say(f"greedy: {device.name}")
-                yield from small_cases(device, cost, self.length)
+            if all((device.io_s, device.comp_s) != (other.io_s, other.comp_s) for other, _ in found):
+                found.append((device, cost))
+        return found
 
     def _deadline_s(self, cost: StiCost, share: float) -> float:
         return share * self.layers * cost.t_comp(self.length, self.slices)
