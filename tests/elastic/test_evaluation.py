@@ -6,9 +6,12 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
+
+import torch
 
 from simnmt.elastic.elastic_encoder import ElasticEncoder, logits_of
 from simnmt.elastic.errors import ElasticError

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
+
 from simnmt.elastic.elastic_encoder import ElasticEncoder
 from simnmt.elastic.errors import ElasticError
 from simnmt.elastic.evaluation import Evaluator

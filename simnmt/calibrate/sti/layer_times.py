@@ -45,6 +45,7 @@ def measure_layers(
     threads: int = 1,
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
+    clock: Callable[[], float] = perf_counter,
 ) -> StiCompute:
     """Time every width at every padded length, one text at a time, and whole submodels to judge the table by.
 
@@ -53,13 +54,15 @@ def measure_layers(
     total)` in timings.
     """
     drawn = random.Random(seed)
-    bench = _Bench(encoder, shards, threads)
+    bench = _Bench(encoder, shards, threads, clock)
     slices = encoder.geometry.heads
     cells = [(length, width) for length in lengths for width in range(1, slices + 1)]
     found: dict[tuple[int, int], list[_Timing]] = {cell: [] for cell in cells}
     ends_s: dict[int, list[tuple[float, float]]] = {length: [] for length in lengths}
-    judged = [(drawn.choice(lengths), drawn.randint(1, slices)) for _ in range(JUDGED)]
-    total, done = repeats * len(cells) + JUDGED * JUDGED_REPEATS, 0
+    deep = range(1 + encoder.geometry.layers // 2, encoder.geometry.layers + 1)
+    submodels = [(*cell, layers) for cell in cells for layers in deep]
+    judged = drawn.sample(submodels, min(JUDGED, len(submodels)))
+    total, done = repeats * len(cells) + len(judged) * JUDGED_REPEATS, 0
     with torch_threads(threads), torch.inference_mode():
         bench.warm_up(lengths)
         for _ in range(repeats):
@@ -71,10 +74,9 @@ def measure_layers(
                     progress(done, total)
             for length in lengths:
                 ends_s[length].append(bench.ends_s(length))
-        runs: dict[tuple[int, int, int], list[float]] = {}
-        for number, (length, width) in enumerate(judged * JUDGED_REPEATS):
-            layers = max(1, encoder.geometry.layers - number % JUDGED)
-            runs.setdefault((length, width, layers), []).append(bench.submodel_s(length, width, layers))
+        runs: dict[tuple[int, int, int], list[float]] = {submodel: [] for submodel in judged}
+        for submodel in judged * JUDGED_REPEATS:
+            runs[submodel].append(bench.submodel_s(*submodel))
             done += 1
             if progress is not None:
                 progress(done, total)
@@ -114,8 +116,10 @@ def _times(length: int, by_width: Sequence[Sequence[_Timing]], ends_s: Sequence[
 class _Bench:
     """An encoder with its shards in memory and one working buffer for each width."""
 
-    def __init__(self, encoder: ElasticEncoder, shards: Mapping[Shard, Packed], threads: int) -> None:
-        self._encoder, self._shards, self._threads = encoder, shards, threads
+    def __init__(
+        self, encoder: ElasticEncoder, shards: Mapping[Shard, Packed], threads: int, clock: Callable[[], float]
+    ) -> None:
+        self._encoder, self._shards, self._threads, self._clock = encoder, shards, threads, clock
         self._buffers: dict[int, LayerBuffer] = {}
         self._texts: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
 
@@ -134,30 +138,30 @@ class _Bench:
     def submodel_s(self, length: int, width: int, layers: int) -> float:
         """The bottom layers one after the other."""
         _, mask, hidden = self._text(length)
-        begin_s = perf_counter()
+        begin_s = self._clock()
         for layer in range(layers):
             hidden, _ = self._run(hidden, mask, width, layer)
-        return perf_counter() - begin_s
+        return self._clock() - begin_s
 
     def ends_s(self, length: int) -> tuple[float, float]:
         """Embedding, and classifying."""
         token_ids, mask, hidden = self._text(length)
-        begin_s = perf_counter()
+        begin_s = self._clock()
         self._encoder.embed(token_ids, mask)
-        embedded_s = perf_counter()
+        embedded_s = self._clock()
         self._encoder.logits(hidden, mask)
-        return embedded_s - begin_s, perf_counter() - embedded_s
+        return embedded_s - begin_s, self._clock() - embedded_s
 
     def _run(self, hidden: Tensor, mask: Tensor, width: int, layer: int) -> tuple[Tensor, _Timing]:
         buffer = self._buffers.get(width)
         if buffer is None:
             buffer = self._buffers[width] = LayerBuffer(self._encoder.geometry, width)
         slices = tuple(range(width))
-        begin_s = perf_counter()
+        begin_s = self._clock()
         unpack_into(buffer, [self._shards[layer, slice_] for slice_ in slices], threads=self._threads)
-        unpacked_s = perf_counter()
+        unpacked_s = self._clock()
         hidden = self._encoder.layer(hidden, mask, layer, slices, buffer)
-        end_s = perf_counter()
+        end_s = self._clock()
         return hidden, _Timing(end_s - begin_s, unpacked_s - begin_s)
 
     def _text(self, length: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,0 +1,192 @@
+"""What streaming takes, measured: reads by bits (STI-07), layers by width (STI-08), a translator's two halves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from simnmt.calibrate.errors import CalibrationError
+from simnmt.calibrate.sti.decoder_layers import DecoderLayers
+from simnmt.calibrate.sti.layer_times import measure_layers
+from simnmt.calibrate.sti.random_shards import random_shards, record_bytes
+from simnmt.calibrate.sti.settings import StiSettings
+from simnmt.calibrate.sti.shard_reads import line, measure_reads
+from simnmt.calibrate.sti.translator import check_translator, translator_blocks
+from simnmt.costs.shard_geometry import BERT_BASE, BITS, ShardGeometry
+from simnmt.elastic.store import ShardStore, write_store
+from simnmt.nmt.architecture import TransformerArchitecture
+from tests.elastic.made_encoder import made_weights, stored
+
+PACE = 100_000.0
+GEOMETRY = ShardGeometry(layers=3, heads=4, width=16, ffn=32)
+
+
+def silent(*_: object) -> None:
+    pass
+
+
+def test_reads_held_to_a_pace_are_never_sooner_than_it_allows(tmp_path: Path) -> None:
+    """A busy box may make them later, so that only this bound holds anywhere; T_io does not fall with the bits (STI-07)."""
+    with stored(made_weights(), tmp_path / "store") as store:
+        found = measure_reads(store, pace_bytes_per_s=PACE, repeats=3)
+        for each in found.reads:
+            own = [record.size for record in store.index.records if record.bits == each.bits]
+            assert each.bytes == round(store.mean_size(each.bits))
+            assert each.min_s >= min(own) / PACE
+            assert each.repeats == 3
+    times = [found.io_s[bits] for bits in BITS]
+    assert times == sorted(times)
+    assert found.paced_bytes_per_s == PACE
+
+
+def test_a_disk_is_a_fixed_part_and_a_rate() -> None:
+    """STI-07: of a disk that takes 0.3 ms and 80 MB/s the line says so, and explains all of it."""
+    sizes = {bits: record_bytes(BERT_BASE, bits) for bits in BITS}
+    found = line(sizes, {bits: [3e-4 + size / 80e6] * 3 for bits, size in sizes.items()})
+    assert (found["s_fixed"], found["bytes_per_s"]) == pytest.approx((3e-4, 80e6))
+    assert found["r2"] == pytest.approx(1.0)
+
+
+def test_a_store_without_some_bits_cannot_be_profiled(tmp_path: Path) -> None:
+    write_store(made_weights(), tmp_path / "store", bits=(2, 32))
+    with ShardStore.open(tmp_path / "store") as store, pytest.raises(CalibrationError, match="no shards of 3, 4, 5, 6 bits"):
+        measure_reads(store)
+
+
+def test_a_disk_that_is_no_faster_at_small_shards_is_told_as_such() -> None:
+    found = line({bits: 100 * bits for bits in BITS}, {bits: [0.002, 0.002] for bits in BITS})
+    assert found["r2"] is None
+    assert found["s_fixed"] == pytest.approx(0.002)
+
+
+class _Timed:
+    """By its own clock, which a look moves by 1 us, a layer takes 1 ms a slice and 1 ms for every 4 tokens."""
+
+    geometry = GEOMETRY
+    now_s = 0.0
+
+    def clock(self) -> float:
+        self.now_s += 1e-6
+        return self.now_s
+
+    class configuration:
+        vocabulary = 9
+
+    def embed(self, token_ids: Tensor, mask: Tensor) -> Tensor:
+        return torch.zeros(*token_ids.shape, GEOMETRY.width)
+
+    def layer(self, hidden: Tensor, mask: Tensor, layer: int, slices: Sequence[int], buffer: Any) -> Tensor:
+        self.now_s += 0.001 * len(slices) + 0.00025 * hidden.shape[1]
+        return hidden
+
+    def logits(self, hidden: Tensor, mask: Tensor) -> Tensor:
+        self.now_s += 0.003
+        return torch.zeros(1, 2)
+
+
+def test_layers_are_told_by_width_and_length_and_whole_submodels_judge_them() -> None:
+    encoder: Any = _Timed()
+    found = measure_layers(encoder, random_shards(GEOMETRY, 6), (4, 12), repeats=3, clock=encoder.clock)
+    for each in found.lengths:
+        taken_s = [0.001 * width + 0.00025 * each.length for width in (1, 2, 3, 4)]
+        assert each.seconds == pytest.approx(taken_s, abs=3e-6)
+        assert each.unpack_s == pytest.approx([1e-6] * 4)
+        assert (each.embed_s, each.head_s) == pytest.approx((1e-6, 0.003001))
+    assert found.heldout_error is not None and found.heldout_error < 0.002
+    assert found.heldout_how is not None and found.heldout_how.startswith("8 whole submodels")
+
+
+def test_a_decoder_of_all_slices_is_the_textbook_decoder() -> None:
+    """Oracle: torch's own attention over whole sequences, masked, in the place of a cache that is filled step by step."""
+    layers = DecoderLayers(ShardGeometry(2, 4, 16, 32, cross_attention=True), 4, 6, seed=3)
+    source, tokens = torch.randn((1, 5, 16)), torch.randn((6, 16))
+    layers.read_source(source)
+    stepped = torch.cat([layers.step(tokens[at : at + 1], at) for at in range(6)])
+    hidden = tokens
+
+    def heads(rows: Tensor) -> Tensor:
+        return rows.view(len(rows), 4, 4).transpose(0, 1)
+
+    for layer in layers._layers:
+        query, key, value = (heads(part) for part in functional.linear(hidden, layer.qkv).chunk(3, dim=1))
+        mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        hidden = functional.layer_norm(hidden + mixed.transpose(0, 1).reshape(6, 16) @ layer.o, (16,))
+        key, value = (heads(part) for part in functional.linear(source[0], layer.source_kv).chunk(2, dim=1))
+        query = heads(functional.linear(hidden, layer.source_q))
+        mixed = functional.scaled_dot_product_attention(query, key, value)
+        hidden = functional.layer_norm(hidden + mixed.transpose(0, 1).reshape(6, 16) @ layer.source_o, (16,))
+        inner = functional.relu(functional.linear(hidden, layer.ffn_in))
+        hidden = functional.layer_norm(hidden + inner @ layer.ffn_out, (16,))
+    assert torch.allclose(stepped, hidden, atol=1e-5)
+
+
+def _translator(**told: Any) -> TransformerArchitecture:
+    sizes: dict[str, Any] = {"kind": "transformer", "encoder_layers": 2, "decoder_layers": 3, "d_model": 16, "heads": 4}
+    tokens = {"ffn": 32, "vocab": 60, "eos_token": 0, "unk_token": 1, "pad_token": 59, "start_token": 59, "max_positions": 80}
+    return TransformerArchitecture.model_validate(sizes | tokens | told)
+
+
+def test_a_translator_tells_both_halves_and_its_plane(tmp_path: Path) -> None:
+    settings = StiSettings(lengths=(4, 8), pace_bytes_per_s=1e6, repeats=2)
+    blocks = translator_blocks(_translator(), tmp_path, settings, silent)
+    cost = blocks["sti"].cost()
+    assert cost.layers == 5
+    assert (len(cost.comp_s[4]), len(cost.decoder.step_s)) == (4, 4)
+    assert cost.decoder.shard_bytes[32] > cost.shard_bytes[32]
+    for layer, shards in ((0, cost.geometry), (4, cost.decoder.geometry)):
+        assert cost.t_io(32, layer) >= record_bytes(shards, 32) / 1e6
+    assert blocks["sti"].step_fixed_s > 0.0
+    assert blocks["execution"]["plane"]["s_per_tgt_token"] > 0.0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_records_of_a_model_that_was_not_sharded_are_as_large_as_stores_have_them() -> None:
+    """STI-05: 147,456 bytes of indices at 2 bits, the dictionary and 0.15 % outliers beside; in fields of 64 bytes."""
+    weights = BERT_BASE.weights_per_shard
+    outliers = -(-4 * round(0.0015 * weights) // 64) * 64
+    assert record_bytes(BERT_BASE, 2) == 64 + 147_456 + 64 + 2 * outliers
+    assert record_bytes(BERT_BASE, 32) == 64 + 2_359_296
+
+
+@pytest.mark.parametrize(
+    ("told", "lengths", "says"),
+    [
+        ({}, (8, 200), "--lengths: 200 tokens where the model takes 80"),
+        ({}, (8,), "--lengths: one length makes no plane"),
+        ({"ffn": 30}, (4, 8), "--model: ffn: 30 does not divide by 4 heads"),
+        ({"d_model": 12, "heads": 6}, (4, 8), "--model: ffn"),
+    ],
+)
+def test_a_translator_that_cannot_be_measured_is_refused_at_once(
+    told: dict[str, Any], lengths: tuple[int, ...], says: str
+) -> None:
+    with pytest.raises(CalibrationError) as caught:
+        check_translator(_translator(**told), StiSettings(lengths=lengths))
+    assert caught.value.what.startswith(says)
+
+
+@pytest.mark.parametrize(
+    ("told", "says"),
+    [
+        ({"lengths": ()}, "no lengths"),
+        ({"lengths": (32, 16)}, "no lengths, or some twice or out of order"),
+        ({"lengths": (0, 16)}, "--lengths: 0"),
+        ({"repeats": 0}, "--repeats: 0"),
+        ({"threads": 0}, "--threads: 0"),
+        ({"pace_bytes_per_s": 0.0}, "--pace-mb: no pace"),
+        ({"pace_bytes_per_s": float("nan")}, "--pace-mb: no pace"),
+    ],
+)
+def test_settings_that_make_no_measurement_are_refused(told: dict[str, Any], says: str) -> None:
+    with pytest.raises(CalibrationError) as caught:
+        StiSettings(**told)
+    assert caught.value.what.startswith(says)
