@@ -48,6 +48,8 @@ def plan(
     from simnmt.sti.outlook import outlook
 
     refuse_replacing(page, None if profile.startswith("@") else profile)
+    if page is not None and not page.absolute().parent.is_dir():
+        raise typer.BadParameter(f"there is no folder {page.absolute().parent}", param_hint="--page")
     source = read_source(profile)
     found = outlook(
         source.cost,

@@ -75,11 +75,13 @@ def told(found: Outlook, source: Source) -> str:
         lines += ["", aligned(header, list(_compared(found)), 1)]
     if found.exact is not None:
         best = found.exact
-        proven = "" if best.bound - best.fidelity < 1e-6 else f", {best.bound:.5f} at most"
+        proven = best.bound - best.fidelity < 1e-6
+        known = "" if proven else f", the best yet, {best.bound:.5f} at most"
+        lacks = f"{100 * best.gap:.2f} %" if proven else f"{100 * best.gap:.2f} to {100 * best.gap_at_most:.2f} %"
         lines += [
             "",
-            f"Exact: fidelity {best.fidelity:.5f} by the best bits{proven}; the greedy plan's {best.greedy_fidelity:.5f} lacks "
-            f"{100 * best.gap:.2f} % (1 less the squared rounding error, weighted by rank of importance).",
+            f"Exact: fidelity {best.fidelity:.5f} by the best bits{known}; the greedy plan's {best.greedy_fidelity:.5f} lacks "
+            f"{lacks} (1 less the squared rounding error, weighted by rank of importance).",
         ]
     return "\n".join(lines)
 

@@ -1,0 +1,145 @@
+"""`simnmt sti plan`, as a user meets it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from simnmt.cli import app, sti_plan
+from simnmt.costs import checked_profile, write_profile
+from simnmt.sti.plan import Plan
+from tests.costs.made_profile import whole_profile
+from tests.costs.made_sti import sti_block
+
+ASKED = ("sti", "plan", "--profile", "@odroid-sti", "--deadline-ms", "200", "--preload-mb", "2")
+
+
+@pytest.fixture(autouse=True)
+def mounted(monkeypatch: pytest.MonkeyPatch) -> None:
+    verbs, sti = typer.Typer(), typer.Typer()
+    sti.command("plan")(sti_plan.plan)
+    verbs.add_typer(sti, name="sti")
+    monkeypatch.setattr(app, "app", verbs)
+
+
+@pytest.fixture(scope="module")
+def profiles(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Profiles of an encoder and of an encoder-decoder that are streamed, and of a model that is not."""
+    place = tmp_path_factory.mktemp("profiles")
+    bare = whole_profile()
+    blocks = {"encoder": sti_block(), "translator": sti_block(6, 8, 512, 2048, decoder_layers=6), "plain": None}
+    for name, block in blocks.items():
+        write_profile(place / f"{name}.json", checked_profile(bare | ({} if block is None else {"sti": block})))
+    return place
+
+
+@pytest.fixture
+def here(profiles: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with these profiles."""
+    monkeypatch.chdir(tmp_path)
+    for path in profiles.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    return tmp_path
+
+
+def test_a_plan_its_budgets_and_its_pipeline_are_told(simnmt: Callable[..., Any]) -> None:
+    told = simnmt(*ASKED)
+    assert (told.status, told.err) == (0, "")
+    lines = told.out.splitlines()
+    assert lines[0].startswith("@odroid-sti (inferred): ")
+    assert lines[1] == "7 x 11 of 12 x 12, 77 shards, 128 tokens: 199.5 ms of 200 ms, without waiting"
+    assert "Importance was not measured: slices and upgrades go in layer order." in lines
+    rows = [line.split() for line in lines if line[:1].isdigit()][1:]
+    assert [row[0] for row in rows] == [str(layer) for layer in range(7)]
+    assert all(row[-1] == "0.00" for row in rows)
+    disk, processor = (next(line for line in lines if line.startswith(row)) for row in ("io ", "cpu "))
+    assert [sign for sign in disk if sign.isdigit()] == list("123456")
+    assert [sign for sign in processor if sign.isdigit()] == list("0123456")
+    assert "." not in processor
+
+
+def test_json_is_a_plan_that_can_be_read_again(simnmt: Callable[..., Any]) -> None:
+    document = json.loads(simnmt(*ASKED, "--compare", "--json").out)
+    plan = Plan.from_json(document["plan"])
+    assert (plan.layers, plan.slices_per_layer, plan.deadline_s, plan.preload_bytes) == (7, 11, 0.2, 2_000_000)
+    assert [each["name"] for each in document["comparison"]][:2] == ["STI", "Load&Exec"]
+    assert document["timeline"]["latency_s"] == document["plan"]["latency_s"] == plan.latency_s
+    assert (document["kind"], document["exact"]) == ("inferred", None)
+
+
+def test_the_comparison_and_the_best_bits_are_told(simnmt: Callable[..., Any]) -> None:
+    out = simnmt(
+        "sti", "plan", "--profile", "@odroid-sti", "--deadline-ms", "40", "--preload-mb", "2", "--compare", "--exact"
+    ).out
+    rows = {line.split()[0]: line for line in out.splitlines() if line.startswith(("STI ", "Load", "Std", "Preload"))}
+    assert list(rows) == ["STI", "Load&Exec", "StdPL-full", "StdPL-2", "StdPL-6", "PreloadModel-full", "PreloadModel-6"]
+    assert "339.74" in rows["PreloadModel-full"]
+    assert "Exact: fidelity " in out
+
+
+@pytest.mark.parametrize(
+    ("deadline_ms", "preload_mb", "more", "said"),
+    [
+        ("200", "2", ["--cold"], "The disk is too slow for the empty buffer"),
+        ("200", "0.5", [], "The disk is too slow for this buffer of 0.5 MB"),
+        ("200", "0.1", [], "The buffer is smaller than one shard of 2 bits (0.147 MB): nothing is preloaded."),
+        ("2", "2", [], "One layer of one shard takes 3.5 ms already: nothing meets the deadline."),
+        ("200", "0", [], "The deadline is missed by "),
+        ("400", "0", ["--exact"], "No plan of this submodel avoids waiting"),
+    ],
+)
+def test_what_a_reader_has_to_know_is_said(
+    simnmt: Callable[..., Any], deadline_ms: str, preload_mb: str, more: list[str], said: str
+) -> None:
+    told = simnmt(*ASKED[:4], "--deadline-ms", deadline_ms, "--preload-mb", preload_mb, *more)
+    assert told.status == 0
+    assert said in told.out
+
+
+def test_a_profile_of_an_encoder_decoder_is_planned_for_its_steps(here: Path, simnmt: Callable[..., Any]) -> None:
+    asked = ("sti", "plan", "--profile", "translator.json", "--deadline-ms", "150", "--preload-mb", "3")
+    out = simnmt(*asked, "--steps", "10").out
+    assert " decoder layers as wide of 6 x 8, " in out
+    assert "16 tokens, 10 decoder steps" in out or "32 tokens, 10 decoder steps" in out
+    assert "~ later decoder steps" in out
+    assert "before and after the layers, and not planned for" in out
+
+
+def test_a_page_shows_every_pipeline(here: Path, simnmt: Callable[..., Any]) -> None:
+    asked = ("sti", "plan", "--profile", "encoder.json", "--deadline-ms", "120", "--preload-mb", "2", "--compare")
+    told = simnmt(*asked, "--page", "p.html")
+    assert (told.status, told.err) == (0, "written to p.html\n")
+    page = (here / "p.html").read_text(encoding="utf-8")
+    assert (
+        page.count('text-anchor="end">cpu</text>')
+        == sum(" none " not in line for line in told.out.splitlines() if "PL-" in line) + 4
+    )
+    assert "<script" not in page
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--profile", "plain.json", "--deadline-ms", "9", "--preload-mb", "1"], "no costs of streaming its model"),
+        (["--profile", "@nowhere", "--deadline-ms", "9", "--preload-mb", "1"], "@nowhere"),
+        (["--profile", "encoder.json", "--deadline-ms", "0", "--preload-mb", "1"], "a deadline of 0 s (give a positive one)"),
+        (["--profile", "encoder.json", "--deadline-ms", "nan", "--preload-mb", "1"], "a deadline of nan s"),
+        (["--profile", "encoder.json", "--deadline-ms", "9", "--preload-mb", "-1"], "a preload buffer of -1,000,000 bytes"),
+        (["--profile", "encoder.json", "--deadline-ms", "9", "--preload-mb", "inf"], "a preload buffer of inf bytes"),
+        (["--profile", "encoder.json", "--deadline-ms", "9", "--preload-mb", "1", "--steps", "3"], "the model has no decoder"),
+        (["--profile", "encoder.json", "--deadline-ms", "9", "--preload-mb", "1", "--page", "no/p.html"], "there is no folder"),
+        (["--profile", "encoder.json", "--deadline-ms", "9", "--preload-mb", "1", "--page", "encoder.json"], "would replace"),
+    ],
+)
+def test_what_cannot_be_planned_is_refused_in_one_line(
+    here: Path, simnmt: Callable[..., Any], arguments: list[str], said: str
+) -> None:
+    told = simnmt("sti", "plan", *arguments)
+    assert (told.status, told.out) == (2, "")
+    assert said in told.err
+    assert told.err.count("\n") == 1

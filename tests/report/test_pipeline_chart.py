@@ -1,0 +1,36 @@
+"""Pipelines as pictures: each box is where its layer's time is."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from simnmt.report.pipeline_chart import LABEL, PLOT, drawn, pipeline_svg
+from simnmt.sti.timeline import timeline
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def boxes(svg: str, kind: str) -> list[float]:
+    """Begin and width of one box of a kind after the other, in parts of the longest pipeline."""
+    found = [each for each in ET.fromstring(svg).iter() if each.tag.endswith("rect") and each.get("class") == kind]
+    pairs = [(float(each.get("x", "")) - LABEL, float(each.get("width", ""))) for each in found]
+    return [number / PLOT for pair in pairs for number in pair]
+
+
+def test_boxes_lie_where_the_times_are() -> None:
+    svg = pipeline_svg("p", [drawn("one", timeline([1.0, 1.0], [0.5, 0.5], 1.5))], 4.0)
+    assert boxes(svg, "io") == pytest.approx([0.0, 0.25, 0.25, 0.25], abs=2e-3)
+    assert boxes(svg, "compute") == pytest.approx([0.25, 0.125, 0.5, 0.125], abs=2e-3)
+    assert boxes(svg, "stall") == pytest.approx([0.0, 0.25, 0.375, 0.125], abs=2e-3)
+    assert boxes(svg, "later") == pytest.approx([0.625, 0.375], abs=2e-3)
+
+
+def test_what_takes_no_time_has_no_box_and_names_are_text() -> None:
+    svg = pipeline_svg("a & b", [drawn("<i>", timeline([0.0, 0.0], [0.5, 0.5]), [0, 6])])
+    assert boxes(svg, "io") == []
+    texts = ["".join(each.itertext()) for each in ET.fromstring(svg).iter() if each.tag.endswith("text")]
+    assert "<i>" in texts
+    assert "6" in texts
+    assert "layer 6 computed, 500 to 1" in svg
