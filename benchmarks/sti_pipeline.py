@@ -1,12 +1,14 @@
 """A real pipeline of BERT's base size: against loading first, its stalls, and what its timeline predicted (STI-06, 16, 21):
 `python -m benchmarks.sti_pipeline --out FILE.json`.
 
-Random weights, sequence 16, one thread that computes and one that reads; every execution finds the store's file out of memory.
-Four parts, each with a bar: unpacking against torch, and numba where it is installed; all 12 layers at 6 bits against loading
+Random weights, one thread that computes and one that reads; every execution finds the store's file out of memory. Four parts,
+each with a bar: unpacking against torch, and numba where it is installed; all 12 layers over 16 tokens at 6 bits against loading
 32 bits first and then computing, paced to 80 and 200 MB/s; plans that are predicted not to stall at the paper's skew, where a
 layer's 32 bits load for 3.57 times as long as it computes; and the simulated latency of every plan of a grid of deadlines,
-preload sizes and paces. T_io and T_comp are measured beforehand, and nothing is fitted to the grid. `--store` names a store of
-BERT's base size that `simnmt sti shard bert-base` wrote, which is made in a temporary folder otherwise. Leave the box alone.
+preload sizes and paces. The skew is paced for 128 tokens: for 16 it would take a flash of some 1.2 GB/s, which a server's disk
+is not when read cold, a shard at a time. T_io and T_comp are measured beforehand, and nothing is fitted to the grid: T_io of
+layers read alone, T_comp by executions of models in memory. `--store` names a store of BERT's base size that
+`simnmt sti shard bert-base` wrote, which is made in a temporary folder otherwise. Leave the box alone meanwhile.
 """
 
 from __future__ import annotations
@@ -15,9 +17,9 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from statistics import median
@@ -28,10 +30,8 @@ import torch
 from torch import Tensor
 
 from benchmarks.sti_unpack import unpacking
-from simnmt.calibrate.sti.layer_times import measure_layers
 from simnmt.cli.tables import aligned
 from simnmt.costs.shard_geometry import BITS
-from simnmt.costs.sti_block import LayerTimes
 from simnmt.costs.sti_cost import Shard, StiCost
 from simnmt.elastic.elastic_encoder import ElasticEncoder
 from simnmt.elastic.pipeline import Execution, Pipeline, PreloadBuffer, ShardReader, load_then_run
@@ -40,10 +40,9 @@ from simnmt.errors import SimnmtError
 from simnmt.files import written_whole
 from simnmt.sti.plan import Plan, loads_s, planned
 from simnmt.sti.timeline import ROUNDING, Timeline, timeline
-from simnmt.sti.timeline import load_then_run as loaded_then_run
 
 MB = 1_000_000
-LENGTH = 16
+LENGTH, SKEW_LENGTH = 16, 128
 PACES_MB = (80.0, 200.0)
 SKEW = 339 / 95
 """STI-21: a layer's load over its computing."""
@@ -59,37 +58,79 @@ class Model:
 
     store: ShardStore
     encoder: ElasticEncoder
-    token_ids: Tensor
-    mask: Tensor
-    compute: LayerTimes
     importance: tuple[Shard, ...]
 
-    @property
-    def whole_s(self) -> float:
-        """To compute all of it, in memory."""
-        return self.store.geometry.layers * self.compute.seconds[-1]
+    def text(self, length: int) -> tuple[Tensor, Tensor]:
+        """Token ids and mask of one text, all of it tokens."""
+        draw = np.random.default_rng(length)
+        token_ids = torch.from_numpy(draw.integers(0, self.store.configuration.vocabulary, (1, length)))
+        return token_ids, torch.ones((1, length), dtype=torch.bool)
 
-    def cost(self, pace_bytes_per_s: float, repeats: int) -> StiCost:
-        """T_io at that pace beside T_comp."""
-        return StiCost(
-            geometry=self.store.geometry,
-            io_s=shard_reads(self.store, pace_bytes_per_s, repeats),
-            comp_s={LENGTH: tuple(np.maximum.accumulate(self.compute.seconds).tolist())},
-            shard_bytes={bits: round(self.store.mean_size(bits)) for bits in BITS},
-            importance=self.importance,
-        )
-
-    def predicted(self, plan: Plan, cost: StiCost, *, in_turn: bool = False) -> Timeline:
-        """Of a whole execution: the embedding ahead of the layers, reading nothing, and the head behind them."""
-        load_s = [0.0, *loads_s(cost, plan.bits, plan.preloaded)]
-        comp_s = [self.compute.embed_s or 0.0] + [cost.t_comp(LENGTH, plan.slices_per_layer)] * plan.layers
-        return (loaded_then_run if in_turn else timeline)(load_s, comp_s, self.compute.head_s or 0.0)
-
-    def executed(self, plan: Plan, pace_bytes_per_s: float, repeats: int) -> list[Execution]:
+    def executed(self, plan: Plan, pace_bytes_per_s: float | None, repeats: int) -> list[Execution]:
         """The plan as often as asked, each time from its own preload buffer and a cold disk."""
         buffer = PreloadBuffer(plan.preload_bytes)
-        pipeline = Pipeline(self.store, self.encoder, plan, buffer, pace_bytes_per_s=pace_bytes_per_s)
-        return [pipeline.run(self.token_ids, self.mask) for _ in range(repeats)]
+        cold = len(plan.preloaded) < len(plan.bits)
+        pipeline = Pipeline(self.store, self.encoder, plan, buffer, pace_bytes_per_s=pace_bytes_per_s, cold=cold)
+        return [pipeline.run(*self.text(plan.length)) for _ in range(repeats)]
+
+    def uniform(self, bits: int, length: int, slices: int | None = None, *, preloaded: bool = False) -> Plan:
+        """All layers at so many bits, in memory or not."""
+        layers, width = self.store.geometry.layers, self.store.geometry.heads if slices is None else slices
+        every = {(layer, piece): bits for layer in range(layers) for piece in range(width)}
+        held, capacity = (frozenset(every), 10**12) if preloaded else (frozenset[Shard](), 0)
+        return Plan(layers, width, every, held, 1.0, capacity, length, 1.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Computing:
+    """T_comp of one length, and what a request takes beside its layers; seconds."""
+
+    length: int
+    layer_s: tuple[float, ...]
+    """With 1, 2, .. shards: never less with more."""
+    embed_s: float
+    head_s: float
+
+    @classmethod
+    def of(cls, model: Model, length: int, repeats: int) -> Computing:
+        """By executions of whole models at 6 bits in memory, all widths in turn; medians over layers and executions."""
+        widths = range(1, model.store.geometry.heads + 1)
+        found: dict[int, list[Execution]] = {width: [] for width in widths}
+        for number in range(repeats + 1):
+            say(f"T_comp of {length} tokens: {number} of {repeats}")
+            for width in widths:
+                runs = model.executed(model.uniform(6, length, width, preloaded=True), None, 1)
+                if number:  # pages and libraries are there from the first round on
+                    found[width] += runs
+        layer_s = [median(layer.compute_s for run in found[width] for layer in run.layers) for width in widths]
+        every = [run for runs in found.values() for run in runs]
+        return cls(
+            length,
+            tuple(np.maximum.accumulate(layer_s).tolist()),
+            median(run.embed_s for run in every),
+            median(run.head_s for run in every),
+        )
+
+    def whole_s(self, model: Model) -> float:
+        """To compute all layers and shards."""
+        return model.store.geometry.layers * self.layer_s[-1]
+
+    def predicted(self, plan: Plan, cost: StiCost) -> Timeline:
+        """Of a whole execution: the embedding ahead of the layers, reading nothing, and the head behind them."""
+        comp_s = [self.embed_s] + [cost.t_comp(self.length, plan.slices_per_layer)] * plan.layers
+        return timeline([0.0, *loads_s(cost, plan.bits, plan.preloaded)], comp_s, self.head_s)
+
+
+def cost_of(model: Model, computing: Computing, pace_bytes_per_s: float, repeats: int) -> StiCost:
+    """T_io at that pace beside T_comp."""
+    say(f"T_io at {pace_bytes_per_s / MB:.0f} MB/s")
+    return StiCost(
+        geometry=model.store.geometry,
+        io_s=shard_reads(model.store, pace_bytes_per_s, repeats),
+        comp_s={computing.length: computing.layer_s},
+        shard_bytes={bits: round(model.store.mean_size(bits)) for bits in BITS},
+        importance=model.importance,
+    )
 
 
 def shard_reads(store: ShardStore, pace_bytes_per_s: float | None, repeats: int) -> dict[int, float]:
@@ -128,22 +169,11 @@ def bert_base(given: Path | None) -> Iterator[ShardStore]:
             yield store
 
 
-def prepared(store: ShardStore, repeats: int) -> Model:
-    """The model with its T_comp, measured with weights from memory."""
-    encoder = ElasticEncoder(store.configuration, store.resident())
-    geometry, reader, draw = store.geometry, ShardReader(store), np.random.default_rng(2)
-    every = [(layer, piece) for layer in range(geometry.layers) for piece in range(geometry.heads)]
-    found = measure_layers(encoder, {shard: reader.read(shard, 6) for shard in every}, [LENGTH], repeats=repeats)
-    token_ids = torch.from_numpy(draw.integers(0, store.configuration.vocabulary, (1, LENGTH)))
-    order = tuple(every[index] for index in draw.permutation(len(every)))
-    return Model(store, encoder, token_ids, torch.ones((1, LENGTH), dtype=torch.bool), found.lengths[0], order)
-
-
-def uniform(model: Model, bits: int, latency_s: float = 1.0) -> Plan:
-    """The whole model at so many bits, nothing preloaded."""
-    geometry = model.store.geometry
-    every = {(layer, piece): bits for layer in range(geometry.layers) for piece in range(geometry.heads)}
-    return Plan(geometry.layers, geometry.heads, every, frozenset(), latency_s, 0, LENGTH, latency_s, 0.0)
+def prepared(store: ShardStore) -> Model:
+    """The model, its shards ranked by a draw: nobody has trained it."""
+    every = [(layer, piece) for layer in range(store.geometry.layers) for piece in range(store.geometry.heads)]
+    order = tuple(every[index] for index in np.random.default_rng(2).permutation(len(every)))
+    return Model(store, ElasticEncoder(store.configuration, store.resident()), order)
 
 
 def against_loading(model: Model, pace_mb: float, repeats: int) -> dict[str, Any]:
@@ -151,25 +181,26 @@ def against_loading(model: Model, pace_mb: float, repeats: int) -> dict[str, Any
     pace, found = pace_mb * MB, {name: list[Execution]() for name in ("load_then_run", "bits_6", "bits_2")}
     for number in range(repeats):
         say(f"against loading first at {pace_mb:g} MB/s: {number + 1} of {repeats}")
-        full = load_then_run(model.store, model.encoder, uniform(model, 32), model.token_ids, model.mask, pace_bytes_per_s=pace)
-        found["load_then_run"].append(full)
+        full, text = model.uniform(32, LENGTH), model.text(LENGTH)
+        found["load_then_run"].append(load_then_run(model.store, model.encoder, full, *text, pace_bytes_per_s=pace))
         for bits in (6, 2):
-            found[f"bits_{bits}"] += model.executed(uniform(model, bits), pace, 1)
+            found[f"bits_{bits}"] += model.executed(model.uniform(bits, LENGTH), pace, 1)
     figures: dict[str, Any] = {"pace_mb": pace_mb}
     for name, runs in found.items():
         figures |= {f"{name}_s": median(run.latency_s for run in runs), f"{name}_stall_s": median(run.stall_s for run in runs)}
     pairs = zip(found["load_then_run"], found["bits_6"], strict=True)
-    return figures | {"ratio": median(full.latency_s / six.latency_s for full, six in pairs)}
+    return figures | {"ratio": median(loaded.latency_s / six.latency_s for loaded, six in pairs)}
 
 
-def judged(model: Model, plan: Plan, cost: StiCost, pace: float, repeats: int) -> dict[str, Any]:
+def judged(model: Model, computing: Computing, plan: Plan, cost: StiCost, pace: float, repeats: int) -> dict[str, Any]:
     """One plan, simulated and executed: medians."""
-    runs, expected = model.executed(plan, pace, repeats), model.predicted(plan, cost)
+    runs, expected = model.executed(plan, pace, repeats), computing.predicted(plan, cost)
     measured_s, stall_s = (median(getattr(run, name) for run in runs) for name in ("latency_s", "stall_s"))
     return {
         "deadline_ms": 1e3 * plan.deadline_s,
         "preload_mb": plan.preload_bytes / MB,
         "pace_mb": pace / MB,
+        "length": plan.length,
         "layers": plan.layers,
         "slices": plan.slices_per_layer,
         "mean_bits": sum(plan.bits.values()) / len(plan.bits),
@@ -188,35 +219,33 @@ def judged(model: Model, plan: Plan, cost: StiCost, pace: float, repeats: int) -
     }
 
 
-def plans_of(model: Model, cost: StiCost, shares: Sequence[float], preloads_mb: Sequence[float]) -> Iterator[Plan]:
-    """Distinct plans over deadlines and preload sizes."""
+def grid_of(model: Model, computing: Computing, cost: StiCost, pace: float, repeats: int) -> Iterator[dict[str, Any]]:
+    """Distinct plans over deadlines and preload sizes, each judged."""
     seen = set()
-    for share in shares:
-        for preload_mb in preloads_mb:
-            plan = planned(cost, share * model.whole_s, round(preload_mb * MB), length=LENGTH)
+    for share in SHARES:
+        for preload_mb in PRELOADS_MB:
+            plan = planned(cost, share * computing.whole_s(model), round(preload_mb * MB), length=computing.length)
             key = (tuple(plan.bits.items()), plan.preloaded)
             if key not in seen:
                 seen.add(key)
-                yield plan
+                say(
+                    f"{pace / MB:.0f} MB/s, {computing.length} tokens: plan {len(seen)}, {plan.layers} x {plan.slices_per_layer}"
+                )
+                yield judged(model, computing, plan, cost, pace, repeats)
 
 
 def measure(store: ShardStore, repeats: int) -> dict[str, Any]:
     """All parts, as they go into the file."""
     say("unpacking")
     unpacked = unpacking()
-    say("T_comp")
-    model = prepared(store, 3 * repeats)
+    model = prepared(store)
+    short, long = (Computing.of(model, length, repeats) for length in (LENGTH, SKEW_LENGTH))
     faster = [against_loading(model, pace_mb, repeats) for pace_mb in PACES_MB]
-    full_bytes = store.geometry.heads * store.mean_size(32)
-    skew_pace = full_bytes / (SKEW * model.compute.seconds[-1])
-    grid, costs = [], {}
-    for pace in (skew_pace, *(pace_mb * MB for pace_mb in PACES_MB)):
-        say(f"T_io at {pace / MB:.0f} MB/s")
-        costs[pace] = cost = model.cost(pace, repeats)
-        for number, plan in enumerate(plans_of(model, cost, SHARES, PRELOADS_MB), start=1):
-            say(f"grid at {pace / MB:.0f} MB/s: plan {number}, {plan.layers} x {plan.slices_per_layer}")
-            grid.append(judged(model, plan, cost, pace, repeats))
-    skewed = costs[skew_pace]
+    skew_pace = store.geometry.heads * store.mean_size(32) / (SKEW * long.layer_s[-1])
+    grid, costs = list[dict[str, Any]](), dict[float, StiCost]()
+    for pace, computing in ((skew_pace, long), *((pace_mb * MB, short) for pace_mb in PACES_MB)):
+        costs[pace] = cost_of(model, computing, pace, repeats)
+        grid += grid_of(model, computing, costs[pace], pace, repeats)
     figures = {
         "version": 1,
         "kind": "measured",
@@ -227,16 +256,15 @@ def measure(store: ShardStore, repeats: int) -> dict[str, Any]:
         "width": store.geometry.width,
         "length": LENGTH,
         "repeats": repeats,
-        "comp_s": list(model.compute.seconds),
-        "embed_s": model.compute.embed_s,
-        "head_s": model.compute.head_s,
+        "computing": [asdict(short), asdict(long)],
         "io_s": [{"pace_mb": pace / MB} | {str(bits): cost.io_s[bits] for bits in BITS} for pace, cost in costs.items()],
         "unpack": unpacked,
         "faster": faster,
         "skew": {
             "pace_mb": skew_pace / MB,
+            "length": SKEW_LENGTH,
             "asked": SKEW,
-            "load_over_compute": store.geometry.heads * skewed.io_s[32] / model.compute.seconds[-1],
+            "load_over_compute": store.geometry.heads * costs[skew_pace].io_s[32] / long.layer_s[-1],
         },
         "grid": grid,
     }
@@ -271,16 +299,28 @@ def bars(figures: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def told(figures: Mapping[str, Any]) -> str:
     """For a person."""
-    lines = [f"{figures['model']}: {figures['layers']} layers, {figures['length']} tokens, medians of {figures['repeats']}", ""]
+    lines = [f"{figures['model']}: {figures['layers']} layers, medians of {figures['repeats']}", ""]
     lines += [
         f"{row['pace_mb']:g} MB/s: 32 bits loaded first {1e3 * row['load_then_run_s']:.0f} ms, pipeline at 6 bits "
         f"{1e3 * row['bits_6_s']:.0f} ms, at 2 bits {1e3 * row['bits_2_s']:.0f} ms: {row['ratio']:.2f} times as fast"
         for row in figures["faster"]
     ]
-    header = ["MB/s", "deadline ms", "preload MB", "n x m", "mean bits", "simulated ms", "measured ms", "error %", "stall %"]
+    header = [
+        "MB/s",
+        "tokens",
+        "deadline ms",
+        "preload MB",
+        "n x m",
+        "mean bits",
+        "simulated ms",
+        "measured ms",
+        "error %",
+        "stall %",
+    ]
     rows = [
         [
             f"{row['pace_mb']:.0f}",
+            str(row["length"]),
             f"{row['deadline_ms']:.1f}",
             f"{row['preload_mb']:g}",
             f"{row['layers']} x {row['slices']}",

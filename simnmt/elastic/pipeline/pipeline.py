@@ -61,7 +61,7 @@ class Pipeline:
         self.working = LayerBuffer(store.geometry, plan.slices_per_layer)
         self.working.array.fill(0.0)  # its pages are there before the clock runs
         if filled:
-            buffer.fill(self.reader, plan)
+            buffer.fill(ShardReader(store), plan)  # ahead of time, so at no pace
         sizes = ((shard, store.record(*shard, bits).size) for shard, bits in plan.bits.items())
         self._kept = longest_prefix(sizes, buffer.capacity_bytes)
 

@@ -50,6 +50,7 @@ class Turn:
     plan: Plan
     held: Mapping[Shard, int]
     """In the buffer beforehand, in bits."""
+    held_bytes: int
     predicted: Timeline
     """With what the buffer truly held."""
     execution: Execution
@@ -86,10 +87,10 @@ def engage(
             filled=not number and not engaged.cold,
             threads=engaged.threads,
         )
-        held = own.contents
+        held, held_bytes = own.contents, own.size_bytes
         own.capacity_bytes = engaged.capacity_bytes
         execution = pipeline.run(token_ids, mask)
-        yield Turn(plan, held, predicted(plan, cost, held, token_ids.shape[1]), execution, own.size_bytes)
+        yield Turn(plan, held, held_bytes, predicted(plan, cost, held, token_ids.shape[1]), execution, own.size_bytes)
     own.capacity_bytes = engaged.preload_bytes
     own.evict()
 

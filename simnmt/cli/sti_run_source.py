@@ -1,0 +1,107 @@
+"""What `simnmt sti run` plans with: a profile's costs, or this box's, measured on the spot; and what it classifies."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from simnmt.elastic.errors import ElasticError
+
+if TYPE_CHECKING:
+    from simnmt.costs.sti_cost import StiCost
+    from simnmt.elastic.elastic_encoder import ElasticEncoder
+    from simnmt.elastic.store import ShardStore
+    from simnmt.elastic.task import Text
+
+REPEATS = 3
+"""Of what is measured on the spot."""
+LENGTH = 16
+
+
+@dataclass(frozen=True, slots=True)
+class RunSource:
+    """Costs and where they come from."""
+
+    name: str
+    kind: str
+    cost: StiCost
+    length: int
+    pace_bytes_per_s: float | None
+    beside_s: float
+    """Embedding and classifying, which are in no layer's cost."""
+
+
+def costs(
+    store: ShardStore,
+    encoder: ElasticEncoder,
+    profile: str | None,
+    length: int | None,
+    pace_bytes_per_s: float | None,
+    threads: int,
+) -> RunSource:
+    """The profile's, or measured now; errors of both, and `ElasticError` where the profile is another model's or pace's."""
+    if profile is None:
+        return _measured(store, encoder, LENGTH if length is None else length, pace_bytes_per_s, threads)
+    from simnmt import shipped
+    from simnmt.costs import read_profile
+
+    found = read_profile(shipped.find("calibration", profile) if profile.startswith("@") else profile)
+    cost = found.sti_cost
+    block = found.sti
+    assert block is not None
+    if block.fingerprint is not None:
+        store.check_model(block.fingerprint)
+    paced = block.io.paced_bytes_per_s
+    if pace_bytes_per_s is not None and pace_bytes_per_s != paced:
+        measured = "as fast as the disk gave" if paced is None else f"at {paced / 1e6:g} MB/s"
+        raise ElasticError(
+            f"--pace-mb {pace_bytes_per_s / 1e6:g}: the profile's reads were measured {measured}",
+            remedy="profile at this pace, or leave --pace-mb out",
+        )
+    return RunSource(
+        found.name,
+        block.kind,
+        cost,
+        max(cost.comp_s) if length is None else length,
+        paced,
+        block.fixed_s + block.step_fixed_s,
+    )
+
+
+def _measured(
+    store: ShardStore, encoder: ElasticEncoder, length: int, pace_bytes_per_s: float | None, threads: int
+) -> RunSource:
+    from simnmt.calibrate.sti.layer_times import measure_layers
+    from simnmt.calibrate.sti.settings import StiSettings
+    from simnmt.calibrate.sti.shard_reads import measure_reads
+    from simnmt.costs.sti_cost import StiCost
+    from simnmt.elastic.store import decode
+
+    settings = StiSettings(lengths=(length,), pace_bytes_per_s=pace_bytes_per_s, repeats=REPEATS, threads=threads)
+    settings.within(store.configuration.positions - store.configuration.position_offset)
+    print("measuring the disk and the layers, briefly: simnmt sti profile does it well", file=sys.stderr)
+    reads = measure_reads(store, pace_bytes_per_s=pace_bytes_per_s, repeats=REPEATS)
+    geometry = store.geometry
+    shards = {
+        (layer, piece): decode(store.read(store.record(layer, piece, 6)))
+        for layer in range(geometry.layers)
+        for piece in range(geometry.heads)
+    }
+    compute = measure_layers(encoder, shards, settings.lengths, repeats=REPEATS, threads=threads).lengths[0]
+    cost = StiCost(geometry=geometry, io_s=reads.io_s, comp_s={length: compute.seconds}, shard_bytes=reads.shard_bytes)
+    beside_s = (compute.embed_s or 0.0) + (compute.head_s or 0.0)
+    return RunSource("this box, just now", "measured", cost, length, pace_bytes_per_s, beside_s)
+
+
+def texts_of(texts: Sequence[str] | None, task: Path | None, turns: int) -> tuple[Text, ...]:
+    """Those given, or a task's first; raises `ElasticError` for both."""
+    if texts and task is not None:
+        raise ElasticError("--text and --task: both say what is classified", remedy="give one of them")
+    if task is None:
+        return tuple(texts or ())
+    from simnmt.elastic.task import read_task
+
+    return read_task(task).texts[:turns]
