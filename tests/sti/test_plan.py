@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import accumulate
 
 import pytest
@@ -37,7 +38,9 @@ def bits_of(plan: Plan, layer: int) -> list[int]:
         (lambda m: 0.04 * (1 + 0.007 * (m - 3) / 9), 0.4, 0.0, (9, 12)),
     ],
 )
-def test_worked_examples_of_sti_10(layer_s, deadline_s: float, similar: float, size: tuple[int, int]) -> None:  # type: ignore[no-untyped-def]
+def test_worked_examples_of_sti_10(
+    layer_s: Callable[[int], float], deadline_s: float, similar: float, size: tuple[int, int]
+) -> None:
     reads = {bits: 1e-4 * bits for bits in BITS}
     cost = StiCost(BERT_BASE, reads, {16: tuple(layer_s(m) for m in range(1, 13))}, {bits: 1000 * bits for bits in BITS})
     assert chosen_size(cost, deadline_s, length=16, similar=similar) == size

@@ -20,7 +20,9 @@ CHANGES = st.lists(
 
 @settings(max_examples=40)
 @given(CHANGES)
-def test_plans_are_one_and_the_number_of_changes_and_no_buffer_overflows(changes: list) -> None:  # type: ignore[type-arg]
+def test_plans_are_one_and_the_number_of_changes_and_no_buffer_overflows(
+    changes: list[tuple[bool, float | None, int | None]],
+) -> None:
     planner = Planner()
     planner.declare("a", COST, 2.0, 6000, length=LENGTH)
     planner.declare("b", COST, 2.0, 6000, length=LENGTH)
