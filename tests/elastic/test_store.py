@@ -218,4 +218,7 @@ def test_a_store_of_some_fidelities_says_which(tmp_path: Path) -> None:
         assert isinstance(store.record(0, 0, 6), Record)
         with pytest.raises(StoreError, match=r"no shards of 32 bits, but of 2, 6"):
             store.weights().layer(0)
+        with pytest.raises(StoreError, match=r"no shards of 4 bits.*\(shard it with --bits\)"):
+            store.mean_size(4)
+        assert store.mean_size(2) == np.mean([each.size for each in store.index.records if each.bits == 2])
         assert torch.equal(store.resident()["classifier.weight"], WEIGHTS.resident["classifier.weight"])

@@ -78,7 +78,8 @@ class ShardStore:
         return found
 
     def mean_size(self, bits: int) -> float:
-        """Mean bytes of a record of so many bits."""
+        """Mean bytes of a record of so many bits; raises `StoreError` for bits that were not stored."""
+        self.record(0, 0, bits)
         return float(np.mean([record.size for record in self.index.records if record.bits == bits]))
 
     def read(self, record: Record, *, verified: bool = True) -> NDArray[np.uint8]:
