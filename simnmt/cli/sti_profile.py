@@ -92,7 +92,8 @@ def profile(
             assert model is not None
             found, said = profile_model(model, folder or out.absolute().parent, settings, named, into=before, progress=move)
     write_profile(out, found)
-    journal_beside(out).unlink(missing_ok=True)
+    if task is not None:
+        journal_beside(out).unlink(missing_ok=True)
     for warning in said:
         print(f"warning: {warning}", file=sys.stderr)
     print(f"written to {out}", file=sys.stderr)
@@ -116,11 +117,19 @@ def _of_store(
     from simnmt.calibrate.sti.measured_profile import journal_beside, profile_store
     from simnmt.elastic.store import ShardStore
     from simnmt.elastic.task import read_task
+    from simnmt.errors import InputError
 
     examples = None if task is None else read_task(task)
-    with ShardStore.open(store) as opened:
-        journal = journal_beside(out)
-        return profile_store(opened, settings, named, journal, task=examples, into=before, progress=progress)
+    journal = journal_beside(out)
+    if task is not None and journal.exists():
+        print(f"going on from {journal}: evaluations that are there count", file=sys.stderr)
+    try:
+        with ShardStore.open(store) as opened:
+            return profile_store(opened, settings, named, journal, task=examples, into=before, progress=progress)
+    except BaseException as error:  # a signal is one too
+        if task is not None and journal.exists() and not isinstance(error, InputError):
+            print(f"evaluations are kept in {journal}; the same command goes on from there", file=sys.stderr)
+        raise
 
 
 def _lengths(said: str) -> tuple[int, ...]:
@@ -134,4 +143,3 @@ def _found(profile: Path) -> Path:
     from simnmt import shipped
 
     return shipped.find("calibration", str(profile)) if str(profile).startswith("@") else profile
-

@@ -1,0 +1,157 @@
+"""`simnmt sti profile`, as a user meets it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
+pytest.importorskip("sentencepiece", reason="the extra packages of simnmt[models] are not installed")
+
+from simnmt.calibrate import busy
+from simnmt.costs import read_profile
+from simnmt.elastic.elastic_encoder import logits_of
+from simnmt.elastic.evaluation import Evaluator
+from simnmt.elastic.store import write_store
+from simnmt.elastic.tokenizer import PIECES_FILE, learn_pieces, padded
+from tests.elastic.made_encoder import made_weights
+
+TEXTS = [f"{one} and {other}" for one in ("red", "blue", "green") for other in ("up", "down", "left")]
+PIECES = learn_pieces(TEXTS, 30)
+QUICK = ("--repeats", "1", "--lengths", "4,8")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store, and a task with the labels that its model gives."""
+    place = tmp_path_factory.mktemp("made")
+    weights = made_weights(vocabulary=PIECES.size)
+    write_store(weights, place / "s", beside={PIECES_FILE: PIECES.files[PIECES_FILE]})
+    write_store(weights, place / "mute")
+    write_store(weights, place / "some", bits=(2, 32), beside={PIECES_FILE: PIECES.files[PIECES_FILE]})
+    labels = logits_of(weights, *padded(PIECES.encode(TEXTS, 40), 0)).argmax(1).tolist()
+    rows = [f"{text}\t{label}\n" for text, label in zip(TEXTS, labels, strict=True)]
+    (place / "dev.tsv").write_text("sentence\tlabel\n" + "".join(rows))
+    (place / "three.tsv").write_text("sentence\tlabel\nred\t0\nblue\t2\n")
+    return place
+
+
+@pytest.fixture
+def here(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for each in made.iterdir():
+        (tmp_path / each.name).symlink_to(each)
+    return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever else computes while these tests run: they are not watched."""
+    monkeypatch.setattr(busy, "others_cpus", lambda: 0.0)
+
+
+def test_a_store_and_a_task_make_a_profile_that_a_planner_can_read(here: Path, simnmt: Callable[..., Any]) -> None:
+    done = simnmt("sti", "profile", "s", "--task", "dev.tsv", *QUICK, "--pace-mb", "1", "--out", "p.json")
+    assert done.status == 0
+    assert "written to p.json" in done.err
+    assert "sti importance" in done.out
+    assert "dev.tsv, 9 examples, 13 evaluations" in done.out
+    profile = read_profile(here / "p.json")
+    cost = profile.sti_cost
+    assert (cost.layers, sorted(cost.comp_s)) == (3, [4, 8])
+    assert cost.importance is not None and len(cost.importance) == 12
+    assert profile.sti is not None and profile.sti.io.paced_bytes_per_s == 1e6
+    assert profile.plane.s_per_tgt_token == 0.0
+    assert not (here / "p.json.importance.jsonl").exists()
+
+
+def test_what_another_profile_knows_is_kept(here: Path, simnmt: Callable[..., Any]) -> None:
+    done = simnmt("sti", "profile", "s", *QUICK, "--into", "@cpu1-marian", "--out", "p.json", "--json")
+    assert done.status == 0
+    assert json.loads(done.out)["cost_models"]["sti"]["importance"] is None
+    before, after = (read_profile(path) for path in (_shipped("@cpu1-marian"), here / "p.json"))
+    assert (after.execution, after.step, after.disk) == (before.execution, before.step, before.disk)
+    assert before.sti is None and after.sti is not None
+    assert after.provenance.source.endswith("; later: sti")
+
+
+def test_a_translator_is_profiled_by_its_sizes(here: Path, simnmt: Callable[..., Any]) -> None:
+    tokens = {"eos_token": 0, "unk_token": 1, "pad_token": 59, "start_token": 59}
+    sizes = {"encoder_layers": 2, "decoder_layers": 2, "d_model": 16, "heads": 4, "ffn": 32, "vocab": 60, "max_positions": 80}
+    (here / "tiny.json").write_text(json.dumps({"kind": "transformer"} | sizes | tokens))
+    done = simnmt("sti", "profile", "--model", "tiny.json", *QUICK, "--pace-mb", "5", "--out", "p.json")
+    assert done.status == 0
+    profile = read_profile(here / "p.json")
+    assert profile.sti_cost.layers == 4
+    assert profile.model.vocab == 60
+    assert profile.sti is not None and profile.sti.decoder is not None
+
+
+def _shipped(name: str) -> Path:
+    from simnmt import shipped
+
+    return shipped.find("calibration", name)
+
+
+def test_evaluations_of_an_interrupted_profile_are_not_made_again(
+    here: Path, simnmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ("sti", "profile", "s", "--task", "dev.tsv", *QUICK, "--out", "p.json")
+    evaluate, made = Evaluator.evaluate, []
+
+    def interrupted(self: Evaluator, bits: Any) -> Any:
+        if len(made) == 6:
+            raise KeyboardInterrupt
+        made.append(bits)
+        return evaluate(self, bits)
+
+    monkeypatch.setattr(Evaluator, "evaluate", interrupted)
+    stopped = simnmt(*command)
+    assert stopped.status == 130
+    assert "evaluations are kept in p.json.importance.jsonl" in stopped.err
+    made.append(None)  # the seventh, by which it was stopped, is made now
+    done = simnmt(*command)
+    assert done.status == 0
+    assert "going on from p.json.importance.jsonl" in done.err
+    assert len(made) == 1 + 13
+    assert not (here / "p.json.importance.jsonl").exists()
+
+
+REFUSED = [
+    (("s", "--model", "marian"), "and not both"),
+    ((), "name a shard store"),
+    (("--model", "marian", "--task", "dev.tsv"), "worth nothing on a task"),
+    (("--model", "maria"), "did you mean marian?"),
+    (("--model", "gru"), "gru is no Transformer"),
+    (("s", "--folder", "."), "a store is read where it lies"),
+    (("nowhere",), "nowhere"),
+    (("some",), "no shards of 3, 4, 5, 6 bits"),
+    (("mute", "--task", "dev.tsv"), "without a tokenizer"),
+    (("s", "--task", "three.tsv"), "3 classes where the model tells 2 apart"),
+    (("s", "--task", "absent.tsv"), "absent.tsv"),
+    (("s", "--lengths", "8,4"), "out of order"),
+    (("s", "--lengths", "four"), "give whole numbers"),
+    (("s", "--lengths", "8,99"), "--lengths: 99 tokens where the model takes 40"),
+    (("s", "--pace-mb", "0"), "--pace-mb: no pace"),
+    (("s", "--threads", "4096"), "CPUs may be used"),
+    (("s", "--into", "dev.tsv"), "dev.tsv"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "says"), REFUSED, ids=[" ".join(arguments) for arguments, _ in REFUSED])
+def test_what_cannot_be_profiled_is_said_in_one_line_and_at_once(
+    here: Path, simnmt: Callable[..., Any], arguments: tuple[str, ...], says: str
+) -> None:
+    done = simnmt("sti", "profile", *arguments, "--out", "p.json")
+    assert (done.status, done.out) == (2, "")
+    assert says in done.err
+    assert not (here / "p.json").exists()
+
+
+def test_a_profile_that_could_not_be_written_is_not_measured(here: Path, simnmt: Callable[..., Any]) -> None:
+    assert "its folder does not exist" in simnmt("sti", "profile", "s", "--out", "no/p.json").err
+    assert "would replace what is read" in simnmt("sti", "profile", "s", "--task", "dev.tsv", "--out", "dev.tsv").err
