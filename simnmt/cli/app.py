@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from simnmt import __version__
-from simnmt.cli import calibrate, corpus, doctor, kernels, nmt, profile, reproduce, run, scenario, trace, vocab
+from simnmt.cli import calibrate, corpus, doctor, kernels, nmt, profile, reproduce, run, scenario, sti, trace, vocab
 from simnmt.errors import InputError, SimnmtError
 
 app = typer.Typer(
@@ -40,6 +40,7 @@ app.add_typer(reproduce.app, name="reproduce")
 app.add_typer(trace.app, name="trace")
 app.add_typer(nmt.app, name="nmt")
 app.add_typer(kernels.app, name="kernels")
+app.add_typer(sti.app, name="sti")
 app.add_typer(vocab.app, name="vocab")
 
 
