@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from simnmt.costs.shard_geometry import BITS
 from simnmt.costs.sti_cost import Shard, StiCost
 from simnmt.sti.allocation import accumulated_budgets, allocated
 from simnmt.sti.buffer import longest_prefix
@@ -43,7 +44,7 @@ class Plan:
     steps: float = 1.0
     """Decoder steps within the deadline; 1 means little without a decoder."""
     short_of_io: bool = False
-    """Not even 2 bits everywhere could be loaded in time, so all that is loaded has 2 bits (STI-13)."""
+    """Not even 2 bits everywhere come before they are computed; the paper's plan then loads 2 bits and no more (STI-13)."""
 
     @property
     def misses_deadline(self) -> bool:
@@ -130,14 +131,27 @@ def planned(
     (an empty mapping is a cold start). `importance`: best first, in place of the cost's; without either, layer order.
     `similar`: share of the most shards that a deeper submodel may lack. `steps`: decoder steps within the deadline.
     `repaired`: a first plan that would stall because part of a shard was counted as preloaded is made anew, counting whole ones
-    alone; the paper's stalls then, for less than one read. `fills_deadline`: beyond the paper, which never lets the pipeline
-    wait and gives up at 2 bits where it must: it may wait until the deadline, or where that cannot be met as long as 2 bits
-    everywhere make it wait. Raises `PlanError`.
+    alone; the paper's stalls then, for less than one read. `fills_deadline`: beyond the paper, whose pipeline is late where a
+    first layer comes late and else never waits: the submodel is the largest that 2 bits everywhere bring in time, waits
+    included, and the pipeline may wait until the deadline, or where nothing meets it as long as 2 bits make it wait. Raises
+    `PlanError`.
     """
     check(deadline_s, preload_bytes)
     order = cost.importance if importance is None else importance
-    layers, slices = chosen_size(cost, deadline_s, length=length, similar=similar, steps=steps)
-    chosen = submodel(cost, layers, slices, length=length, importance=order, steps=steps)
+
+    def sized(layers: int, slices: int) -> Submodel:
+        return submodel(cost, layers, slices, length=length, importance=order, steps=steps)
+
+    def held(bits: Mapping[Shard, int]) -> frozenset[Shard]:
+        return longest_prefix(cost, bits, preload_bytes) if cached is None else frozenset(cached).intersection(bits)
+
+    def brought_in_time(layers: int, slices: int) -> bool:
+        small = sized(layers, slices)
+        bits = {shard: (cached or {}).get(shard, BITS[0]) for shard in small.shards}
+        return not made(cost, small, bits, held(bits), deadline_s, preload_bytes, length=length, steps=steps).misses_deadline
+
+    fits = {"fits": brought_in_time} if fills_deadline else {}
+    chosen = sized(*chosen_size(cost, deadline_s, length=length, similar=similar, steps=steps, **fits))
 
     def attempt(whole_shards: bool, may_wait_s: float = 0.0) -> Plan:
         bits, short = allocated(
@@ -149,8 +163,7 @@ def planned(
             whole_shards=whole_shards,
             may_wait_s=may_wait_s,
         )
-        preloaded = longest_prefix(cost, bits, preload_bytes) if cached is None else frozenset(cached).intersection(bits)
-        return made(cost, chosen, bits, preloaded, deadline_s, preload_bytes, length=length, steps=steps, short_of_io=short)
+        return made(cost, chosen, bits, held(bits), deadline_s, preload_bytes, length=length, steps=steps, short_of_io=short)
 
     plan = attempt(False)
     if cached is None and repaired and plan.stalls and not plan.short_of_io:

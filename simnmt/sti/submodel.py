@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from simnmt.costs.sti_cost import Shard, StiCost
@@ -52,13 +52,23 @@ def shards_in(cost: StiCost, layers: int, slices: int) -> int:
     return (layers + decoder_layers(cost, layers)) * slices
 
 
-def chosen_size(cost: StiCost, deadline_s: float, *, length: int, similar: float = 0.0, steps: float = 1.0) -> tuple[int, int]:
+def chosen_size(
+    cost: StiCost,
+    deadline_s: float,
+    *,
+    length: int,
+    similar: float = 0.0,
+    steps: float = 1.0,
+    fits: Callable[[int, int], bool] = lambda layers, slices: True,
+) -> tuple[int, int]:
     """Layers and slices of the submodel with the most shards that can be computed in time; (1, 1) where none can.
 
     Of submodels that lack at most the share `similar` of the most shards, the deepest (D: 0, an exact tie), then the widest.
+    `fits`: what else is asked of one.
     """
     limit_s = deadline_s * (1.0 + ROUNDING)
-    fitting = [size for size in sizes(cost) if compute_s(cost, *size, length=length, steps=steps) <= limit_s]
+    in_time = (size for size in sizes(cost) if compute_s(cost, *size, length=length, steps=steps) <= limit_s)
+    fitting = [size for size in in_time if fits(*size)]
     if not fitting:
         return 1, 1
     least = (1.0 - similar) * shards_in(cost, *fitting[0]) - ROUNDING
