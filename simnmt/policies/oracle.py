@@ -16,8 +16,9 @@ class Oracle:
     """Chooses the target with the least true latency of this very request.
 
     The truth comes in by the constructor; whoever runs the oracle hands it true delays as well (the present transfer time,
-    and with queues the true backlog). Back to back no policy is faster. With queues it is greedy: it looks at one request
-    alone, so a policy that leaves a server free for later ones may beat it.
+    and what queues and the states of streamed models take). Back to back no policy is faster where models lie in memory.
+    Elsewhere it is greedy: it looks at one request alone, so a policy that leaves a server free for later ones, or warm, may
+    beat it.
     """
 
     execution_s: Sequence[NDArray[np.float64]]
