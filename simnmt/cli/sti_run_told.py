@@ -121,8 +121,9 @@ def _remarks(turns: Sequence[Turn]) -> Iterator[str]:
     missed = [str(number) for number, turn in enumerate(turns, start=1) if turn.execution.latency_s > turn.plan.deadline_s]
     if missed:
         yield f"the deadline was missed in turn {', '.join(missed)}"
-    if any(turn.plan.short_of_io for turn in turns):
-        yield "not even 2 bits can be read in time: what is read has 2 bits, and the processor waits"
+    short = [str(number) for number, turn in enumerate(turns, start=1) if turn.plan.short_of_io]
+    if short:
+        yield f"turn {', '.join(short)}: not even 2 bits can be read in time, so that what is read has 2 bits and is waited for"
     if not all(turn.execution.cold for turn in turns):
         yield "the store's file could not be dropped from memory, or nobody knows: reads may have been faster than the disk"
 

@@ -62,8 +62,7 @@ class Pipeline:
         self.working.array.fill(0.0)  # its pages are there before the clock runs
         if filled:
             buffer.fill(ShardReader(store), plan)  # ahead of time, so at no pace
-        sizes = ((shard, store.record(*shard, bits).size) for shard, bits in plan.bits.items())
-        self._kept = longest_prefix(sizes, buffer.capacity_bytes)
+        self._sizes = [(shard, store.record(*shard, bits).size) for shard, bits in plan.bits.items()]
 
     def run(self, token_ids: Tensor, mask: Tensor, *, in_turn: bool = False) -> Execution:
         """Execute the plan on tokens [batch, length] and their mask.
@@ -88,7 +87,7 @@ class Pipeline:
         embed_s = free_s = self._clock() - begin_s
         if in_turn:
             loads.wait()
-        layers, kept = [], dict[Shard, Packed]()
+        layers, kept, staying = [], dict[Shard, Packed](), longest_prefix(self._sizes, self.buffer.capacity_bytes)
         for index in self.plan.layer_indices:
             loaded = loads.of(index)
             start_s = self._clock() - begin_s
@@ -109,8 +108,8 @@ class Pipeline:
                 )
             )
             free_s = end_s
-            kept |= {shard: packed for shard, packed in loaded.packed.items() if shard in self._kept}
-            loads.forget(index, loaded.packed.keys() - self._kept)
+            kept |= {shard: packed for shard, packed in loaded.packed.items() if shard in staying}
+            loads.forget(index, loaded.packed.keys() - staying)
         logits = self.encoder.logits(hidden, mask)
         latency_s = self._clock() - begin_s
         self.buffer.keep(kept)

@@ -1,0 +1,136 @@
+"""`simnmt sti run`: what it prints, as tables and as JSON, and what it refuses in a line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
+
+from simnmt.cli import sti_run_source  # noqa: E402
+from simnmt.cli.sti_run import run  # noqa: E402
+from simnmt.cli.sti_run_source import RunSource, costs  # noqa: E402
+from simnmt.costs.shard_geometry import BITS  # noqa: E402
+from simnmt.costs.sti_cost import StiCost  # noqa: E402
+from simnmt.elastic.elastic_encoder import ElasticEncoder  # noqa: E402
+from simnmt.elastic.errors import ElasticError, StoreError  # noqa: E402
+from simnmt.elastic.store import ShardStore, write_store  # noqa: E402
+from simnmt.elastic.tokenizer import learn_pieces  # noqa: E402
+from simnmt.errors import InputError  # noqa: E402
+from tests.elastic.made_encoder import made_weights  # noqa: E402
+
+app = typer.Typer()
+app.command()(run)
+FAST = ("--deadline-ms", "2", "--preload-mb", "0.002", "--pace-mb", "20", "--length", "6")
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("stores") / "store"
+    pieces = pytest.importorskip("sentencepiece") and learn_pieces(["a good film", "a bad film", "it is good"] * 9, 40)
+    weights = made_weights(layers=3, heads=4, width=32, ffn=64, vocabulary=pieces.size)
+    write_store(weights, made, beside=pieces.files)
+    return made
+
+
+def done(*arguments: str) -> str:
+    result = CliRunner().invoke(app, list(map(str, arguments)), catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def as_json(*arguments: str) -> dict[str, Any]:
+    return dict(json.loads(done(*arguments, "--json")))
+
+
+def test_turns_are_told_beside_what_was_planned(path: Path) -> None:
+    told = done(str(path), *FAST, "--cache-mb", "0.02", "--turns", "2")
+    for line in ("turn  n x m", "The last turn, layer by layer", "layer  bits", "io  |", "cpu |", "paced to 20 MB/s"):
+        assert line in told
+    assert "this box, just now (measured)" in told
+
+
+def test_the_json_holds_plans_and_executions(path: Path) -> None:
+    found = as_json(str(path), *FAST, "--turns", "2", "--compare")
+    assert [turn["plan"]["length"] for turn in found["turns"]] == [6, 6]
+    for turn in found["turns"]:
+        execution = turn["execution"]
+        assert len(execution["layers"]) == turn["plan"]["layers"]
+        assert execution["latency_s"] >= sum(layer["unpack_s"] + layer["forward_s"] for layer in execution["layers"])
+        assert execution["stall_s"] == pytest.approx(sum(layer["wait_s"] for layer in execution["layers"]))
+    ways = [each["way"] for each in found["comparison"]]
+    assert ways == ["Load&Exec", "StdPL-full", "StdPL-2", "StdPL-6", "PreloadModel-full", "PreloadModel-6"]
+
+
+def test_a_text_has_the_answer_of_the_same_text_in_a_task(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With costs that do not change, so that the plans are the same."""
+
+    def known(store: ShardStore, *others: Any) -> RunSource:
+        sizes = {bits: round(store.mean_size(bits)) for bits in BITS}
+        io_s = {bits: size / 2e7 for bits, size in sizes.items()}
+        return RunSource(
+            "made up", "synthetic", StiCost(store.geometry, io_s, {6: (1e-4, 2e-4, 3e-4, 4e-4)}, sizes), 6, 2e7, 0.0
+        )
+
+    monkeypatch.setattr(sti_run_source, "_measured", known)
+    tsv = tmp_path / "task.tsv"
+    tsv.write_text("sentence\tlabel\na good film\t1\nit is bad\t0\nmore\t0\n", encoding="utf-8")
+    by_text = as_json(str(path), *FAST, "--turns", "2", "--text", "a good film", "--text", "it is bad")["turns"]
+    by_task = as_json(str(path), *FAST, "--turns", "2", "--task", str(tsv))["turns"]
+    assert [turn["logits"] for turn in by_text] == [turn["logits"] for turn in by_task]
+    assert by_text[0]["logits"] != by_text[1]["logits"]
+    [other] = as_json(str(path), *FAST, "--turns", "1", "--text", "it is bad", "--cold")["turns"]
+    assert (other["held"], other["logits"]) == (0, by_text[1]["logits"])
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--text", "a", "--task", "b"), "--text and --task: both say what is classified"),
+        (("--length", "99"), "99 tokens where the model takes 40"),
+        (("--pace-mb", "0"), "--pace-mb: no pace"),
+        (("--deadline-ms", "0"), "a deadline of 0 s"),
+        (("--preload-mb", "-1"), "-1,000,000 bytes"),
+        (("--task", "nowhere.tsv"), "nowhere.tsv"),
+        (("--profile", "nowhere.json"), "nowhere.json"),
+    ],
+)
+def test_what_cannot_be_run_is_refused(path: Path, options: tuple[str, ...], told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        CliRunner().invoke(app, [str(path), *FAST, *options], catch_exceptions=False)
+
+
+def test_a_folder_that_is_no_store_is_told(tmp_path: Path) -> None:
+    with pytest.raises(StoreError):
+        CliRunner().invoke(app, [str(tmp_path), *FAST], catch_exceptions=False)
+
+
+def test_a_profile_of_another_model_or_pace_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Io:
+        paced_bytes_per_s = 8e6
+
+    class Block:
+        fingerprint: str | None = None
+        io, kind, fixed_s, step_fixed_s = Io(), "measured", 0.001, 0.002
+
+    class Profile:
+        name, sti = "a-box", Block()
+
+        class sti_cost:
+            comp_s = {16: (), 32: ()}  # noqa: RUF012
+
+    monkeypatch.setattr("simnmt.costs.read_profile", lambda name: Profile())
+    with ShardStore.open(path) as store:
+        encoder = ElasticEncoder(store.configuration, store.resident())
+        found = costs(store, encoder, "a-box.json", None, None, 1)
+        assert (found.length, found.pace_bytes_per_s, found.beside_s) == (32, 8e6, pytest.approx(0.003))
+        with pytest.raises(ElasticError, match="--pace-mb 9: the profile's reads were measured at 8 MB/s"):
+            costs(store, encoder, "a-box.json", None, 9e6, 1)
+        Block.fingerprint = "0" * 64
+        with pytest.raises(StoreError, match="shards of another model"):
+            costs(store, encoder, "a-box.json", None, None, 1)
