@@ -8,23 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
-from simnmt.cli import app, sti_plan
 from simnmt.costs import checked_profile, write_profile
 from simnmt.sti.plan import Plan
 from tests.costs.made_profile import whole_profile
 from tests.costs.made_sti import sti_block
 
 ASKED = ("sti", "plan", "--profile", "@odroid-sti", "--deadline-ms", "200", "--preload-mb", "2")
-
-
-@pytest.fixture(autouse=True)
-def mounted(monkeypatch: pytest.MonkeyPatch) -> None:
-    verbs, sti = typer.Typer(), typer.Typer()
-    sti.command("plan")(sti_plan.plan)
-    verbs.add_typer(sti, name="sti")
-    monkeypatch.setattr(app, "app", verbs)
 
 
 @pytest.fixture(scope="module")
