@@ -40,7 +40,9 @@ def profile(
     into: Annotated[
         Path | None, typer.Option("--into", metavar="PROFILE", help="Keep all else that this profile knows.")
     ] = None,
-    repeats: Annotated[int | None, typer.Option("--repeats", metavar="N", help="Of each read and each layer [9].")] = None,
+    repeats: Annotated[
+        int | None, typer.Option("--repeats", metavar="N", help="Of each layer's width; thrice for reads [9].")
+    ] = None,
     threads: Annotated[int | None, typer.Option("--threads", metavar="T", help="CPU threads [1].")] = None,
     folder: Annotated[
         Path | None,

@@ -10,7 +10,7 @@ import torch
 
 from simnmt.calibrate.disk import measure_disk
 from simnmt.calibrate.errors import CalibrationError
-from simnmt.calibrate.sti.classifier import Progress
+from simnmt.calibrate.sti.classifier import READS, Progress
 from simnmt.calibrate.sti.decoder_layers import DecoderLayers
 from simnmt.calibrate.sti.decoder_times import measure_decoder
 from simnmt.calibrate.sti.layer_times import BITS as UNPACKED_BITS
@@ -41,7 +41,7 @@ def translator_blocks(
     found = measure_disk(
         folder,
         [size for each in sizes for size in each.values()],
-        settings.repeats,
+        READS * settings.repeats,
         settings.pace_bytes_per_s,
         lambda done, total: progress(done, total, "reading shards"),
         seed=settings.seed,
