@@ -81,7 +81,7 @@ def told(found: Outlook, source: Source) -> str:
         lines += [
             "",
             f"Exact: fidelity {best.fidelity:.5f} by the best bits{known}; the greedy plan's {best.greedy_fidelity:.5f} lacks "
-            f"{lacks} (1 less the squared rounding error, weighted by rank of importance).",
+            f"{lacks} (1 less the squared rounding error{'' if found.cost.importance is None else ', weighted by rank'}).",
         ]
     return "\n".join(lines)
 
@@ -104,10 +104,10 @@ def picture(timeline: Timeline, layers: tuple[int, ...]) -> Iterator[str]:
         _mark(computing, begin - stall, begin, ".")
         _mark(computing, begin, end, "#", str(number))
     _mark(computing, (timeline.latency_s - timeline.after_s) * scale, COLUMNS, "~")
-    yield f"io  |{''.join(reading).rstrip()}"
-    yield f"cpu |{''.join(computing).rstrip()}|"
+    yield f"io      |{''.join(reading).rstrip()}"
+    yield f"compute |{''.join(computing).rstrip()}|"
     later = ", ~ later decoder steps" if timeline.after_s else ""
-    yield f"     = reads, # computes, . waits{later}; one sign is {1e3 / scale:.3g} ms"
+    yield f"         = reads, # computes, . waits{later}; one sign is {1e3 / scale:.3g} ms"
 
 
 def _mark(row: list[str], begin: float, end: float, sign: str, name: str = "") -> None:

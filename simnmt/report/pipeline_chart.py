@@ -90,7 +90,7 @@ def _rows(each: Drawn, top: float, scale: float) -> list[Markup]:
     found = [
         Markup(f'<text x="0" y="{top + ROW + 4:.0f}">') + escape(each.name) + Markup("</text>"),
         Markup(f'<text class="soft" x="{LABEL - 8:.0f}" y="{top + 15:.0f}" text-anchor="end">io</text>'),
-        Markup(f'<text class="soft" x="{LABEL - 8:.0f}" y="{top + ROW + 15:.0f}" text-anchor="end">cpu</text>'),
+        Markup(f'<text class="soft" x="{LABEL - 8:.0f}" y="{top + ROW + 15:.0f}" text-anchor="end">compute</text>'),
     ]
     columns = (each.load_begin, each.load_end, each.compute_begin, each.compute_end, each.stall)
     for number, load_begin, load_end, begin, end, stall in zip(numbers, *columns, strict=True):

@@ -50,12 +50,14 @@ def fidelity(bits: Mapping[Shard, int], importance: Sequence[Shard] | None) -> f
     return sum(weights[shard] * FIDELITY[width] for shard, width in bits.items()) / sum(weights.values())
 
 
-def exact(cost: StiCost, greedy: Plan, *, importance: Sequence[Shard] | None = None, limit_s: float = 20.0) -> Exact | None:
+def exact(
+    cost: StiCost, greedy: Plan, *, importance: Sequence[Shard] | None = None, may_wait_s: float = 0.0, limit_s: float = 20.0
+) -> Exact | None:
     """The best bits and the best number of preloaded shards for the greedy plan's submodel, deadline and buffer.
 
-    The buffer is filled in layer order, as a first plan's is; whatever a layer still reads has to be there in time. None where
-    that cannot be, at 2 bits neither. The search ends after `limit_s` with what it has. Raises `PlanError` for more than 144
-    shards, and where the time was not enough to find anything.
+    The buffer is filled in layer order, as a first plan's is; whatever a layer still reads has to be there in time, or for
+    `may_wait_s` in all too late. None where that cannot be, at 2 bits neither. The search ends after `limit_s` with what it
+    has. Raises `PlanError` for more than 144 shards, and where the time was not enough to find anything.
     """
     from scipy.optimize import Bounds, LinearConstraint, milp
     from scipy.sparse import lil_array
@@ -96,7 +98,7 @@ def exact(cost: StiCost, greedy: Plan, *, importance: Sequence[Shard] | None = N
             LinearConstraint(one.tocsr(), 1.0, 1.0),
             LinearConstraint(prefix.tocsr(), -np.inf, 0.0),
             LinearConstraint(room.tocsr(), -np.inf, 1.0 if greedy.preload_bytes else 0.0),
-            LinearConstraint(in_time.tocsr(), -np.inf, before_s / chosen.comp_s[0]),
+            LinearConstraint(in_time.tocsr(), -np.inf, (before_s + may_wait_s) / chosen.comp_s[0]),
         ],
         options={"time_limit": limit_s, "mip_rel_gap": 0.0},
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import isfinite
 from typing import Any
 
@@ -109,7 +109,7 @@ def outlook(
             Contestant("STI", plan, timeline, memory),
             *contestants(cost, deadline_s, length=padded, steps=of_steps),
         )
-    best = exact_plan(cost, plan) if exactly else None
+    best = _best(cost, plan, cold=cold, fills_deadline=fills_deadline) if exactly else None
     remarks = tuple(_remarks(cost, plan, cold=cold, exactly=exactly, best=best))
     return Outlook(cost, plan, timeline, tuple(_layers(cost, plan)), memory, others, best, remarks)
 
@@ -119,6 +119,13 @@ def timeline_json(timeline: Timeline) -> dict[str, Any]:
     names = ("load_begin", "load_end", "compute_begin", "compute_end", "stall")
     columns = {f"{name}_s": getattr(timeline, name).tolist() for name in names}
     return columns | {"after_s": timeline.after_s, "latency_s": timeline.latency_s, "total_stall_s": timeline.stall_s}
+
+
+def _best(cost: StiCost, plan: Plan, *, cold: bool, fills_deadline: bool) -> Exact | None:
+    """By the rules that the plan was made by."""
+    computed_s = plan.latency_s - plan.stall_s
+    may_wait_s = max(plan.deadline_s - computed_s, 0.0) if fills_deadline else 0.0
+    return exact_plan(cost, replace(plan, preload_bytes=0) if cold else plan, may_wait_s=may_wait_s)
 
 
 def _layers(cost: StiCost, plan: Plan) -> Iterator[PlannedLayer]:

@@ -47,7 +47,7 @@ def test_a_plan_its_budgets_and_its_pipeline_are_told(simnmt: Callable[..., Any]
     rows = [line.split() for line in lines if line[:1].isdigit()][1:]
     assert [row[0] for row in rows] == [str(layer) for layer in range(7)]
     assert all(row[-1] == "0.00" for row in rows)
-    disk, processor = (next(line for line in lines if line.startswith(row)) for row in ("io ", "cpu "))
+    disk, processor = (next(line for line in lines if line.startswith(row)) for row in ("io ", "compute "))
     assert [sign for sign in disk if sign.isdigit()] == list("123456")
     assert [sign for sign in processor if sign.isdigit()] == list("0123456")
     assert "." not in processor
@@ -106,7 +106,7 @@ def test_a_page_shows_every_pipeline(here: Path, simnmt: Callable[..., Any]) -> 
     assert (told.status, told.err) == (0, "written to p.html\n")
     page = (here / "p.html").read_text(encoding="utf-8")
     assert (
-        page.count('text-anchor="end">cpu</text>')
+        page.count('text-anchor="end">compute</text>')
         == sum(" none " not in line for line in told.out.splitlines() if "PL-" in line) + 4
     )
     assert "<script" not in page

@@ -71,3 +71,14 @@ def test_too_many_shards_are_refused_before_any_search() -> None:
     cost = round_cost(50)
     with pytest.raises(PlanError, match="150 shards are too many"):
         exact(cost, planned(cost, 60.0, 0, length=LENGTH))
+
+
+def test_an_exact_plan_that_may_wait_waits_no_longer() -> None:
+    cost = round_cost(3, first=[(1, 0)])
+    greedy = planned(cost, 4.0, 0, length=LENGTH, cached={}, fills_deadline=True)
+    assert exact(cost, greedy) is None
+    found = exact(cost, greedy, may_wait_s=1.0)
+    assert found is not None
+    assert greedy.stall_s <= 1.0 + 1e-9
+    assert found.plan.stall_s <= 1.0 + 1e-6
+    assert found.gap >= -1e-9
