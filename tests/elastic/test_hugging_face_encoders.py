@@ -1,0 +1,165 @@
+"""Classifiers of transformers from a local folder answer as they do there; what cannot be cut is refused in one line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+transformers = pytest.importorskip("transformers")
+
+from simnmt.elastic.elastic_encoder import logits_of  # noqa: E402
+from simnmt.elastic.errors import ElasticError  # noqa: E402
+from simnmt.elastic.loading import load_encoder  # noqa: E402
+from simnmt.nmt.hugging_face import silent  # noqa: E402
+
+SIZES = {
+    "hidden_size": 32,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+    "vocab_size": 60,
+    "max_position_embeddings": 20,
+    "num_labels": 3,
+    "initializer_range": 0.3,
+}
+DISTIL = {"dim": 32, "n_layers": 3, "n_heads": 4, "hidden_dim": 64, "vocab_size": 60, "max_position_embeddings": 20}
+KINDS: dict[str, dict[str, Any]] = {
+    "Bert": SIZES,
+    "Roberta": SIZES | {"pad_token_id": 1},
+    "Camembert": SIZES | {"pad_token_id": 1},
+    "Electra": SIZES | {"embedding_size": 16},
+    "DistilBert": DISTIL | {"num_labels": 3, "initializer_range": 0.3},
+}
+
+
+def saved(folder: Path, kind: str = "Bert", form: str = "ForSequenceClassification", **changed: Any) -> Any:
+    with torch.random.fork_rng([]), silent():
+        torch.manual_seed(5)
+        config = getattr(transformers, f"{kind}Config")(**(KINDS[kind] | changed))
+        model = getattr(transformers, f"{kind}{form}")(config).eval()
+        model.save_pretrained(folder)
+    return model
+
+
+def tokens_of(padding: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(2)
+    mask = torch.arange(9)[None] < torch.tensor([9, 4, 2])[:, None]
+    return torch.where(mask, torch.randint(3, 60, (3, 9), generator=generator), padding), mask
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_full_model_answers_as_in_transformers(kind: str, tmp_path: Path) -> None:
+    """STI-02: (N, M) at 32 bits is the original model."""
+    model, weights = saved(tmp_path, kind), load_encoder(tmp_path).weights
+    tokens, mask = tokens_of(weights.configuration.padding_token)
+    with torch.inference_mode():
+        expected = model(tokens, attention_mask=mask.long()).logits
+    assert torch.allclose(logits_of(weights, tokens, mask), expected, atol=1e-5) and float(expected.std()) > 0.01
+    assert (weights.kind, weights.random) == (kind.lower(), False)
+
+
+def test_fewer_layers_are_the_model_with_its_upper_layers_taken_off(tmp_path: Path) -> None:
+    model, weights = saved(tmp_path), load_encoder(tmp_path).weights
+    tokens, mask = tokens_of(0)
+    model.bert.encoder.layer = model.bert.encoder.layer[:2]
+    with torch.inference_mode():
+        expected = model(tokens, attention_mask=mask.long()).logits
+    assert torch.allclose(logits_of(weights, tokens, mask, layers=2), expected, atol=1e-5)
+
+
+def test_fewer_slices_are_the_model_with_heads_and_neurons_silenced(tmp_path: Path) -> None:
+    model, weights = saved(tmp_path), load_encoder(tmp_path).weights
+    tokens, mask = tokens_of(0)
+    for layer in model.bert.encoder.layer:
+        for part in (layer.attention.output.dense.weight, layer.output.dense.weight):
+            size = part.shape[1] // 4
+            part.data[:, size : 2 * size] = 0.0
+            part.data[:, 3 * size :] = 0.0
+    with torch.inference_mode():
+        expected = model(tokens, attention_mask=mask.long()).logits
+    assert torch.allclose(logits_of(weights, tokens, mask, slices=[0, 2]), expected, atol=1e-5)
+
+
+def test_its_own_tokenizer_and_pairs_of_texts(tmp_path: Path) -> None:
+    """The second text of a pair has tokens of the second type, as in fine-tuning."""
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "good", "bad", "film"]
+    (tmp_path / "vocab.txt").write_text("\n".join(words) + "\n")
+    model = saved(tmp_path, vocab_size=len(words), id2label={0: "no", 1: "yes", 2: "both"})
+    loaded = load_encoder(tmp_path)
+    assert loaded.label_names == ("no", "yes", "both") and loaded.tokenizer is not None
+    tokens = loaded.tokenizer.encode([("good film", "bad film")], 16)
+    assert tokens == [[2, 6, 8, 3, 7, 8, 3]]
+    ids = torch.tensor(tokens)
+    with torch.inference_mode():
+        expected = model(ids, token_type_ids=torch.tensor([[0, 0, 0, 0, 1, 1, 1]])).logits
+    assert torch.allclose(logits_of(loaded.weights, ids, torch.ones_like(ids, dtype=torch.bool)), expected, atol=1e-5)
+    assert loaded.tokenizer.encode(["good bad good bad"], 4) == [[2, 6, 7, 3]]
+
+
+def test_a_configuration_alone_has_random_weights_and_says_so(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"} | SIZES))
+    one, other = (load_encoder(tmp_path, seed=seed).weights for seed in (1, 2))
+    assert one.random and one.fingerprint != other.fingerprint
+    assert one.fingerprint == load_encoder(tmp_path, seed=1).weights.fingerprint
+
+
+def test_the_preset_is_of_the_papers_size() -> None:
+    weights = load_encoder("bert-base").weights
+    assert weights.random and weights.geometry.weights_per_layer == 7_077_888
+    layer = weights.layer(11)
+    assert sum(tensor.numel() for tensor in layer.named().values()) == 7_077_888
+    assert torch.equal(layer.q, weights.layer(11).q) and not torch.equal(layer.q, weights.layer(10).q)
+
+
+def without_classifier(folder: Path) -> None:
+    saved(folder, form="Model")
+
+
+def of_another_kind(folder: Path) -> None:
+    (folder / "config.json").write_text(json.dumps({"model_type": "gpt2"}))
+
+
+def damaged(folder: Path) -> None:
+    saved(folder)
+    (folder / "model.safetensors").write_bytes(b"no tensors")
+
+
+def with_other_activation(folder: Path) -> None:
+    saved(folder, hidden_act="silu")
+
+
+def with_neurons_that_do_not_divide(folder: Path) -> None:
+    saved(folder, intermediate_size=66)
+
+
+def nothing(folder: Path) -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("break_it", "said"),
+    [
+        (without_classifier, "no classifier: the weights lack"),
+        (of_another_kind, "a model of type gpt2"),
+        (damaged, "no usable weights"),
+        (with_other_activation, "activation is silu"),
+        (with_neurons_that_do_not_divide, "66 does not divide by 4 heads"),
+        (nothing, "no configuration"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_with_its_folder(break_it: Callable[[Path], None], said: str, tmp_path: Path) -> None:
+    break_it(tmp_path)
+    with pytest.raises(ElasticError, match=said) as caught:
+        load_encoder(tmp_path)
+    assert caught.value.path == str(tmp_path) and caught.value.remedy and "\n" not in str(caught.value)
+
+
+def test_a_name_that_is_no_model() -> None:
+    with pytest.raises(ElasticError, match="no such model .*bert-base"):
+        load_encoder("bert-huge")

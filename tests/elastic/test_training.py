@@ -1,0 +1,178 @@
+"""What training keeps, how it goes on, and that what it makes can be cut."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from simnmt.elastic.elastic_encoder import logits_of
+from simnmt.elastic.errors import ElasticError
+from simnmt.elastic.loading import load_encoder
+from simnmt.elastic.task import Task, read_task
+from simnmt.elastic.tokenizer import PADDING, Pieces, learn_pieces, padded, tokenizer_from
+from simnmt.elastic.training.batches import epoch_batches, in_order
+from simnmt.elastic.training.folder import ACCOUNT_FILE, STATE_FILE, WEIGHTS_FILE
+from simnmt.elastic.training.recipe import ElasticRecipe, recipe_with
+from simnmt.elastic.training.train import train
+
+RECIPE = ElasticRecipe(
+    layers=2,
+    slices=4,
+    width=16,
+    ffn=32,
+    vocab=40,
+    positions=8,
+    epochs=5.0,
+    batch_tokens=120,
+    rate=8e-3,
+    dropout=0.0,
+    embedding_dropout=0.0,
+    word_dropout=0.05,
+    smoothing=0.0,
+)
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory: pytest.TempPathFactory) -> Task:
+    """Whether more of a sentence's words are pleasant than unpleasant."""
+    words = {"good": 1, "fine": 1, "bad": -1, "sad": -1, "film": 0, "the": 0}
+    path = tmp_path_factory.mktemp("task") / "films.tsv"
+    lines = ["sentence\tlabel"]
+    for chosen in itertools.product(words, repeat=4):
+        told = sum(words[word] for word in chosen)
+        if told:
+            lines.append(f"{' '.join(chosen)}\t{int(told > 0)}")
+    path.write_text("\n".join([lines[0], *lines[1::3]]) + "\n")
+    return read_task(path)
+
+
+@pytest.fixture(scope="module")
+def trained(task: Task, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    out = tmp_path_factory.mktemp("trained") / "model"
+    return out, train(task, out, RECIPE, dev=task, threads=1)
+
+
+def test_it_learns_and_every_depth_and_width_answers(trained: tuple[Path, dict[str, Any]], task: Task) -> None:
+    out, account = trained
+    loaded = load_encoder(out)
+    assert account["dev"]["accuracy"] > 0.9 and loaded.label_names == ("0", "1") and loaded.tokenizer is not None
+    tokens, mask = padded(loaded.tokenizer.encode(task.texts, 8), loaded.tokenizer.padding)
+    labels = torch.from_numpy(task.labels)
+
+    def accuracy(**told: Any) -> float:
+        return float((logits_of(loaded.weights, tokens, mask, **told).argmax(1) == labels).float().mean())
+
+    assert accuracy() == pytest.approx(account["dev"]["accuracy"])
+    for layers, slices in ((1, [0, 1, 2, 3]), (2, [1, 2]), (1, [3])):
+        assert accuracy(layers=layers, slices=slices) > task.majority + 0.2
+
+
+def test_a_training_cut_in_two_gives_the_same_weights(
+    trained: tuple[Path, dict[str, Any]], task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An interrupt keeps the last whole step, and the same call goes on from there as if nothing had been."""
+    from simnmt.elastic.training import learner as learning
+
+    out, steps, learnt = tmp_path / "cut", 0, learning.ElasticLearner.step
+
+    def interrupted(self: Any, *told: Any, **named: Any) -> float:
+        nonlocal steps
+        steps += 1
+        if steps == 7:
+            raise KeyboardInterrupt
+        return learnt(self, *told, **named)
+
+    monkeypatch.setattr(learning.ElasticLearner, "step", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        train(task, out, RECIPE, dev=task, threads=1)
+    assert not (out / WEIGHTS_FILE).exists()
+    with pytest.raises(ElasticError, match="its training has not ended"):
+        load_encoder(out)
+    account = train(task, out, RECIPE, dev=task, threads=1)
+    assert steps == 1 + account["training"]["steps"]
+    assert load_encoder(out).weights.fingerprint == load_encoder(trained[0]).weights.fingerprint
+
+
+def test_a_finished_training_is_not_trained_on(trained: tuple[Path, dict[str, Any]], task: Task) -> None:
+    again = train(task, trained[0], RECIPE, dev=task, threads=1)
+    assert (again["training"]["steps"], again["dev"]) == (trained[1]["training"]["steps"], trained[1]["dev"])
+
+
+def test_another_recipe_or_task_does_not_go_on(trained: tuple[Path, dict[str, Any]], task: Task) -> None:
+    with pytest.raises(ElasticError, match=r"rate 0\.008, not 0\.1"):
+        train(task, trained[0], replace(RECIPE, rate=0.1))
+    with pytest.raises(ElasticError, match="another task"):
+        train(replace(task, sha256="0" * 64), trained[0], RECIPE)
+
+
+def test_a_folder_of_something_else_is_left_alone(task: Task, tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("mine")
+    with pytest.raises(ElasticError, match="something else"):
+        train(task, tmp_path, RECIPE)
+    with pytest.raises(ElasticError, match="not a folder"):
+        train(task, tmp_path / "thesis.txt", RECIPE)
+
+
+def test_a_damaged_folder_is_named(trained: tuple[Path, dict[str, Any]], task: Task, tmp_path: Path) -> None:
+    for broken, said in ((WEIGHTS_FILE, "damaged"), ("encoder.json", "no JSON object"), ("tokenizer.model", "sentencepiece")):
+        folder = tmp_path / broken
+        folder.mkdir()
+        for path in trained[0].iterdir():
+            (folder / path.name).write_bytes(b"x" if path.name == broken else path.read_bytes())
+        with pytest.raises(ElasticError, match=said):
+            load_encoder(folder)
+    folder = tmp_path / "state"
+    folder.mkdir()
+    for name in (ACCOUNT_FILE, STATE_FILE, "tokenizer.model"):
+        (folder / name).write_bytes(b"x" if name == STATE_FILE else (trained[0] / name).read_bytes())
+    with pytest.raises(ElasticError, match="state cannot be read"):
+        train(task, folder, RECIPE)
+
+
+def test_what_cannot_be_trained_is_refused_before_it_begins() -> None:
+    for told, said in (
+        ({"width": 100}, "do not divide into 12 slices"),
+        ({"ffn": 100}, "do not divide"),
+        ({"dropout": 1.0}, "--dropout 1.0"),
+        ({"pooling": "last"}, "--pooling last"),
+        ({"rate": float("nan")}, "--rate nan"),
+        ({"epochs": 2.0, "minutes": 1.0}, "--epochs beside --minutes"),
+        ({"batch_tokens": 0}, "--batch-tokens 0"),
+        ({"vocab": 3}, "--vocab 3"),
+    ):
+        with pytest.raises(ElasticError, match=said):
+            recipe_with(**told)
+    assert recipe_with(minutes=2.0).epochs is None
+
+
+def test_the_rate_rises_and_falls_to_nothing() -> None:
+    rates = [RECIPE.rate_at(share) for share in np.linspace(0.0, 1.0, 101)]
+    assert rates[0] == 0.0 and max(rates) == RECIPE.rate == rates[8] and rates[-1] == pytest.approx(0.0)
+
+
+def test_each_epoch_deals_every_example_once_within_the_batch() -> None:
+    lengths = np.random.default_rng(1).integers(1, 30, 200)
+    epochs = [epoch_batches(lengths, 64, seed=1, epoch=epoch) for epoch in (0, 1, 0)]
+    for batches in epochs:
+        assert sorted(row for batch in batches for row in batch) == list(range(200))
+        assert all(len(batch) * lengths[batch].max() <= 64 for batch in batches)
+    assert [batch.tolist() for batch in epochs[0]] == [batch.tolist() for batch in epochs[2]]
+    assert [batch.tolist() for batch in epochs[0]] != [batch.tolist() for batch in epochs[1]]
+    assert [len(batch) for batch in in_order(np.array([100, 3, 3]), np.arange(3), 8)] == [1, 2]
+
+
+def test_our_tokenizer_begins_texts_parts_pairs_and_is_made_anew_from_its_file() -> None:
+    pieces = learn_pieces(["the good film", "the bad film"] * 5, 24)
+    again = tokenizer_from(pieces.files)
+    assert isinstance(again, Pieces) and tokenizer_from({}) is None
+    (one,), (pair,) = again.encode(["good"], 9), again.encode([("good", "good")], 99)
+    assert one[0] == 2 and pair == [*one, 3, *one[1:]]
+    assert again.encode(["good film the bad film"], 4) == [pieces.encode(["good film the bad film"], 99)[0][:4]]
+    ids, mask = padded([[2, 5], [2]], PADDING, 3)
+    assert ids.tolist() == [[2, 5, 0], [2, 0, 0]] and mask.tolist() == [[True, True, False], [True, False, False]]
