@@ -69,18 +69,15 @@ def test_the_slices_of_a_layer_add_up_to_the_layer() -> None:
     tokens, mask = batch()
     encoder, geometry = ElasticEncoder.of(WEIGHTS), WEIGHTS.geometry
     hidden = encoder.embed(tokens, mask)
-    silent = {name: tensor for name, tensor in WEIGHTS.resident.items()}
-    silent["layers.0.o.bias"] = torch.zeros_like(silent["layers.0.o.bias"])
-    # A layer whose neurons all are silent adds what its attention adds.
-    for name in ("layers.0.ffn_out.bias",):
-        silent[name] = torch.zeros_like(silent[name])
+    zero = torch.zeros(WEIGHTS.geometry.width)
+    silent = WEIGHTS.resident | {"layers.0.o.bias": zero, "layers.0.ffn_out.bias": zero}
     quiet = ElasticEncoder(WEIGHTS.configuration, silent)
 
     def added(slices: list[int]) -> Tensor:
         buffer = LayerBuffer(geometry, len(slices))
         for position, number in enumerate(slices):
             buffer.put(position, shard_of(geometry, WEIGHTS.layer(0), number))
-        buffer.segment("ffn_out")[:] = 0.0
+        buffer.segment("ffn_out")[:] = 0.0  # so that the layer adds what its attention adds
         return quiet.layer(hidden, mask, 0, slices, buffer) - hidden
 
     whole = added(list(range(SLICES)))

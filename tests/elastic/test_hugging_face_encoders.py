@@ -161,5 +161,5 @@ def test_what_cannot_be_used_is_refused_with_its_folder(break_it: Callable[[Path
 
 
 def test_a_name_that_is_no_model() -> None:
-    with pytest.raises(ElasticError, match="no such model .*bert-base"):
+    with pytest.raises(ElasticError, match=r"no such model .*bert-base"):
         load_encoder("bert-huge")
