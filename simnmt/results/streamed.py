@@ -64,6 +64,8 @@ class PlannedState:
     """When each layer's shards are read, begin and end in seconds."""
     compute: tuple[tuple[float, float], ...]
     """When each layer is computed."""
+    short_of_io: bool = False
+    """Whether not even 2 bits everywhere can be read in time, so that the plan stays there and stalls (STI-13)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,13 @@ class PlannedDevice:
     all_slices: int
     states: tuple[PlannedState, ...]
     """The first is cold; the last stands for all further turns."""
+
+    @property
+    def short(self) -> str:
+        """A few words beside the device's name."""
+        first = self.states[0]
+        layers = f"{first.layers} + {first.decoder_layers}" if self.all_decoder_layers else str(first.layers)
+        return f"streamed, {layers} layers x {first.slices} slices, quality not measured"
 
 
 @dataclass(frozen=True, slots=True)

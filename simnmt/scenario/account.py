@@ -37,9 +37,8 @@ def fits(case: Case, devices: Sequence[str], learnt: Learnt) -> Iterator[Row]:
         "means_r2": lengths.means_r2,
         "means_mse": lengths.means_mse,
     }
-    targets = zip(devices, case.profiles, case.decoders, learnt.planes, learnt.plane_fits, strict=True)
-    for device, profile, decoder, plane, fit in targets:
-        kind = profile.execution.kind
+    targets = zip(devices, case.profiles, case.kinds, case.decoders, learnt.planes, learnt.plane_fits, strict=True)
+    for device, profile, kind, decoder, plane, fit in targets:
         row: dict[str, Any] = {
             "workload": case.name,
             "of": f"execution time on the {device}",
@@ -123,11 +122,11 @@ def _lost(samples: int) -> str:
 
 
 def _of_devices(case: Case, devices: Sequence[str], learnt: Learnt) -> Iterator[str]:
-    targets = zip(devices, case.profiles, case.decoders, case.decoding, learnt.plane_fits, strict=True)
-    for device, profile, decoder, decoding, fit in targets:
+    targets = zip(devices, case.profiles, case.kinds, case.decoders, case.decoding, learnt.plane_fits, strict=True)
+    for device, profile, kind, decoder, decoding, fit in targets:
         outside = outside_share(profile, case.table)
         beyond = f"; {100 * outside:.2f} % of the pairs lie outside its range" if outside else ""
-        yield f"{case.name}, {device}: profile {profile.name} of {profile.device.name} ({profile.execution.kind}){beyond}."
+        yield f"{case.name}, {device}: profile {profile.name} of {profile.device.name} ({kind}){beyond}."
         if decoder is not None:
             yield f"{case.name}, {device}: {decoder.words()}."
             if said := of_shares(decoder, together=decoding is not None):

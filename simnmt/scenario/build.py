@@ -78,6 +78,15 @@ class Case:
         device = self.streamed[target] if self.streamed else None
         return None if device is None else device.streamed
 
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Per target, how the numbers are known by which it executes: those of the block `sti` where its model is streamed."""
+        streamed = self.streamed or (None,) * len(self.profiles)
+        return tuple(
+            profile.execution.kind if device is None else device.planned.kind
+            for profile, device in zip(self.profiles, streamed, strict=True)
+        )
+
     def in_memory_s(
         self,
         target: int,

@@ -12,7 +12,6 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.costs import DecoderChoice, DeviceProfile
 from simnmt.policies import threshold
 from simnmt.policies.configuration import CloudPolicy, CNmtPolicy, EdgePolicy, FixedPolicy, OraclePolicy
 from simnmt.results.misroutes import misroutes
@@ -22,7 +21,7 @@ from simnmt.results.stability import marked, with_stability
 from simnmt.results.summary import Row, RunKey, comparisons, rows, with_regret
 from simnmt.results.verdict import Reason, Roles, verdict
 from simnmt.scenario.account import fits, notes
-from simnmt.scenario.build import Plan
+from simnmt.scenario.build import Case, Plan
 from simnmt.scenario.deciding import length_regression
 from simnmt.scenario.gaps import gap_rows, subject
 from simnmt.scenario.learning import Learnt
@@ -187,8 +186,8 @@ def _cell(plan: Plan, unit: Unit, result: UnitResult) -> Cell:
         regression_slope=line.slope,
         regression_offset=line.offset,
         planes=tuple((p.s_per_src_token, p.s_per_tgt_token, p.s_fixed) for p in result.learnt.planes),
-        profile_kinds=tuple(profile.execution.kind for profile in case.profiles),
-        profile_names=tuple(map(_profile_name, case.profiles, case.decoders)),
+        profile_kinds=case.kinds,
+        profile_names=tuple(_profile_name(case, target) for target in range(len(case.profiles))),
         logs=Logs(result.truth, result.passages),
         transfers=tuple(_transfer(column[:]) for column in result.truth.transfer_s),
         misroutes={
@@ -201,9 +200,13 @@ def _cell(plan: Plan, unit: Unit, result: UnitResult) -> Cell:
     )
 
 
-def _profile_name(profile: DeviceProfile, decoder: DecoderChoice | None) -> str:
-    told = f"{profile.device.name}, {profile.model.name}"
-    return told if decoder is None else f"{told}, {decoder.short}"
+def _profile_name(case: Case, target: int) -> str:
+    profile, decoder = case.profiles[target], case.decoders[target]
+    streamed = case.streamed[target] if case.streamed else None
+    told = [profile.device.name, profile.model.name]
+    told += [] if decoder is None else [decoder.short]
+    told += [] if streamed is None else [streamed.planned.short]
+    return ", ".join(told)
 
 
 def _transfer(seconds: NDArray[np.float64]) -> Transfer:

@@ -110,6 +110,7 @@ def _states(engaged: Engagement, src_len: int, tgt_len: int) -> tuple[PlannedSta
                 latency_s=latency_s,
                 stall_s=latency_s - in_memory_s,
                 load=tuple(zip(drawn.load_begin.tolist(), drawn.load_end.tolist(), strict=True)),
+                short_of_io=number > 0 and plan.short_of_io,
                 compute=tuple(zip(drawn.compute_begin.tolist(), drawn.compute_end.tolist(), strict=True)),
             )
         )

@@ -17,8 +17,7 @@ def of_streaming(scenario: Scenario, device: str, planned: PlannedDevice) -> Ite
     yield submodel(planned)
     yield memory(planned, said)
     yield f"predicted for such a request at an idle box, {planned.kind} profile: {predictions(planned)}"
-    if warning := beyond_reach(planned):
-        yield warning
+    yield from beyond_reach(planned)
     yield (
         "what a translation loses by fewer layers and slices and by the bits of its weights was not measured: latencies are "
         "compared, not quality. Policies learn what the planned submodel takes in memory; what reading adds they know by "
@@ -77,14 +76,19 @@ def bits(state: PlannedState) -> str:
     return f"{state.bits[0][0]} bits"
 
 
-def beyond_reach(planned: PlannedDevice) -> str:
-    """What no plan reaches; empty where all is well."""
+def beyond_reach(planned: PlannedDevice) -> Iterator[str]:
+    """What no plan reaches."""
+    first, turn = planned.states[:2]
     late = [state.name for state in planned.states if state.latency_s > planned.deadline_s * (1.0 + 1e-9)]
-    first = planned.states[0]
-    if not late:
-        return ""
-    smallest = " even by the smallest submodel, 1 layer of 1 slice," if (first.layers, first.slices) == (1, 1) else ""
-    return f"the deadline of {duration(planned.deadline_s)} is not met{smallest} in these states: {', '.join(late)}"
+    if late:
+        smallest = " even by the smallest submodel, 1 layer of 1 slice," if (first.layers, first.slices) == (1, 1) else ""
+        yield f"the deadline of {duration(planned.deadline_s)} is not met{smallest} in these states: {', '.join(late)}"
+    if short := [state.name for state in planned.states if state.short_of_io]:
+        which = ", ".join(short)
+        yield f"the disk is too slow to read 2 bits of every weight in time, so the processor waits for it, in: {which}"
+    if planned.preload_bytes > turn.held_bytes == 0:
+        preload = megabytes(planned.preload_bytes)
+        yield f"no shard fits into the preload buffer of {preload}, so the first turn finds nothing in it"
 
 
 def megabytes(count: int) -> str:

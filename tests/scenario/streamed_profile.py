@@ -44,7 +44,7 @@ def streamed_profile(**changed: Any) -> DeviceProfile:
     """Six encoder and six decoder layers of 512 x 8 heads, on a disk of 30 MB/s."""
     content = whole_profile(name="phone")
     content["execution"]["plane"] = {"s_per_src_token": 0.001, "s_per_tgt_token": 0.012, "s_fixed": 0.02}
-    content["execution"] |= {"kind": "synthetic", "samples": []}
+    content["execution"]["samples"] = []
     content["sti"] = sti_block(6, 8, 512, 2048, lengths=(16, 32, 64), bytes_per_s=30e6, decoder_layers=6, importance=False)
     return DeviceProfile.model_validate_json(json.dumps(content | changed))
 

@@ -156,6 +156,15 @@ def test_a_deadline_that_nothing_meets_is_planned_as_small_as_can_be_and_said(fo
     )
 
 
+def test_a_disk_that_is_too_slow_and_a_buffer_that_holds_no_shard_are_said(folder: Path) -> None:
+    """At 2 bits a shard is 98 kB and more."""
+    said = notes_of(plan_of(folder, TEXT.replace("preload_mb: 2", "preload_mb: 0.05")))
+    assert "the disk is too slow to read 2 bits of every weight in time, so the processor waits for it, in: turn 1." in said
+    assert "no shard fits into the preload buffer of 0.05 MB, so the first turn finds nothing in it." in said
+    enough = notes_of(plan_of(folder, TEXT.replace("preload_mb: 2, cache_mb: 20", "preload_mb: 20")))
+    assert "too slow" not in enough and "no shard fits" not in enough
+
+
 def notes_of(plan: Plan) -> str:
     learnt = learn(plan.cases["w"], tuple(plan.scenario.devices), plan.scenario.fit, 1, 0)
     return "\n".join(notes(plan, {"w": learnt}, []))
@@ -165,6 +174,7 @@ def test_the_notes_say_what_is_planned_on_which_numbers_and_what_is_not_known(fo
     said = notes_of(plan_of(folder))
     assert "w, gateway: streams made up from its disk, layer by layer: 6 of 6 encoder and 6 of 6 decoder layers with" in said
     assert "tokens within 900 ms." in said
+    assert "w, gateway: profile phone of a box (synthetic)" in said, "of the block sti; all else in the profile is measured"
     assert "a preload buffer of 2 MB, 20 MB from turn to turn, and beside it 16.8 MB in which a layer is computed" in said
     assert "predicted for such a request at an idle box, synthetic profile: cold " in said
     assert "latencies are compared, not quality" in said
