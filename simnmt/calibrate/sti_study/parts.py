@@ -111,7 +111,7 @@ class StudyBench:
     def _greedy(self) -> Iterator[object]:
         for device, cost in self._apart():
             self.say(f"greedy: {device.name}")
-            yield from small_cases(device, cost, self.length)
+            yield from small_cases(device, cost, self.length, self.settings)
 
     def _apart(self) -> list[tuple[StudiedDevice, StiCost]]:
         """Devices whose times differ: where buffers are varied anyway, two that differ by their buffer are one."""

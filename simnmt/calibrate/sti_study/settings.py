@@ -41,6 +41,10 @@ class StudySettings:
     raised_to: int = 6
     """Bits."""
     random_orders: int = 20
+    small_deadlines: tuple[float, ...] = (0.4, 0.6, 0.8, 1.0)
+    """Of the model's beginning that is planned exactly: shares of its computation."""
+    small_buffers: tuple[float, ...] = (0.5, 1.0, 2.0)
+    """|S| of its plans, of its first layer at 2 bits."""
     examples: int | None = None
     """The first so many of the task; None: all."""
     seed: int = 1

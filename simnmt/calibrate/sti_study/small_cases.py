@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from simnmt.calibrate.sti_study.document import SmallCase, StudiedDevice
+from simnmt.calibrate.sti_study.settings import StudySettings
 from simnmt.costs.shard_geometry import ShardGeometry
 from simnmt.costs.sti_cost import StiCost
 from simnmt.sti.exact import exact
@@ -13,20 +14,16 @@ from simnmt.sti.plan import planned
 
 LAYERS, SLICES = 4, 4
 """Of the small model, where the whole has as many: its bottom layers and first slices."""
-DEADLINES = (0.4, 0.6, 0.8, 1.0)
-"""Shares of the small model's computation."""
-BUFFERS = (0.5, 1.0, 2.0)
-"""|S|, of a first layer at 2 bits."""
 LIMIT_S = 5.0
 """Of one exact plan."""
 
 
-def small_cases(device: StudiedDevice, cost: StiCost, length: int) -> Iterator[SmallCase]:
+def small_cases(device: StudiedDevice, cost: StiCost, length: int, settings: StudySettings) -> Iterator[SmallCase]:
     """Those whose submodel can be loaded in time at all."""
     small = beginning(cost, min(LAYERS, cost.geometry.layers), min(SLICES, cost.geometry.heads))
     own = small.geometry
-    for share in DEADLINES:
-        for buffer in BUFFERS:
+    for share in settings.small_deadlines:
+        for buffer in settings.small_buffers:
             deadline_s = share * own.layers * small.t_comp(length, own.heads)
             greedy = planned(small, deadline_s, round(buffer * own.heads * small.bytes_of(2)), length=length)
             best = exact(small, greedy, limit_s=LIMIT_S)

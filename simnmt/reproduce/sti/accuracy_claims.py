@@ -65,11 +65,7 @@ def _baseline(study: Study, device: StudiedDevice, method: str, way: Way) -> dic
     found = ways.gain(study, own, other)
     if found is None:
         return told(study, way, "", UNKNOWN, "nothing was run under a common deadline", device.name)
-    worse = [
-        share
-        for share in ways.common(own, other)
-        if (at := ways.gain(study, own, other, [share])) is not None and at.difference < 0.0
-    ]
+    worse = [share for share in ways.common(own, other) if ways.difference(own, other, share) < 0.0]
     why = f"{len(ways.common(own, other))} deadlines, {_misses(own, other)}"
     why += f"; less accurate at {ways.percent(worse)} of the whole computation" if worse else "; at no deadline less accurate"
     ours = f"{ways.told(found)}: {100 * ways.accuracy(own):.1f} against {100 * ways.accuracy(other):.1f} %"
@@ -108,11 +104,10 @@ def _buffer(study: Study, device: StudiedDevice) -> dict[str, Any]:
     found = ways.gain(study, own, without)
     if found is None:
         return told(study, BUFFER, "", UNKNOWN, "not measured without a buffer", device.name)
-    each = [(share, ways.gain(study, own, without, [share])) for share in ways.common(own, without)]
-    most = max((at.difference, share) for share, at in each if at is not None)
+    most = max((ways.difference(own, without, share), share) for share in ways.common(own, without))
     late = f"without it {len(ways.missed(without))} of {len(without)} deadlines are missed, with it {len(ways.missed(own))}"
     why = f"at most {ways.POINTS * most[0]:+.2f} points, at {ways.percent([most[1]])} of the whole computation; {late}"
-    verdict = HOLDS if found.low > 0.0 else FAILS if found.high <= 0.0 else UNCLEAR
+    verdict = HOLDS if found.low > 0.0 else FAILS if found.high < 0.0 else UNCLEAR
     return told(study, BUFFER, ways.told(found), verdict, why, device.name)
 
 

@@ -39,7 +39,7 @@ class Studied:
             raise InputError(f"{given[0]} without {lacking}", remedy="give --store DIR --task FILE.tsv together")
         beside = {"--profile": self.profiles, "--part": self.parts, "--quick": self.quick}
         if not given and (useless := [option for option, own in beside.items() if own]):
-            raise InputError(f"{useless[0]} without a model to study", remedy="give --store and --task as well")
+            raise InputError(f"{useless[0]} without a store to study", remedy="give --store and --task as well")
         return bool(given)
 
     def check(self) -> None:

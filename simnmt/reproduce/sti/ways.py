@@ -58,6 +58,13 @@ def gain(study: Study, first: ByDeadline, second: ByDeadline, shares: list[float
     return paired_difference(one, other)
 
 
+def difference(first: ByDeadline, second: ByDeadline, share: float) -> float:
+    """Accuracy of the first less that of the second under one deadline."""
+    one, other = first[share].outcome, second[share].outcome
+    assert one is not None and other is not None
+    return one.accuracy - other.accuracy
+
+
 def accuracy(way: ByDeadline) -> float:
     """Mean over deadlines."""
     return fmean(each.outcome.accuracy for each in way.values() if each.outcome is not None)

@@ -1,0 +1,269 @@
+"""Studies of a streamed classifier: what they hold, how they go on, and what they refuse (STI-10, 19 to 24, 27)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
+
+from simnmt.calibrate.errors import CalibrationError
+from simnmt.calibrate.sti_study.beginning import study_of
+from simnmt.calibrate.sti_study.devices import LENGTH, boards
+from simnmt.calibrate.sti_study.document import PARTS, Point, Study, packed_correct, read_study, write_study
+from simnmt.calibrate.sti_study.planning import chosen
+from simnmt.calibrate.sti_study.run import gone_on_with, measure
+from simnmt.calibrate.sti_study.settings import StudySettings
+from simnmt.costs.profile_file import write_profile
+from simnmt.costs.shard_geometry import BERT_BASE, BITS
+from simnmt.costs.sti_block import StiBlock
+from simnmt.costs.sti_cost import Shard
+from simnmt.elastic.encoder_weights import EncoderWeights
+from simnmt.elastic.errors import ElasticError, StoreError
+from simnmt.elastic.evaluation import Evaluation
+from simnmt.elastic.store import write_store
+from simnmt.elastic.tokenizer import learn_pieces
+from simnmt.errors import InputError
+from simnmt.reproduce.sti.timelines import timeline_of
+from tests.costs.made_sti import sti_block
+from tests.elastic.made_encoder import made_weights
+from tests.reproduce.sti_stand_ins import GEOMETRY, ORDER, SETTINGS, Imagined, begun, bench, study
+
+
+def test_a_study_is_read_as_it_was_written_and_each_examples_answer_with_it(tmp_path: Path) -> None:
+    own = study()
+    write_study(tmp_path / "study.json", own)
+    assert read_study(tmp_path / "study.json") == own
+    right = np.random.default_rng(1).random(own.task.examples) < 0.7
+    packed = own.uniform[0].outcome.model_copy(update={"correct": packed_correct(right)})
+    assert (packed.right(own.task.examples) == right).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"task": {"examples": 999}}, "outcomes of other than 999 examples"),
+        ({"devices": []}, "none of the devices"),
+        ({"schema_version": 2}, "schema_version"),
+        ({"odd": 1}, "odd"),
+    ],
+)
+def test_a_file_that_is_no_study_is_refused_by_its_place(change: dict[str, Any], said: str, tmp_path: Path) -> None:
+    held = study().model_dump(mode="json")
+    for key, value in change.items():
+        held[key] = held[key] | value if isinstance(value, dict) else value
+    (tmp_path / "study.json").write_text(json.dumps(held))
+    with pytest.raises(CalibrationError, match=said):
+        read_study(tmp_path / "study.json")
+
+
+def test_points_whose_bits_do_not_add_up_are_refused() -> None:
+    point = study().grid[0].model_dump()
+    with pytest.raises(ValueError, match="other shards than n x m"):
+        Point.model_validate(point | {"layers": point["layers"] + 1})
+
+
+def test_the_boards_costs_are_the_papers_own_times_of_a_layer() -> None:
+    """STI-20, STI-21: 339 ms over 95 ms; a GPU's layer of 12 takes 0.7 % longer than one of 3; 0.13 of it all is 150 ms."""
+    sizes = {bits: BERT_BASE.index_bytes(bits) for bits in BITS}
+    order = tuple((layer, piece) for layer in range(12) for piece in range(12))
+    (slow, cost), _, (gpu, _) = boards(BERT_BASE, sizes, order)
+    assert slow.skew == pytest.approx(339 / 95) and 12 * slow.io_s[32] == pytest.approx(0.339)
+    assert gpu.comp_s[11] / gpu.comp_s[2] == pytest.approx(1.007, abs=1e-4)
+    assert 0.13 * 12 * cost.t_comp(LENGTH, 12) == pytest.approx(0.150, abs=0.003)
+    assert slow.preload_share * 12 * BERT_BASE.float32_bytes_per_layer == pytest.approx(1e6)
+
+
+def test_every_point_is_what_the_timeline_makes_of_its_reads_and_layers() -> None:
+    """STI-12; a way that ends late says so, and no plan without a flag waits for more than a shard (STI-15)."""
+    own = study()
+    reads = {device.name: device.io_s[32] for device in own.devices}
+    for point in (*own.grid, *own.sizes):
+        drawn = timeline_of(point)
+        assert drawn.latency_s == pytest.approx(point.latency_s) and drawn.stall_s == pytest.approx(point.stall_s, abs=1e-12)
+        assert point.misses == (point.latency_s > point.deadline_s * (1 + 1e-9))
+        if point.method == "STI" and not point.flagged:
+            assert point.stall_s <= reads[point.device]
+        if point.method.startswith("PreloadModel"):
+            assert point.stall_s == 0.0 and point.io_s == 0.0
+
+
+def test_plans_compute_as_many_shards_as_any_pipeline_and_hold_no_more_than_their_buffer() -> None:
+    """STI-19: STI's n x m is no less than that of a StdPL, where that one keeps the deadline."""
+    own = study()
+    plans = {(p.device, p.deadline_share): p.shards for p in own.grid if p.method == "STI" and p.preload_share == 0.0}
+    for point in own.grid:
+        if point.method.startswith("StdPL") and not point.misses:
+            assert plans[point.device, point.deadline_share] >= point.shards
+        if point.preload_share is not None:
+            assert point.held_bytes <= point.preload_bytes
+        elif point.method in ("Load&Exec", "StdPL-2", "StdPL-6", "StdPL-32"):
+            assert point.held_bytes == 0
+
+
+def test_the_whole_model_in_memory_counts_as_a_whole() -> None:
+    """STI-23: what PreloadModel holds does not shrink with the submodel that it runs."""
+    (_, cost), *_ = boards(GEOMETRY, {bits: 10 * bits for bits in BITS}, ORDER)
+    least, most = (chosen("PreloadModel-32", cost, deadline_s, None, LENGTH) for deadline_s in (0.05, 5.0))
+    assert least.held_bytes == most.held_bytes == 24 * 320 and len(least.bits) < len(most.bits)
+
+
+class Breaking(Imagined):
+    """Stops answering after so many submodels."""
+
+    def __init__(self, after: int) -> None:
+        super().__init__()
+        self._after = after
+
+    def evaluate(self, bits: Mapping[Shard, int]) -> Evaluation:
+        if self.calls >= self._after:
+            raise KeyboardInterrupt
+        return super().evaluate(bits)
+
+
+def test_a_study_that_was_stopped_goes_on_with_the_parts_that_it_lacks(tmp_path: Path) -> None:
+    out = tmp_path / "study.json"
+    with pytest.raises(KeyboardInterrupt):
+        measure(begun(), bench(Breaking(15)), out=out)
+    held = read_study(out)
+    assert [run.part for run in held.runs] == ["uniform"] and not held.grid
+    whole = measure(gone_on_with(begun(), out), bench(), out=out)
+    assert [run.part for run in whole.runs] == list(PARTS)
+    assert [whole.uniform, whole.grid, whole.sizes] == [study().uniform, study().grid, study().sizes]
+    idle = Imagined()
+    assert measure(gone_on_with(begun(), out), bench(idle), out=out) == whole and not idle.calls
+
+
+def test_other_settings_measure_anew_and_a_named_part_is_measured_again() -> None:
+    fewer = replace(SETTINGS, random_orders=2)
+    again = measure(study(), bench(settings=fewer), parts=["upgrades"])
+    assert [len(case.random) for case in again.upgrades] == [2, 2] and again.grid == study().grid
+    idle = Imagined()
+    measure(again, bench(idle), parts=["uniform"])
+    assert idle.calls == 11  # ten submodels, and the whole in full that all are compared with
+
+
+def test_what_many_plans_come_to_is_answered_once() -> None:
+    imagined = Imagined()
+    found = measure(begun(), bench(imagined), parts=["uniform", "grid", "sizes", "upgrades"])
+    assert sum(run.evaluations for run in found.runs) + 1 == imagined.calls < len(found.outcomes) / 2
+
+
+def test_raised_shards_are_as_many_by_importance_as_at_random_and_drawn_alike_each_time() -> None:
+    """STI-24: equal IO; the same seed draws the same orders."""
+    asked: list[Mapping[Shard, int]] = []
+
+    class Listening(Imagined):
+        def evaluate(self, bits: Mapping[Shard, int]) -> Evaluation:
+            asked.append(bits)
+            return super().evaluate(bits)
+
+    found = measure(begun(), bench(Listening()), parts=["upgrades"])
+    raised = [sum(width == 6 for width in bits.values()) for bits in asked if set(bits.values()) == {2, 6}]
+    assert set(raised) == {case.raised for case in found.upgrades} == {2, 6}
+    assert found.upgrades == measure(begun(), bench(), parts=["upgrades"]).upgrades
+
+
+def test_the_exact_planner_is_no_worse_than_the_greedy_one_unless_that_one_waits() -> None:
+    cases = study().greedy
+    assert cases and all(case.gap >= -1e-6 or case.greedy_stalls for case in cases)
+    assert any(case.gap > 0.001 for case in cases)
+
+
+TEXTS = ["a fine film", "a dull film", "fine and warm", "dull and cold", "warm film", "cold film and dull"] * 3
+SMALL = StudySettings(
+    deadline_shares=(0.5, 1.0), size_shares=(0.0, 0.05), size_deadlines=(0.5,), depths=(0.5,), upgrades=((1.0, 0.5, 0.5),),
+    random_orders=2,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A store of a small classifier, and a task."""
+    folder = tmp_path_factory.mktemp("study")
+    pieces = learn_pieces(TEXTS, 30)
+    made = made_weights(layers=2, vocabulary=pieces.size)
+    weights = EncoderWeights(made.configuration, made.resident, made.layer, origin="folder/tiny")
+    write_store(weights, folder / "tiny.store", beside=pieces.files)
+    lines = [f"{text}\t{int('fine' in text or 'warm' in text)}" for text in TEXTS]
+    (folder / "films.tsv").write_text("sentence\tlabel\n" + "\n".join(lines) + "\n")
+    return folder / "tiny.store", folder / "films.tsv"
+
+
+def test_a_real_store_is_studied_and_gone_on_with(places: tuple[Path, Path], tmp_path: Path) -> None:
+    """The whole model at 32 bits agrees with itself, and a second call finds nothing left to measure."""
+    store, task = places
+    said: list[str] = []
+    found = study_of(store, task, settings=SMALL, out=tmp_path / "s.json", say=said.append)
+    assert found.name == "tiny on films" and found.importance.evaluations == 9
+    assert (found.model.layers, found.model.heads, found.task.examples) == (2, 4, 18)
+    whole = next(each for each in found.uniform if (each.layers, each.slices, each.bits) == (2, 4, 32))
+    assert whole.outcome.agreement == 1.0
+    assert found.store.shard_bytes[2] < found.store.shard_bytes[6] < found.store.shard_bytes[32]
+    said.clear()
+    assert study_of(store, task, settings=SMALL, out=tmp_path / "s.json", say=said.append) == found
+    assert not [line for line in said if line.startswith(PARTS)]
+
+
+def made_block(**changed: Any) -> StiBlock:
+    """Of the small classifier's sizes."""
+    return StiBlock.model_validate_json(json.dumps(sti_block(2, 4, 16, 32) | changed))
+
+
+def test_a_profile_gives_its_importance_and_a_device(places: tuple[Path, Path], make_profile: Any, tmp_path: Path) -> None:
+    store, task = places
+    named = made_block(fingerprint=None, device_name="a phone")
+    write_profile(tmp_path / "phone.json", make_profile(schema_version=2, sti=named))
+    found = study_of(store, task, profiles=[tmp_path / "phone.json"], settings=SMALL, parts=["grid"])
+    assert [device.name for device in found.devices][-1] == "a phone" and found.devices[-1].kind == "synthetic"
+    assert found.importance.task_sha256 == "1" * 64 and found.length == 32
+    write_profile(tmp_path / "other.json", make_profile(schema_version=2, sti=made_block()))
+    with pytest.raises(CalibrationError, match="another model's shards"):
+        study_of(store, task, profiles=[tmp_path / "other.json"], settings=SMALL)
+    write_profile(tmp_path / "plain.json", make_profile())
+    with pytest.raises(CalibrationError, match="no block sti"):
+        study_of(store, task, profiles=[tmp_path / "plain.json"], settings=SMALL)
+
+
+def test_what_cannot_be_studied_is_refused_in_one_line_before_anything_is_measured(
+    places: tuple[Path, Path], tmp_path: Path
+) -> None:
+    store, task = places
+    write_store(made_weights(layers=1), tmp_path / "random.store")
+    write_store(made_weights(layers=1), tmp_path / "few.store", bits=(2, 32))
+    (tmp_path / "other.tsv").write_text("sentence\tlabel\nfine\t2\ndull\t0\n")
+    (tmp_path / "s.json").write_text(read_text(study()))
+    wrong: list[tuple[type[InputError], Path, Path, Path | None]] = [
+        (CalibrationError, tmp_path / "random.store", task, None),
+        (CalibrationError, tmp_path / "few.store", task, None),
+        (StoreError, tmp_path, task, None),
+        (ElasticError, store, tmp_path / "no.tsv", None),
+        (ElasticError, store, tmp_path / "other.tsv", None),
+        (CalibrationError, store, task, tmp_path / "no" / "s.json"),
+        (InputError, store, task, task),
+        (CalibrationError, store, task, tmp_path / "s.json"),
+    ]
+    for error, own, examples, out in wrong:
+        said: list[str] = []
+        with pytest.raises(error) as refused:
+            study_of(own, examples, settings=SMALL, out=out, say=said.append)
+        assert "\n" not in str(refused.value) and not [line for line in said if line.startswith(PARTS)]
+
+
+def read_text(own: Study) -> str:
+    """As a file holds it."""
+    from simnmt.calibrate.sti_study.document import study_text
+
+    return study_text(own)
+
+
+def test_settings_of_nothing_are_refused() -> None:
+    for wrong in ({"deadline_shares": ()}, {"deadline_shares": (0.0,)}, {"random_orders": 0}, {"size_shares": (-0.1,)}):
+        with pytest.raises(CalibrationError):
+            StudySettings(**wrong)

@@ -1,0 +1,74 @@
+"""The page on elastic pipelines: its claims, tables, pictures, and what its figures are drawn from."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
+
+from simnmt.report.sti_figures import drawings
+from simnmt.report.sti_page import render_sti
+from simnmt.reproduce.sti.reproduction import judged
+from simnmt.reproduce.sti.tables import document, tables
+from tests.reproduce.sti_stand_ins import study
+from tests.reproduce.test_sti_reproduction import pipeline
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    return render_sti(document(judged([study()], pipeline())))
+
+
+@cache
+def rows() -> dict[str, list[dict[str, Any]]]:
+    return {table["id"]: table["rows"] for table in tables(judged([study()]))}
+
+
+def test_every_claim_and_every_table_with_rows_is_on_the_page(page: str) -> None:
+    found = judged([study()], pipeline())
+    assert set(re.findall(r'data-claim="([^"]*)"', page)) == {
+        str(record["id"]).replace("&", "&amp;") for record in found.claims
+    }
+    shown = set(re.findall(r'<section id="([^"]+)">', page))
+    assert {table["id"] for table in tables(found)} <= shown
+    assert page.count("not in source text") >= 1 or "Not in source text" in page
+
+
+def test_each_group_of_pipelines_is_one_picture(page: str) -> None:
+    assert page.count('<svg class="pipelines"') == 4 and page.count('class="deadline"') == 3
+
+
+def test_a_page_without_a_study_has_no_empty_section() -> None:
+    alone = render_sti(document(judged()))
+    assert 'id="grid"' not in alone and 'id="figure-7-drawn"' not in alone
+    assert alone.count('<svg class="pipelines"') == 1 and "Published figures alone" in alone
+
+
+def test_figure_7_is_of_parameters_held_and_level_where_none_are() -> None:
+    """STI-22, STI-23: a point for each buffer, one for the model in memory, lines for what holds nothing."""
+    tables = rows()
+    (figure,) = (each for each in drawings(tables) if each["id"] == "figure-7-drawn")
+    choices = dict(zip((name for _, name in figure["figures"][0]["choices"]), figure["content"]["of"], strict=True))
+    own = {line["name"]: line for line in choices["GPU, 5 MB, 40 %"]["lines"]}
+    (whole,) = (
+        row
+        for row in tables["grid"]
+        if (row["device"], row["deadline_share"], row["method"]) == ("GPU, 5 MB", 0.4, "PreloadModel-32")
+    )
+    assert own["PreloadModel-32"]["x"] == [round(1e3 * whole["held_mb"], 6)]
+    assert own["PreloadModel-32"]["y"] == [round(100 * whole["accuracy"], 4)]
+    assert len(own["STI"]["x"]) > 2 and own["STI"]["x"] == sorted(own["STI"]["x"])
+    level = own["StdPL-6"]
+    assert level["y"][0] == level["y"][1] and level["x"] == [own["STI"]["x"][0], own["PreloadModel-32"]["x"][0]]
+
+
+def test_figures_show_all_of_what_they_are_drawn_from() -> None:
+    for figure in drawings(rows()):
+        for content in figure["content"]["of"]:
+            values = [value for line in content["lines"] for value in line["y"]]
+            assert values and content["span"][0] <= min(values) and max(values) <= content["span"][1]
+            assert all(len(line["x"]) == len(line["y"]) for line in content["lines"])

@@ -1,0 +1,136 @@
+"""The reproduction on elastic pipelines as documents, text and command, with studies, a pipeline's measurement, and without."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
+
+from simnmt.calibrate.sti_study.document import write_study
+from simnmt.cli.reproduce import app
+from simnmt.errors import InputError
+from simnmt.reproduce.sti import reproduction as reproduction_module
+from simnmt.reproduce.sti.pipelines import read_pipeline
+from simnmt.reproduce.sti.reproduction import judged, reproduce
+from simnmt.reproduce.sti.studies import read_studies, shipped_studies
+from simnmt.reproduce.sti.studying import Studied
+from simnmt.reproduce.sti.tables import document as document_of
+from simnmt.reproduce.sti.text import as_text
+from simnmt.reproduce.verdicts import FAILS, HOLDS, UNKNOWN
+from tests.reproduce.sti_stand_ins import study
+
+
+def pipeline(**changed: Any) -> dict[str, Any]:
+    """What the pipeline's benchmark would write: 12 plans at the skew, none off by more than 6 %."""
+    plan = {
+        "layers": 12, "slices": 6, "mean_bits": 4.5, "pace_mb": 300.0, "length": 128, "deadline_ms": 400.0, "preload_mb": 5.0,
+        "simulated_s": 0.38, "measured_s": 0.40, "error": -0.05, "simulated_stall_s": 0.0, "stall_share": 0.02,
+    }  # fmt: skip
+    fast = {"pace_mb": 80.0, "ratio": 5.0}
+    for way, latency_s in (("load_then_run", 5.0), ("bits_6", 1.0), ("bits_2", 0.4)):
+        fast |= {f"{way}_s": latency_s, f"{way}_stall_s": latency_s / 2}
+    return {
+        "version": 1, "kind": "measured", "date": "2026-01-01", "layers": 12, "width": 768, "faster": [fast],
+        "skew": {"pace_mb": 300.0}, "grid": [plan] * 12 + [plan | {"pace_mb": 80.0, "simulated_stall_s": 0.1}],
+        "unpack": {"least_ratio": 2.5, "six_over_two": 0.9},
+    } | changed  # fmt: skip
+
+
+def test_ours_stands_beside_published_in_the_same_columns() -> None:
+    tables = {table["id"]: table["rows"] for table in document_of(judged([study()]))["tables"]}
+    kinds = [row["kind"] for row in tables["gains"]]
+    assert kinds.count("published") == 8 and kinds.count("measured") == 3 * 7
+    assert all(row.keys() == tables["gains"][0].keys() for row in tables["gains"])
+    assert len(tables["grid"]) == 3 * 4 * 10 and {row["method"] for row in tables["sizes"]} == {"STI"}
+
+
+def test_every_row_on_answers_says_how_many_are_the_whole_models() -> None:
+    """XP-03."""
+    tables = {table["id"]: table["rows"] for table in document_of(judged([study()]))["tables"]}
+    for name in ("grid", "sizes", "uniform", "upgrades"):
+        assert tables[name] and all(0.0 <= row["agreement"] <= 1.0 for row in tables[name])
+    (whole,) = (row for row in tables["uniform"] if (row["layers"], row["slices"], row["bits"]) == (6, 4, 32))
+    assert whole["agreement"] == 1.0
+
+
+def test_a_document_is_json_and_its_pipelines_end_as_their_points_say() -> None:
+    found = document_of(judged([study()], pipeline()))
+    text = json.loads(json.dumps(found, allow_nan=False))
+    groups = text["timelines"]
+    assert [group["kind"] for group in groups] == ["published", "inferred", "inferred", "inferred"]
+    assert groups[0]["pipelines"][0]["latency_s"] == pytest.approx(2.129)
+    for group in groups[1:]:
+        for each in group["pipelines"]:
+            assert each["misses"] == (each["compute_end"][-1] > group["deadline_s"] * (1 + 1e-9))
+
+
+def test_without_a_study_published_figures_stand_alone_and_say_so() -> None:
+    found = judged()
+    assert "Published figures alone" in as_text(found) and "2,129" in as_text(found)
+    assert not [record for record in found.claims if record["device"]]
+    assert any("Published figures alone" in note for note in document_of(found)["notes"])
+
+
+def test_a_real_pipeline_is_judged_by_every_plan() -> None:
+    """STI-06, STI-16."""
+
+    def verdict(bare: str, **changed: Any) -> str:
+        return str(next(each["verdict"] for each in judged((), pipeline(**changed)).claims if each["bare"] == bare))
+
+    assert [verdict(f"STI-16 ({letter})") for letter in "abc"] == [HOLDS] * 3 and verdict("STI-06") == HOLDS
+    grid = pipeline()["grid"]
+    assert verdict("STI-16 (c)", grid=[*grid, grid[0] | {"error": 0.11}]) == FAILS
+    assert verdict("STI-16 (b)", grid=[*grid, grid[0] | {"stall_share": 0.16}]) == FAILS
+    assert verdict("STI-16 (b)", grid=[*grid, grid[-1] | {"stall_share": 0.6}]) == HOLDS
+    assert verdict("STI-16 (b)", grid=grid[3:]) == UNKNOWN
+    assert verdict("STI-16 (a)", faster=[pipeline()["faster"][0] | {"ratio": 3.9}]) == FAILS
+    assert verdict("STI-06", unpack={"least_ratio": 2.5, "six_over_two": 0.7}) == FAILS
+
+
+def test_files_that_are_no_studies_or_pipelines_are_refused_in_one_line(tmp_path: Path) -> None:
+    for name, text in (("a.json", "[]"), ("b.json", "{"), ("c.json", '{"version": 1}'), ("d.json", '{"version": 2}')):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(InputError) as refused:
+            read_pipeline(tmp_path / name)
+        assert name in str(refused.value) and "\n" not in str(refused.value)
+    write_study(tmp_path / "one.json", study())
+    write_study(tmp_path / "two.json", study())
+    with pytest.raises(InputError, match="two studies of small on sst2"):
+        read_studies([tmp_path / "one.json", tmp_path / "two.json"])
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"store": Path("s")}, "--store without --task"),
+        ({"task": Path("t")}, "--task without --store"),
+        ({"quick": True}, "--quick without a store"),
+        ({"parts": ("grid",)}, "--part without a store"),
+        ({"store": Path("s"), "task": Path("t"), "parts": ("grit",)}, "did you mean grid"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        reproduce(studies=[], studied=Studied(**given))
+
+
+def test_what_comes_with_simnmt_is_a_study_each() -> None:
+    for own in read_studies(shipped_studies()):
+        assert not any(run.quick for run in own.runs)
+
+
+def test_the_command_writes_page_and_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reproduction_module, "shipped_pipeline", lambda: None)
+    write_study(tmp_path / "study.json", study())
+    (tmp_path / "pipeline.json").write_text(json.dumps(pipeline()))
+    options = ["--study", str(tmp_path / "study.json"), "--pipeline", str(tmp_path / "pipeline.json")]
+    done = CliRunner().invoke(app, ["sti", *options, "--out", str(tmp_path / "out"), "--json"])
+    assert done.exit_code == 0, done.output
+    printed = json.loads(done.stdout)
+    assert printed["models"][0]["study"] == "small on sst2" and (tmp_path / "out" / "report.html").exists()
+    assert json.loads((tmp_path / "out" / "reproduction.json").read_text())["claims"] == printed["claims"]
