@@ -50,7 +50,7 @@ def as_json(*arguments: str) -> dict[str, Any]:
 
 def test_turns_are_told_beside_what_was_planned(path: Path) -> None:
     told = done(str(path), *FAST, "--cache-mb", "0.02", "--turns", "2")
-    for line in ("turn  n x m", "The last turn, layer by layer", "layer  bits", "io  |", "cpu |", "paced to 20 MB/s"):
+    for line in ("turn  n x m", "The last turn, layer by layer", "layer  bits", "= reads, # computes", "paced to 20 MB/s"):
         assert line in told
     assert "this box, just now (measured)" in told
 

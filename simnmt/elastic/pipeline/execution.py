@@ -18,7 +18,7 @@ class LayerExecution:
     layer: int
     io_begin_s: float
     io_end_s: float
-    """When the last of its shards was in memory; `io_begin_s` where all of them were beforehand."""
+    """When the last of its shards was in memory; both 0 where all of them were beforehand."""
     begin_s: float
     """When its shards began to be unpacked."""
     wait_s: float

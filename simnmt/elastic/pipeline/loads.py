@@ -39,7 +39,12 @@ class Loads:
         self._stopped, self._counting = threading.Event(), threading.Lock()
         self._bytes = self.peak_bytes = buffer.size_bytes
         reader.begin()
-        self._jobs: dict[int, Future[Loaded]] = {layer: pool.submit(self._load, layer) for layer in plan.layer_indices}
+        self._jobs: dict[int, Future[Loaded]] = {}
+        for layer in plan.layer_indices:
+            held = {shard: buffer.get(shard, plan.bits[shard]) for shard in plan.shards_of(layer)}
+            there = {shard: packed for shard, packed in held.items() if packed is not None}
+            # What is there needs no job: handing it over would take longer than a small layer.
+            self._jobs[layer] = _done(Loaded(there, 0.0, 0.0, 0)) if len(there) == len(held) else pool.submit(self._load, layer)
 
     def of(self, layer: int) -> Loaded:
         """Wait for a layer. Raises what reading it raised."""
@@ -74,9 +79,15 @@ class Loads:
                 read += packed_bytes(held)
                 self._count(packed_bytes(held))
             packed[shard] = held
-        return Loaded(packed, begin_s, self._clock() if read else begin_s, read)
+        return Loaded(packed, begin_s, self._clock(), read)
 
     def _count(self, size: int) -> None:
         with self._counting:
             self._bytes += size
             self.peak_bytes = max(self.peak_bytes, self._bytes)
+
+
+def _done(loaded: Loaded) -> Future[Loaded]:
+    job: Future[Loaded] = Future()
+    job.set_result(loaded)
+    return job
