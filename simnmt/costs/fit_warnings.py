@@ -9,11 +9,15 @@ from simnmt.costs.decoder_words import against_step
 
 if TYPE_CHECKING:
     from simnmt.costs.profile import DeviceProfile
+    from simnmt.costs.sti_block import StiBlock
 
 LEVEL_BOUND = 1.10
 """On a box that is left alone the mean lies a few hundredths above the least of a few repeats."""
 DISTURBED_BOUND = 0.10
 DISK_BOUND = 0.10
+STI_BOUND = 0.10
+STI_R2_BOUND = 0.90
+"""Of the line through reads by bits (STI-07)."""
 DECODER_BOUND = 1.25
 """Either way: steps of the same decoder, measured twice within an hour on a box that is left alone, differ by less."""
 
@@ -22,6 +26,7 @@ def fit_warnings(profile: DeviceProfile) -> list[str]:
     """Of all blocks of a measured profile."""
     said = execution_warnings(profile.execution.fit) if profile.execution.kind == "measured" else []
     said += [] if profile.disk is None else disk_warnings(profile.disk.heldout_error)
+    said += [] if profile.sti is None else sti_warnings(profile.sti)
     return said + decoder_warnings(against_step(profile))
 
 
@@ -63,3 +68,14 @@ def decoder_warnings(against_step: Mapping[int, float]) -> list[str]:
 def _near_one(ratio: float, bound: float) -> bool:
     """Whether a ratio lies within a factor of 1, either way."""
     return 1.0 / bound <= ratio <= bound
+
+
+def sti_warnings(block: StiBlock) -> list[str]:
+    """Of block `sti`: where whole submodels take another time than the table tells, or no line explains the reads."""
+    error, r2, said = block.compute.heldout_error, block.io.r2, []
+    if error is not None and error > STI_BOUND:
+        said.append(f"sti: a held-out error of {100 * error:.0f} % on whole submodels (measure again on a quiet box)")
+    if block.kind == "measured" and (r2 is None or r2 < STI_R2_BOUND):
+        told = "none" if r2 is None else f"{r2:.2f}"
+        said.append(f"sti: R2 of reads by bits {told}, below {STI_R2_BOUND}: fixed part and bandwidth cannot be told apart")
+    return said

@@ -8,17 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from simnmt.costs import DeviceProfile, ProfileError, checked_profile, read_profile, write_profile
 from simnmt.costs.profile_summary import as_json, facts
 from tests.costs.made_profile import whole_profile
 from tests.costs.made_sti import sti_block
 
+WHOLE = whole_profile()
+
 
 @pytest.fixture
 def streamed() -> Callable[..., DeviceProfile]:
     def make(place: tuple[Any, ...] = (), value: object = None, **options: Any) -> DeviceProfile:
-        content = whole_profile() | {"sti": sti_block(**options)}
+        content = WHOLE | {"sti": sti_block(**options)}
         if place:
             content = copy.deepcopy(content)
             block: Any = content["sti"]
@@ -111,6 +115,40 @@ def test_a_wrong_part_is_named_by_its_key(
     assert caught.value.what.startswith(says)
 
 
+def places(content: Any, here: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Every place in nested JSON, the root excepted."""
+    parts = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
+    return [place for key, value in parts for place in [(*here, key), *places(value, (*here, key))]]
+
+
+SMALL: dict[str, Any] = {"layers": 2, "heads": 2, "width": 8, "ffn": 16, "decoder_layers": 1}
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    place=st.sampled_from(places(sti_block(**SMALL))),
+    value=st.sampled_from([None, -1.0, 0, "x", [], {}, [1.0], True, 1e300, -1e300, 1e-300, 10**30, -5, 0.0, 3, 0.5]),
+)
+def test_a_mutated_block_is_refused_in_one_line_or_plans(
+    streamed: Callable[..., DeviceProfile], place: tuple[Any, ...], value: object
+) -> None:
+    try:
+        profile = streamed(place, value, **SMALL)
+    except ProfileError as error:
+        assert "\n" not in str(error)
+        return
+    assert profile.sti_cost.layers >= 2
+    assert all("\n" not in said for _, said in facts(profile))
+
+
+def test_a_table_that_whole_submodels_contradict_is_warned_of(streamed: Callable[..., DeviceProfile]) -> None:
+    assert "sti" not in str([said for what, said in facts(streamed()) if what == "warning"])
+    said = str([told for what, told in facts(streamed(("compute", "heldout_error"), 0.25)) if what == "warning"])
+    assert "a held-out error of 25 % on whole submodels" in said
+    measured = streamed().model_copy(update={"sti": streamed(("io", "r2"), 0.5).sti.model_copy(update={"kind": "measured"})})
+    assert "R2 of reads by bits 0.50" in str(facts(measured))
+
+
 def test_a_profile_without_it_says_how_to_get_it() -> None:
     with pytest.raises(ProfileError, match=r"no costs of streaming its model.*simnmt sti profile"):
-        _ = checked_profile(whole_profile()).sti_cost
+        _ = checked_profile(WHOLE).sti_cost
