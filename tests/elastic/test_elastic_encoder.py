@@ -31,7 +31,7 @@ def made(pooling: str = "mean") -> ElasticClassifier:
         norm="pre",
         norm_epsilon=1e-5,
         pooling=pooling,
-        head_activation=None,  # type: ignore[arg-type]
+        head_activation=None,
     )
     with torch.random.fork_rng([]):
         torch.manual_seed(7)
@@ -81,7 +81,7 @@ def test_the_slices_of_a_layer_add_up_to_the_layer() -> None:
         return quiet.layer(hidden, mask, 0, slices, buffer) - hidden
 
     whole = added(list(range(SLICES)))
-    assert torch.allclose(sum(added([number]) for number in range(SLICES)), whole, atol=1e-5)  # type: ignore[arg-type]
+    assert torch.allclose(sum(added([number]) for number in range(SLICES)), whole, atol=1e-5)
     assert float(whole.abs().max()) > 0.1
 
 
