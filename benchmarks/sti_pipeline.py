@@ -2,13 +2,13 @@
 `python -m benchmarks.sti_pipeline --out FILE.json`.
 
 Random weights, one thread that computes and one that reads; every execution finds the store's file out of memory. Four parts,
-each with a bar: unpacking against torch, and numba where it is installed; all 12 layers over 16 tokens at 6 bits against loading
-32 bits first and then computing, paced to 80 and 200 MB/s; plans that are predicted not to stall at the paper's skew, where a
-layer's 32 bits load for 3.57 times as long as it computes; and the simulated latency of every plan of a grid of deadlines,
-preload sizes and paces. The skew is paced for 128 tokens: for 16 it would take a flash of some 1.2 GB/s, which a server's disk
-is not when read cold, a shard at a time. T_io and T_comp are measured beforehand, and nothing is fitted to the grid: T_io of
-layers read alone, T_comp by executions of models in memory. `--store` names a store of BERT's base size that
-`simnmt sti shard bert-base` wrote, which is made in a temporary folder otherwise. Leave the box alone meanwhile.
+each with a bar: unpacking against torch, and numba where it is installed; all 12 layers over 16 tokens at 6 bits against
+loading 32 bits first and then computing, paced to 80 and 200 MB/s; plans that are predicted not to stall at the paper's skew,
+where a layer's 32 bits load for 3.57 times as long as it computes; and the simulated latency of every plan of a grid of
+deadlines, preload sizes and paces. The skew is paced for 128 tokens: for 16 it would take a flash of some 1.2 GB/s, which a
+server's disk is not when read cold, a shard at a time. T_io and T_comp are measured beforehand, and nothing is fitted to the
+grid: T_io of layers read alone, T_comp by executions of models in memory. `--store` names a store of BERT's base size that
+`simnmt sti shard bert-base` wrote, which is made in a hidden folder here otherwise. Leave the box alone meanwhile.
 """
 
 from __future__ import annotations
@@ -160,10 +160,10 @@ def bert_base(given: Path | None) -> Iterator[ShardStore]:
         with ShardStore.open(given) as store:
             yield store
         return
-    from simnmt.elastic.hugging_face_encoders import load_encoder
+    from simnmt.elastic.loading import load_encoder
 
     with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".sti-pipeline-") as folder:
-        weights, _ = load_encoder("bert-base")
+        weights = load_encoder("bert-base").weights
         write_store(weights, Path(folder) / "store", progress=lambda done, total: say(f"sharding: layer {done} of {total}"))
         with ShardStore.open(Path(folder) / "store") as store:
             yield store
@@ -228,9 +228,8 @@ def grid_of(model: Model, computing: Computing, cost: StiCost, pace: float, repe
             key = (tuple(plan.bits.items()), plan.preloaded)
             if key not in seen:
                 seen.add(key)
-                say(
-                    f"{pace / MB:.0f} MB/s, {computing.length} tokens: plan {len(seen)}, {plan.layers} x {plan.slices_per_layer}"
-                )
+                size = f"{plan.layers} x {plan.slices_per_layer}"
+                say(f"{pace / MB:.0f} MB/s, {computing.length} tokens: plan {len(seen)}, {size}")
                 yield judged(model, computing, plan, cost, pace, repeats)
 
 

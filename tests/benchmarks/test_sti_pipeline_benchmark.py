@@ -1,0 +1,78 @@
+"""The benchmark of the real pipeline: every part runs on a small store, and its bars are those that the project asks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
+
+from benchmarks import sti_pipeline, sti_unpack  # noqa: E402
+from simnmt.elastic.store import ShardStore, write_store  # noqa: E402
+from tests.elastic.made_encoder import made_weights  # noqa: E402
+
+UNPACKED = {"least_ratio": 2.5, "six_over_two": 0.9}
+
+
+def row(error: float = 0.0, stall: float = 0.0, simulated_stall: float = 0.0, pace_mb: float = 300.0) -> dict[str, Any]:
+    return {
+        "pace_mb": pace_mb,
+        "simulated_s": 1.0,
+        "simulated_stall_s": simulated_stall,
+        "stall_share": stall,
+        "error": error,
+    }
+
+
+def found(grid: list[dict[str, Any]], ratios: tuple[float, ...] = (5.0, 4.5)) -> dict[str, bool]:
+    figures = {"unpack": UNPACKED, "faster": [{"ratio": each} for each in ratios], "skew": {"pace_mb": 300.0}, "grid": grid}
+    return {bar["bar"].split(",")[0]: bar["reached"] for bar in sti_pipeline.bars(figures)}
+
+
+def test_bars_are_reached_at_what_is_asked_and_not_beyond() -> None:
+    ten = [row(0.1, 0.15)] * 10
+    assert set(found(ten).values()) == {True}
+    assert [name for name, reached in found(ten[:9]).items() if not reached] == [
+        "plans predicted not to stall at the paper's skew"
+    ]
+    assert [name for name, reached in found([*ten, row(-0.11)]).items() if not reached] == [
+        "largest relative error of a simulated latency"
+    ]
+    assert [name for name, reached in found([*ten, row(stall=0.2)]).items() if not reached] == ["their largest share of stall"]
+    assert not found(ten, (9.0, 3.9))["6 bits in a pipeline over 32 bits loaded first"]
+
+
+def test_only_plans_at_the_skew_that_should_not_stall_are_judged_by_their_stall() -> None:
+    others = [row(stall=0.9, simulated_stall=0.5), row(stall=0.9, pace_mb=80.0)]
+    assert found([*[row()] * 10, *others])["their largest share of stall"]
+
+
+def test_all_parts_run_on_a_small_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sti_pipeline, "LENGTH", 4)
+    monkeypatch.setattr(sti_pipeline, "SKEW_LENGTH", 8)
+    monkeypatch.setattr(sti_pipeline, "PRELOADS_MB", (0.0, 0.01))
+    monkeypatch.setattr(sti_pipeline, "SHARES", (0.5, 1.0))
+    monkeypatch.setattr(sti_pipeline, "unpacking", lambda: UNPACKED)
+    write_store(made_weights(layers=2, heads=2, width=32, ffn=64), tmp_path / "store")
+    with ShardStore.open(tmp_path / "store") as store:
+        figures = sti_pipeline.measure(store, 1)
+    again = json.loads(json.dumps(figures, allow_nan=False))
+    assert [each["pace_mb"] for each in again["faster"]] == [80.0, 200.0]
+    assert {each["length"] for each in again["grid"]} == {4, 8}
+    for each in again["grid"]:
+        assert each["measured_s"] > 0.0
+        assert each["error"] == pytest.approx(each["simulated_s"] / each["measured_s"] - 1.0)
+        assert each["stall_s"] <= each["measured_s"]
+    assert len(again["bars"]) == 6
+    assert "MISSED" in sti_pipeline.told(figures) or "reached" in sti_pipeline.told(figures)
+
+
+def test_every_way_of_unpacking_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sti_unpack, "_two_threads", lambda rounds: 1.5)
+    figures = sti_unpack.unpacking(1, 240)
+    assert [each["bits"] for each in figures["by_bits"]] == [2, 3, 4, 5, 6]
+    assert figures["least_ratio"] == min(each["ratio"] for each in figures["by_bits"])
+    assert all(len(each["others_us"]) == 2 + figures["numba"] for each in figures["by_bits"])
