@@ -121,12 +121,12 @@ def _of_store(
     from simnmt.elastic.task import read_task
     from simnmt.errors import InputError
 
-    examples = None if task is None else read_task(task)
     journal = journal_beside(out)
     if task is not None and journal.exists():
         print(f"going on from {journal}: evaluations that are there count", file=sys.stderr)
     try:
         with ShardStore.open(store) as opened:
+            examples = None if task is None else read_task(task, label_names=opened.label_names or None)
             return profile_store(opened, settings, named, journal, task=examples, into=before, progress=progress)
     except BaseException as error:  # a signal is one too
         if task is not None and journal.exists() and not isinstance(error, InputError):
