@@ -78,7 +78,7 @@ class Decider:
 
         `waited_s`: by request, what each says that it waited; `states`: of a target that streams its model, in which state.
         """
-        estimates, views, delay_s = self.estimates, self.views, self.delay_s
+        estimates, views, plans, delay_s = self.estimates, self.views, self.plans, self.delay_s
         for received_s, request, target, transfer_s, sent_as, _ in self.answers.collect(now_s):
             estimate = estimates[target]
             estimate.learn(transfer_s, received_s)
@@ -89,8 +89,8 @@ class Decider:
                     view.reported(sent_as, waited_s[request], *self.reports.pop(request), received_s)
                 elif view is not None:
                     view.reported(sent_as, waited_s[request])
-                if self.plans:
-                    self.told(target, request, states[request], received_s - transfer_s / 2)
+            if target in plans:
+                self.told(target, request, states[request], received_s - transfer_s / 2)
 
     def sends(self, target: int, request: int, entry_s: float) -> None:
         """A request sets out for a target, which it is believed to reach at a moment."""
