@@ -11,6 +11,8 @@ TRUTHS = {
     "linear time model": "the true execution times for the lengths it expects",
     "stale transfer time": "the present transfer time",
     "unseen queues": "the true waits",
+    "unseen queues and states": "the true waits and states of streamed models",
+    "unseen states": "the true states of streamed models",
     "everything": "the truth of all that it must guess",
 }
 """What removes a source of loss."""
@@ -38,7 +40,9 @@ def gap_sentences(gaps: Sequence[Row], rows: Sequence[Row] = ()) -> list[str]:
         said.append(
             f"As it is, {policy} is unstable ({unstable}): these changes are this run's and depend on how long it lasts."
         )
-    if any(_outcome(row) == "slower" for row in sources):
+    if any(row["removed"].endswith("states") and _outcome(row) == "slower" for row in sources):
+        said.append("Who knows the states weighs one request at a time, and may never warm a model for those that follow.")
+    elif any(_outcome(row) == "slower" for row in sources):
         said.append("A truth alone makes things worse where two wrong beliefs had made up for each other.")
     if sum(row["change_percent"] for row in sources) < 1.2 * at_best["change_percent"] < 0.0:
         said.append(

@@ -10,11 +10,12 @@ from simnmt.results.summary import Row
 from simnmt.scenario.deciding import Truths
 from simnmt.scenario.model import Scenario
 
+QUEUES = "unseen queues"
 SOURCES: dict[str, Truths] = {
     "length regression": frozenset({"lengths"}),
     "linear time model": frozenset({"times"}),
     "stale transfer time": frozenset({"transfer"}),
-    "unseen queues": frozenset({"backlog"}),
+    QUEUES: frozenset({"backlog"}),
 }
 """Sources of loss, and the truth that removes each; queues, which back to back do not exist, beside the paper's three."""
 
@@ -24,9 +25,13 @@ def subject(scenario: Scenario) -> str | None:
     return next((name for name, policy in scenario.policies.items() if isinstance(policy, CNmtPolicy)), None)
 
 
-def truths_told(queues: bool) -> dict[str, Truths]:
+def truths_told(queues: bool, streams: bool = False) -> dict[str, Truths]:
     """What the subject is told, by the name of the source of loss that this removes; `nothing` and `everything` beside them."""
-    sources = {name: told for name, told in SOURCES.items() if queues or name != "unseen queues"}
+    sources = {name: told for name, told in SOURCES.items() if queues or name != QUEUES}
+    if streams:
+        # What a streamed model's state adds is told as a wait is, back to back too.
+        sources.pop(QUEUES, None)
+        sources["unseen queues and states" if queues else "unseen states"] = SOURCES[QUEUES]
     return {"nothing": frozenset(), **sources, "everything": frozenset().union(*sources.values())}
 
 

@@ -139,7 +139,7 @@ def _gap_totals_s(unit: Unit, learnt: Learnt, drawn: Drawn) -> dict[str, float]:
     if name is None:
         return {}
     totals_s = {}
-    for removed, told in truths_told(unit.case.queues).items():
+    for removed, told in truths_told(unit.case.queues, unit.case.streams).items():
         how = deciding(scenario, unit.case, learnt, drawn, scenario.policies[name], unit.replication, told)
         totals_s[removed] = float(RequestLog(drawn.truth, _passage(unit, drawn, how))["latency_s"].sum())
     return totals_s

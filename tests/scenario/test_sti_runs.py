@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 import simnmt
+from simnmt.results.gap_words import gap_sentences
 from simnmt.results.request_log import COLUMNS, STREAMED_COLUMNS
 from tests.scenario.streamed_profile import STI, TEXT, streamed_profile, written
 
@@ -171,4 +172,7 @@ def test_the_gap_analysis_and_foreseen_misroutes_run_with_states(folder: Path) -
     )
     assert run_row(found, "oracle")["misrouted_share"] == 0.0
     assert run_row(found, "cnmt")["misrouted_share"] > 0.0
-    assert {"nothing", "unseen queues", "everything"} <= {gap["removed"] for gap in found.gaps}
+    assert {"nothing", "unseen queues and states", "everything"} <= {gap["removed"] for gap in found.gaps}
+    assert any("the true waits and states of streamed models" in sentence for sentence in gap_sentences(found.gaps))
+    back = run(folder, "gap_analysis=true", "workloads.w.arrivals={kind: back_to_back}", requests=100, replications=1)
+    assert "unseen states" in {gap["removed"] for gap in back.gaps}
