@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -59,6 +60,7 @@ def train(
         need(package)
     from simnmt.cli.progress import stages
     from simnmt.elastic.task import read_task
+    from simnmt.elastic.training.folder import STATE_FILE
     from simnmt.elastic.training.recipe import recipe_with
     from simnmt.elastic.training.train import train as train_encoder
 
@@ -84,8 +86,13 @@ def train(
     recipe = recipe_with(**given)
     examples = read_task(task)
     looked = None if dev is None else read_task(dev, label_names=examples.label_names)
-    with stages() as tell:
-        account = train_encoder(examples, out, recipe, dev=looked, threads=threads, progress=tell)
+    try:
+        with stages() as tell:
+            account = train_encoder(examples, out, recipe, dev=looked, threads=threads, progress=tell)
+    except BaseException as ended:
+        if not isinstance(ended, Exception) and (out / STATE_FILE).is_file():
+            print("simnmt: note: kept up to the last whole step; the same command goes on from there", file=sys.stderr)
+        raise
     if as_json:
         print(json.dumps(account, indent=1, ensure_ascii=False))
         return

@@ -63,3 +63,19 @@ def test_bad_input_is_one_line_and_leaves_no_folder(
     told = simnmt("sti", "train", "--out", "model", *SMALL, *given)
     assert (told.status, told.out) == (2, "") and said in told.err and len(told.err.splitlines()) == 1
     assert not (here / "model").exists()
+
+
+def test_an_interrupt_says_what_is_kept(here: Path, simnmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    from simnmt.elastic.training.learner import ElasticLearner
+
+    learnt = ElasticLearner.step
+
+    def interrupted(self: Any, *told: Any, step: int, **named: Any) -> float:
+        if step == 3:
+            raise KeyboardInterrupt
+        return learnt(self, *told, step=step, **named)
+
+    monkeypatch.setattr(ElasticLearner, "step", interrupted)
+    given = ("--batch-tokens", "32", "--epochs", "2", *SMALL)
+    told = simnmt("sti", "train", "--task", "films.tsv", "--out", "model", *given)
+    assert told.status == 130 and "the same command goes on from there" in told.err

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor
@@ -115,8 +114,3 @@ def read_json(path: Path) -> dict[str, Any]:
 def unusable(path: Path, error: Exception) -> ElasticError:
     """What the system said of a path, as an error of ours."""
     return ElasticError(f"cannot be used: {getattr(error, 'strerror', None) or error}", path=path, remedy="give another folder")
-
-
-def parameters(model: torch.nn.Module) -> int:
-    """Numbers that are learnt."""
-    return sum(tensor.numel() for tensor in model.parameters())
