@@ -326,7 +326,7 @@ def test_steps_measured_again_bring_their_gap_and_refilling_and_touch_nothing_el
 def test_completing_keeps_the_names_units_and_date_of_what_stands_there(measured: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = replace(QUICK, parts=("execution",), src_unit="char", tgt_unit="char")
     with monkeypatch.context() as patched:
-        patched.setattr(profiling, "_now", lambda: "2020-02-02T02:02:02+00:00")
+        patched.setattr(profiling, "now", lambda: "2020-02-02T02:02:02+00:00")
         whole = measured(settings, name="kitchen", device_name="the old laptop").profile
     done = measured(replace(QUICK, parts=("overheads",))).profile
     for kept in ("name", "device", "model", "length_unit", "engine"):
