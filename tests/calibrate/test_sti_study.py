@@ -21,7 +21,7 @@ from simnmt.calibrate.sti_study.planning import chosen
 from simnmt.calibrate.sti_study.run import gone_on_with, measure
 from simnmt.calibrate.sti_study.settings import StudySettings
 from simnmt.costs.profile_file import write_profile
-from simnmt.costs.shard_geometry import BERT_BASE, BITS
+from simnmt.costs.shard_geometry import BERT_BASE
 from simnmt.costs.sti_block import StiBlock
 from simnmt.costs.sti_cost import Shard
 from simnmt.elastic.encoder_weights import EncoderWeights
@@ -33,7 +33,7 @@ from simnmt.errors import InputError
 from simnmt.reproduce.sti.timelines import timeline_of
 from tests.costs.made_sti import sti_block
 from tests.elastic.made_encoder import made_weights
-from tests.reproduce.sti_stand_ins import GEOMETRY, ORDER, SETTINGS, Imagined, begun, bench, study
+from tests.reproduce.sti_stand_ins import ORDER, SETTINGS, Imagined, begun, bench, study
 
 
 def test_a_study_is_read_as_it_was_written_and_each_examples_answer_with_it(tmp_path: Path) -> None:
@@ -71,13 +71,13 @@ def test_points_whose_bits_do_not_add_up_are_refused() -> None:
 
 def test_the_boards_costs_are_the_papers_own_times_of_a_layer() -> None:
     """STI-20, STI-21: 339 ms over 95 ms; a GPU's layer of 12 takes 0.7 % longer than one of 3; 0.13 of it all is 150 ms."""
-    sizes = {bits: BERT_BASE.index_bytes(bits) for bits in BITS}
     order = tuple((layer, piece) for layer in range(12) for piece in range(12))
-    (slow, cost), _, (gpu, _) = boards(BERT_BASE, sizes, order)
+    (slow, cost), _, (gpu, _) = boards(12, 12, order)
     assert slow.skew == pytest.approx(339 / 95) and 12 * slow.io_s[32] == pytest.approx(0.339)
     assert gpu.comp_s[11] / gpu.comp_s[2] == pytest.approx(1.007, abs=1e-4)
     assert 0.13 * 12 * cost.t_comp(LENGTH, 12) == pytest.approx(0.150, abs=0.003)
     assert slow.preload_share * 12 * BERT_BASE.float32_bytes_per_layer == pytest.approx(1e6)
+    assert cost.geometry == BERT_BASE and cost.bytes_of(32) == BERT_BASE.index_bytes(32)
 
 
 def test_every_point_is_what_the_timeline_makes_of_its_reads_and_layers() -> None:
@@ -109,9 +109,9 @@ def test_plans_compute_as_many_shards_as_any_pipeline_and_hold_no_more_than_thei
 
 def test_the_whole_model_in_memory_counts_as_a_whole() -> None:
     """STI-23: what PreloadModel holds does not shrink with the submodel that it runs."""
-    (_, cost), *_ = boards(GEOMETRY, {bits: 10 * bits for bits in BITS}, ORDER)
+    (_, cost), *_ = boards(6, 4, ORDER)
     least, most = (chosen("PreloadModel-32", cost, deadline_s, None, LENGTH) for deadline_s in (0.05, 5.0))
-    assert least.held_bytes == most.held_bytes == 24 * 320 and len(least.bits) < len(most.bits)
+    assert least.held_bytes == most.held_bytes == 24 * cost.bytes_of(32) and len(least.bits) < len(most.bits)
 
 
 class Breaking(Imagined):

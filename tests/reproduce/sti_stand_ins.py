@@ -65,7 +65,7 @@ class Imagined:
 def bench(imagined: Imagined | None = None, settings: StudySettings = SETTINGS) -> StudyBench:
     """On both boards' costs."""
     judge = Judge(imagined or Imagined())
-    return StudyBench(boards(GEOMETRY, SHARD_BYTES, ORDER), LENGTH, ORDER, judge, settings, lambda _: None)
+    return StudyBench(boards(GEOMETRY.layers, GEOMETRY.heads, ORDER), LENGTH, ORDER, judge, settings, lambda _: None)
 
 
 def begun(name: str = "small") -> Study:
@@ -75,7 +75,7 @@ def begun(name: str = "small") -> Study:
         model=StudiedClassifier(name=name, kind="elastic", sha256="a" * 64, layers=6, heads=4, width=48, ffn=192),
         task=StudiedTask(name="sst2.tsv", sha256="b" * 64, examples=EXAMPLES, classes=2, largest_class=0.51),
         store=StudiedStore(name="small.store", shard_bytes=SHARD_BYTES, outlier_share=0.0015),
-        devices=tuple(device for device, _ in boards(GEOMETRY, SHARD_BYTES, ORDER)),
+        devices=tuple(device for device, _ in boards(GEOMETRY.layers, GEOMETRY.heads, ORDER)),
         length=LENGTH,
         importance=ImportanceOrder(order=ORDER, evaluations=25, task_sha256="b" * 64),
     )

@@ -128,8 +128,7 @@ def _importance(
 def _devices(
     store: ShardStore, blocks: Sequence[StiBlock], paths: Sequence[Path], order: ImportanceOrder, length: int
 ) -> list[tuple[StudiedDevice, StiCost]]:
-    sizes = {bits: round(store.mean_size(bits)) for bits in BITS}
-    found = boards(store.geometry, sizes, order.order, length)
+    found = boards(store.geometry.layers, store.geometry.heads, order.order, length)
     for block, path in zip(blocks, paths, strict=True):
         found.append(of_profile(block, block.device_name or path.stem, length, store.geometry, order.order))
     names = [device.name for device, _ in found]

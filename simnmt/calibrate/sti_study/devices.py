@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from simnmt.calibrate.errors import CalibrationError
 from simnmt.calibrate.sti_study.document import Kind, StudiedDevice
 from simnmt.calibrate.sti_study.settings import scaled
@@ -17,24 +15,28 @@ GPU_LAYER_S, GPU_FLAT = 0.400 / 7, 0.007
 """Of a whole layer on its GPU, where fewer than 7 layers fit into 400 ms; by how much 12 slices take longer than 3 (STI-24)."""
 FIXED_PART = 1 / 31
 """Of a whole layer's computation on a processor: what does not grow with slices, as 1 + 2.5 m has it (STI-10)."""
+HEAD_WIDTH = 64
+"""Of a head of BERT, whose shards have as many rows of each matrix."""
+OUTLIERS = 0.0015
+"""Of the weights, as published."""
 LENGTH = 32
 """Padded tokens that these costs are said to be of; they depend on none."""
 
 
-def boards(
-    geometry: ShardGeometry, shard_bytes: Mapping[int, int], order: tuple[Shard, ...], length: int = LENGTH
-) -> list[tuple[StudiedDevice, StiCost]]:
-    """The paper's two, at its own times of a layer: a smaller model's bytes are read at a rate that makes them take as long.
+def boards(layers: int, slices: int, order: tuple[Shard, ...], length: int = LENGTH) -> list[tuple[StudiedDevice, StiCost]]:
+    """The paper's two, with shards of BERT's size, a layer of which takes the paper's own times.
 
-    Named by the preload buffer that such a share of the model would be beside BERT's layers.
+    So the classifier that answers may be smaller; it stands for one whose shards are as large. Named by the preload buffer,
+    which is that of 12 layers of 12 shards: a smaller model has the same share of it.
     """
-    slices = geometry.heads
+    geometry = ShardGeometry(layers, slices, HEAD_WIDTH * slices, 4 * HEAD_WIDTH * slices)
+    shard_bytes = {bits: _record_bytes(geometry, bits) for bits in BITS}
     per_byte = LAYER_LOAD_S / (slices * shard_bytes[32])
-    io_s = {bits: shard_bytes[bits] * per_byte for bits in BITS}
+    io_s = {bits: size * per_byte for bits, size in shard_bytes.items()}
     fixed = FIXED_PART * LAYER_COMP_S
     processor = tuple(fixed + (LAYER_COMP_S - fixed) * count / slices for count in range(1, slices + 1))
     gpu = tuple(GPU_LAYER_S * (1.0 - GPU_FLAT * (slices - count) / (slices * 3 / 4)) for count in range(1, slices + 1))
-    rate = "Read at the paper’s rate: a whole layer in 32 bits takes 339 ms."
+    rate = "Shards of BERT’s size; a whole layer in 32 bits is read in 339 ms."
     arm = "A whole layer computes for 95 ms, in proportion to its slices but for 1/31, as on Odroid."
     jetson = "A whole layer computes for 57 ms, so that 7 fit into 400 ms, a quarter of it for 0.7 % less, as on Jetson."
     found = []
@@ -43,9 +45,15 @@ def boards(
         ("processor, 5 MB", processor, 5.0, arm + " With Jetson’s buffer, as 1 MB does not hold a first layer of 2 bits."),
         ("GPU, 5 MB", gpu, 5.0, jetson),
     ):
-        cost = StiCost(geometry, io_s, {length: comp_s}, dict(shard_bytes), None, order)
+        cost = StiCost(geometry, io_s, {length: comp_s}, shard_bytes, None, order)
         found.append((_device(name, "inferred", f"{rate} {said}", cost, length, scaled(preload_mb)), cost))
     return found
+
+
+def _record_bytes(geometry: ShardGeometry, bits: int) -> int:
+    """Indices, dictionary, and outliers with their places."""
+    outliers = 0 if bits == 32 else 8 * round(OUTLIERS * geometry.weights_per_shard)
+    return geometry.index_bytes(bits) + geometry.dictionary_bytes(bits) + outliers
 
 
 def of_profile(

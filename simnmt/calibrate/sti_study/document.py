@@ -1,7 +1,7 @@
 """What a trained classifier keeps of its accuracy when it is streamed under deadlines: measured, in one file (STI-22 to 27).
 
 Needs no torch: `simnmt reproduce sti` reads it. `simnmt.calibrate.sti_study.run` makes it, part by part. Accuracy is measured,
-on the task's examples; times are of a device's costs, whose kind stands beside them.
+on the task's examples; times and bytes are of a device's costs, whose kind stands beside them.
 """
 
 from __future__ import annotations

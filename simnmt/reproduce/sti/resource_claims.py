@@ -63,7 +63,8 @@ def _memory(study: Study, device: StudiedDevice) -> dict[str, Any]:
         return told(study, MEMORY, "", UNKNOWN, "nothing is held under a common deadline", device.name)
     ours = "; ".join(f"{ratio:.0f} times fewer than {method}" for method, ratio in known.items())
     share = 100 * device.preload_share
-    working = fmean(each.working_bytes for each in own.values()) / study.model.layers_bytes
+    whole = ways.of(study, device, "PreloadModel-32")
+    working = fmean(each.working_bytes for each in own.values()) / fmean(each.held_bytes for each in whole.values())
     why = f"a buffer of {share:.2f} % of all shards in float32, as on the board, so by construction; the working buffer of one "
     why += f"layer comes on top, {100 * working:.1f} %"
     holds = all(log10(ratio) >= published.LEAST_ORDER for ratio in known.values())

@@ -68,8 +68,8 @@ def notes(found: Reproduction) -> list[str]:
         "which stand for fine-tuned ones (STI-27). Streaming at fewer bits is not exact: `agreement` is the share of the "
         "examples that the whole model in 32 bits answers alike (XP-03).",
         "Deadlines, latencies and stalls are of a device’s costs by our timeline. Costs that are `inferred` are the paper’s "
-        "own times of a layer: a smaller model’s bytes are read at a rate that makes a layer take as long, and a preload "
-        "buffer is the same share of the model as the paper’s 1 or 5 MB is of BERT’s layers.",
+        "own times of a layer, with shards as large as BERT’s: the classifier that answers is smaller, and stands for one of "
+        "that size with as many layers and slices.",
         "Intervals are of 95 %, over examples, of pairs: the same examples under the same deadlines, both ways. What a verdict "
         "cannot tell from nothing is `not distinguishable`.",
         "Where nothing meets a deadline, the smallest submodel that the way has is run late, and counted as missed.",
