@@ -146,6 +146,8 @@ def _configuration_of(config: Any, path: Path, separator: int | None) -> Encoder
         raise ElasticError(f"its feed-forward activation is {activation}", path=path, remedy="known: gelu, relu")
     if getattr(config, "position_embedding_type", None) not in (None, "absolute"):
         raise ElasticError(f"its positions are {config.position_embedding_type}", path=path, remedy="known: absolute")
+    if config.num_labels < 2:
+        raise ElasticError("its head has one output, a number and no class", path=path, remedy=_FOLDER)
     typed = kind in ("bert", "electra") and config.type_vocab_size > 1
     offset = config.pad_token_id + 1 if kind in ("roberta", "camembert") else 0
     configuration = EncoderConfiguration(

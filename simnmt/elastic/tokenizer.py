@@ -67,8 +67,9 @@ class HuggingFaceTokenizer:
         self.files: Mapping[str, bytes] = dict(files)
         auto = need("transformers").AutoTokenizer
         with tempfile.TemporaryDirectory() as folder:
-            for name, content in files.items():
-                (Path(folder) / name).write_bytes(content)
+            for name in TOKENIZER_FILES:  # and no other: a name that somebody else wrote may lead elsewhere
+                if name in files:
+                    (Path(folder) / name).write_bytes(files[name])
             try:
                 self._tokenizer: Any = auto.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
             except Exception as error:  # each tokenizer has its own

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ transformers = pytest.importorskip("transformers")
 from simnmt.elastic.elastic_encoder import logits_of  # noqa: E402
 from simnmt.elastic.errors import ElasticError  # noqa: E402
 from simnmt.elastic.loading import load_encoder  # noqa: E402
+from simnmt.elastic.tokenizer import HuggingFaceTokenizer  # noqa: E402
 from simnmt.nmt.hugging_face import silent  # noqa: E402
 
 SIZES = {
@@ -102,6 +104,16 @@ def test_its_own_tokenizer_and_pairs_of_texts(tmp_path: Path) -> None:
     assert loaded.tokenizer.encode(["good bad good bad"], 4) == [[2, 6, 7, 3]]
 
 
+def test_a_tokenizers_files_are_written_nowhere_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They may come from a store that somebody else made."""
+    (tmp_path / "inner").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "inner"))
+    saved(tmp_path / "model", vocab_size=4)
+    files = {"config.json": (tmp_path / "model" / "config.json").read_bytes(), "vocab.txt": b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n"}
+    tokenizer = HuggingFaceTokenizer({**files, "../elsewhere.txt": b"no", "../../elsewhere.txt": b"no"})
+    assert tokenizer.encode(["x"], 8) == [[2, 1, 3]] and not list(tmp_path.rglob("elsewhere.txt"))
+
+
 def test_a_configuration_alone_has_random_weights_and_says_so(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"} | SIZES))
     one, other = (load_encoder(tmp_path, seed=seed).weights for seed in (1, 2))
@@ -138,6 +150,10 @@ def with_neurons_that_do_not_divide(folder: Path) -> None:
     saved(folder, intermediate_size=66)
 
 
+def with_a_number_for_an_answer(folder: Path) -> None:
+    saved(folder, num_labels=1)
+
+
 def nothing(folder: Path) -> None:
     pass
 
@@ -150,6 +166,7 @@ def nothing(folder: Path) -> None:
         (damaged, "no usable weights"),
         (with_other_activation, "activation is silu"),
         (with_neurons_that_do_not_divide, "66 does not divide by 4 heads"),
+        (with_a_number_for_an_answer, "a number and no class"),
         (nothing, "no configuration"),
     ],
 )
