@@ -71,6 +71,7 @@ def test_json_holds_the_held_out_error_of_every_cost_model(
         "encoder": own["encoder"]["heldout_error"],
         "disk": own["disk"]["heldout_error"],
         "energy": None,
+        "sti": None,
     }
     assert all(0.0 <= measured["heldout_error"][name] < 0.02 for name in ("execution", "step", "encoder", "disk"))
     assert measured["cost_models"]["execution"]["plane"]["s_per_tgt_token"] == pytest.approx(0.00306, rel=0.01), "seconds"
