@@ -8,7 +8,6 @@ from typing import Any
 
 Row = Mapping[str, Any]
 Rows = Sequence[Row]
-MB_IN_KB = 1e3
 MANY = 2
 """Buffers beyond which a deadline's figure is worth being shown first."""
 IN_MEMORY = ("PreloadModel-32", "PreloadModel-6")
@@ -34,10 +33,10 @@ def _memory(grid: Rows, sizes: Rows) -> dict[str, Any]:
         ]
         known = [row for row in own if row["accuracy"] is not None]
         plans = {row["held_mb"]: row for row in (*known, *swept) if row["method"] == "STI" and row["held_mb"] > 0.0}
-        lines = [_line("STI", list(plans.values()), "held_mb", MB_IN_KB)] if plans else []
+        lines = [_line("STI", list(plans.values()), "held_mb")] if plans else []
         for method in IN_MEMORY:
             points = [row for row in known if row["method"] == method]
-            lines += [_line(method, points, "held_mb", MB_IN_KB) | {"mode": "markers"}] if points else []
+            lines += [_line(method, points, "held_mb") | {"mode": "markers"}] if points else []
         held = [value for each in lines for value in each["x"]]
         for row in known if held else ():
             if row["method"] not in IN_MEMORY and not row["held_mb"]:
@@ -47,7 +46,7 @@ def _memory(grid: Rows, sizes: Rows) -> dict[str, Any]:
                 lines.append({"name": name, "x": [min(held), max(held)], "y": [level] * 2, "mode": "lines"})
         reading = f"Under {first['deadline_ms']:,.0f} ms. Ways that hold nothing between executions are level lines. "
         reading += "Working buffers come on top: see the table."
-        return _content("parameters held, kB", lines, reading, linear="y")
+        return _content("parameters held, MB", lines, reading, linear="y")
 
     choices = [
         (f"{name}, {100 * share:g} %", content(group))
@@ -94,15 +93,15 @@ def _sizes(sizes: Rows) -> dict[str, Any]:
     def content(own: Rows) -> dict[str, Any]:
         known = [row for row in own if row["accuracy"] is not None]
         lines = [
-            _line(f"{100 * share:g} % of the whole computation", group, "preload_mb", MB_IN_KB)
+            _line(f"{100 * share:g} % of the whole computation", group, "preload_mb")
             for (share,), group in _by(known, "deadline_share").items()
         ]
-        return _content("preload buffer, kB", lines, "The first point has no buffer.", linear=True)
+        return _content("preload buffer, MB", lines, "The first point has none.", linear=True)
 
     return _section(
         "sizes-drawn",
         "Accuracy by the preload buffer’s size",
-        "A line a deadline; the paper’s 1 and 5 MB beside BERT’s layers are 0.29 and 1.47 % of all shards.",
+        "A line a deadline; the paper has 1 and 5 MB.",
         [(name, content(own)) for name, own in _named(sizes)],
         "Accuracy by preload buffer",
     )

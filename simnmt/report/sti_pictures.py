@@ -17,7 +17,7 @@ def pictures(timelines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             "id": "pipelines",
             "title": "Pipelines, drawn",
             "note": "Above what the disk reads, below what the processor computes and how long it waits; a box for each layer, "
-            "a line for the deadline; kB: preloaded. Figure 8 itself is not in the source text.",
+            "a line for the deadline; MB: preloaded. Figure 8 itself is not in the source text.",
             "drawn": [
                 {"heading": group["name"], "svg": pipeline_svg(group["name"], _all(group), group["deadline_s"])}
                 for group in timelines

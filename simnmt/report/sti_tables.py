@@ -52,7 +52,7 @@ def submodels(rows: Rows) -> dict[str, Any]:
         "Submodels by deadline, layers x slices",
         "Deadlines as shares of the whole model’s computation. Held: parameters between executions; working: what an execution "
         "holds beside them. Table 6 itself is not in the source text.",
-        ("way", "device", *(f"{share} %" for share in shares), "held, kB", "working, kB", "missed", "accuracy, %"),
+        ("way", "device", *(f"{share} %" for share in shares), "held, MB", "working, MB", "missed", "accuracy, %"),
         [
             Line(
                 row["method"]
@@ -61,8 +61,8 @@ def submodels(rows: Rows) -> dict[str, Any]:
                 (
                     row["device"],
                     *(" x ".join(map(str, row["sizes"].get(share, ()))) for share in shares),
-                    number(1e3 * row["held_mb"], 1),
-                    number(1e3 * row["working_mb"], 1),
+                    significant(row["held_mb"], 3),
+                    significant(row["working_mb"], 3),
                     number(row["missed"], 0),
                     number(100 * row["accuracy"], 1),
                 ),
@@ -131,7 +131,7 @@ def uniform(rows: Rows) -> dict[str, Any]:
     )
 
 
-_HEADS = ("way", "device", "deadline", "n x m", "bits", "held, kB", "ms", "stall, ms", "reads, ms", "accuracy, %", "alike, %")
+_HEADS = ("way", "device", "deadline", "n x m", "bits", "held, MB", "ms", "stall, ms", "reads, ms", "accuracy, %", "alike, %")
 
 
 def grid(rows: Rows) -> dict[str, Any]:
@@ -157,7 +157,7 @@ def _point(row: Mapping[str, Any]) -> Line:
             Figure(number(row["deadline_ms"], 1), f"{number(100 * row['deadline_share'], 1)} %"),
             f"{row['layers']} x {row['slices']}" if row["layers"] else "none",
             "" if row["mean_bits"] is None else number(row["mean_bits"], 1),
-            number(1e3 * row["held_mb"], 1),
+            significant(row["held_mb"], 3),
             Figure(number(row["latency_ms"], 1), late),
             number(row["stall_ms"], 1),
             number(row["io_busy_ms"], 1),

@@ -59,7 +59,7 @@ def test_figure_7_is_of_parameters_held_and_level_where_none_are() -> None:
         for row in tables["grid"]
         if (row["device"], row["deadline_share"], row["method"]) == ("GPU, 5 MB", 0.4, "PreloadModel-32")
     )
-    assert own["PreloadModel-32"]["x"] == [round(1e3 * whole["held_mb"], 6)]
+    assert own["PreloadModel-32"]["x"] == [round(whole["held_mb"], 6)]
     assert own["PreloadModel-32"]["y"] == [round(100 * whole["accuracy"], 4)]
     assert len(own["STI"]["x"]) > 2 and own["STI"]["x"] == sorted(own["STI"]["x"])
     level = own["StdPL-6"]

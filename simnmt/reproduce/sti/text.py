@@ -54,12 +54,12 @@ def _submodels(rows: Rows) -> str:
         (
             f"{row['study']}, {row['device']}, {named(row)}",
             *(" x ".join(map(str, row["sizes"][share])) if share in row["sizes"] else "" for share in shares),
-            f"{1e3 * row['held_mb']:,.1f}",
+            f"{row['held_mb']:,.4g}",
             f"{100 * row['accuracy']:.1f}",
         )
         for row in rows
     ]
-    return columns(("Submodels at", *(f"{share} %" for share in shares), "held, kB", "accuracy, %"), lines)
+    return columns(("Submodels at", *(f"{share} %" for share in shares), "held, MB", "accuracy, %"), lines)
 
 
 def named(row: dict[str, Any]) -> str:

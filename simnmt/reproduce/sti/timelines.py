@@ -56,7 +56,7 @@ def timeline_of(point: Point) -> Timeline:
 
 def name_of(point: Point) -> str:
     """The way, and how much is preloaded."""
-    held = f", {point.held_bytes / 1e3:,.0f} kB" if point.preload_share is not None and point.held_bytes else ""
+    held = f", {point.held_bytes / 1e6:.3g} MB" if point.preload_share is not None and point.held_bytes else ""
     return f"{point.method}, {point.layers} x {point.slices}{held}"
 
 
