@@ -55,4 +55,4 @@ def mcnemar(only_first: int, only_second: int) -> float:
     """Exact two-sided p-value that examples which one alone has right fall to either with equal chance."""
     total, least = only_first + only_second, min(only_first, only_second)
     tail = sum(comb(total, right) for right in range(least + 1))
-    return min(2 * tail / 2**total, 1.0)
+    return min(2 * tail / (1 << total), 1.0)
