@@ -22,7 +22,7 @@ from simnmt.report.gaps import gap_lines
 from simnmt.report.packing import packed
 from simnmt.report.rtt import estimating_policy
 from simnmt.report.streamed import COLUMNS as STREAM_COLUMNS
-from simnmt.report.streamed import PLAN_COLUMNS, streamed_devices
+from simnmt.report.streamed import PLAN_COLUMNS, STREAMED_STYLE, streamed_devices
 from simnmt.report.table import cell_of, table
 from simnmt.report.typography import DASH, is_number, number, significant, typeset
 from simnmt.results import Cell, RunResult
@@ -97,7 +97,7 @@ def render(result: RunResult, *, published_tables: Sequence[PublishedTable] = ()
         share_explained=share_explained,
         streaming=streaming,
         foreseen_words=_foreseen_words(batching, streaming),
-        style=_asset("page.css") + (pipeline_chart.STYLE if streaming else ""),
+        style=_asset("page.css") + (pipeline_chart.STYLE + STREAMED_STYLE if streaming else ""),
         script=Markup("\n").join(map(_asset, _scripts(result))),
         plotly=Markup(plotly_js.packed()),
     )
