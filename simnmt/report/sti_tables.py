@@ -151,7 +151,7 @@ def _point(row: Mapping[str, Any]) -> Line:
     return Line(
         row["method"]
         if row["preload_share"] is None
-        else f"{row['method']}, buffer of {number(1e3 * row['preload_mb'], 1)} kB",
+        else f"{row['method']}, buffer of {significant(row['preload_mb'], 3)} MB",
         (
             row["device"],
             Figure(number(row["deadline_ms"], 1), f"{number(100 * row['deadline_share'], 1)} %"),
