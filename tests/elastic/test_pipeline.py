@@ -8,6 +8,8 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
+
 from simnmt.elastic.errors import ElasticError, StoreError
 from simnmt.elastic.pipeline import Execution, Pipeline, PreloadBuffer, load_then_run
 from simnmt.sti.plan import Plan

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simnmt.kernels import unpack as unpacking
@@ -69,8 +69,13 @@ def test_every_weight_is_its_codes_centroid_or_its_own_value(
 
 
 @each_level
-@each_bits
-@given(counts=st.lists(st.integers(0, 90), min_size=1, max_size=6), gap=st.integers(0, 5), seed=st.integers(0, 9))
+@settings(max_examples=50)
+@given(
+    bits=st.sampled_from(PACKED_BITS),
+    counts=st.lists(st.integers(0, 90), min_size=1, max_size=6),
+    gap=st.integers(0, 5),
+    seed=st.integers(0, 9),
+)
 def test_segments_lie_where_they_are_asked_and_nothing_else_is_written(
     level: str, bits: int, counts: list[int], gap: int, seed: int
 ) -> None:
@@ -106,6 +111,7 @@ def test_codes_can_be_had_themselves(bits: int) -> None:
     np.testing.assert_array_equal(codes_of(packed(codes, bits), bits, 16, 300), codes[16:316])
 
 
+@settings(max_examples=40)
 @given(
     st.lists(st.tuples(st.integers(0, 40), st.integers(0, 300)), min_size=1, max_size=6),
     st.integers(1, 5),
