@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from simnmt.costs import DeviceProfile
 from simnmt.costs.profile_blocks import EncoderBlock, StepBlock
 from simnmt.costs.profile_summary import percent
+from simnmt.costs.sti_block import StiBlock
 from simnmt.report import thinning
 
 POINTS = 4_000
@@ -29,7 +30,7 @@ def drawn(profile: DeviceProfile) -> list[Plot]:
     if profile.encoder is not None:
         own = profile.encoder
         found.append(_grid("Encoder by batch", "source length", own, own.src_len, profile.encoder_cost.seconds))
-    return found + _disk(profile)
+    return found + _disk(profile) + ([] if profile.sti is None else _streamed(profile.sti))
 
 
 def means_per_tgt_len(profile: DeviceProfile) -> tuple[Floats, Floats, Floats, Floats]:
@@ -153,6 +154,28 @@ def _disk(profile: DeviceProfile) -> list[Plot]:
     r2 = "" if block.r2 is None or block.form == "table" else f"R2 {block.r2:.4f}, "
     caption = f"One read by its size; {r2}held-out error {percent(block.heldout_error)}."
     return [_plot("Disk", caption, "size, MB", "time, ms", series, log=True)]
+
+
+def _streamed(block: StiBlock) -> list[Plot]:
+    """T_comp by width, T_io by the record's size (STI-07, STI-08)."""
+    series = [
+        _series("line", f"{each.length} tokens", np.arange(1.0, 1.0 + len(each.seconds)), np.array(each.seconds))
+        for each in block.compute.lengths[:MOST_LINES]
+    ]
+    error = f"Medians, unpacking at 6 bits included; held-out error {percent(block.compute.heldout_error)}."
+    own = block.io
+    size, median = np.array([each.bytes for each in own.reads], np.float64), np.array([each.median_s for each in own.reads])
+    fine = np.geomspace(size[0], size[-1], 60)
+    reads = [
+        _series("line", "fixed part + bytes / bandwidth", fine / 1e6, own.s_fixed + fine / own.bytes_per_s),
+        _series("points", "median of one shard", size / 1e6, median),
+    ]
+    r2 = "" if own.r2 is None else f"; R2 {own.r2:.4f}"
+    caption = f"One shard of 2, 3, 4, 5, 6 and 32 bits, from the left{r2}."
+    return [
+        _plot("Streamed layer by width", error, "shards of the layer", "time, ms", series),
+        _plot("Streamed shard by size", caption, "record, MB", "time, ms", reads, log=True),
+    ]
 
 
 def _plot(title: str, caption: str, x: str, y: str, series: list[Plot], *, log: bool = False, x_ms: bool = False) -> Plot:

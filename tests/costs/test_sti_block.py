@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from simnmt.costs import DeviceProfile, ProfileError, checked_profile, read_profile, write_profile
 from simnmt.costs.profile_summary import as_json, facts
+from simnmt.report.profile_plots import drawn
 from tests.costs.made_profile import whole_profile
 from tests.costs.made_sti import sti_block
 
@@ -90,6 +92,10 @@ def test_it_is_written_read_back_and_told(streamed: Callable[..., DeviceProfile]
     assert "2 % held out" in said["sti layer error"]
     assert said["sti importance"].startswith("made.tsv, 100 examples, 97 evaluations")
     assert as_json(profile)["heldout_error"]["sti"] == 0.02
+    layers, reads = drawn(profile)[-2:]
+    assert [series["name"] for series in layers["series"]] == ["16 tokens", "32 tokens"]
+    assert layers["series"][0]["y"] == pytest.approx([4.0 + 1.2 * width for width in range(1, 9)])
+    assert reads["series"][1]["y"] == pytest.approx([1e3 * each.median_s for each in profile.sti.io.reads])
 
 
 WRONG = [
@@ -138,6 +144,7 @@ def test_a_mutated_block_is_refused_in_one_line_or_plans(
         assert "\n" not in str(error)
         return
     assert profile.sti_cost.layers >= 2
+    json.dumps(drawn(profile), allow_nan=False)
     assert all("\n" not in said for _, said in facts(profile))
 
 
