@@ -55,9 +55,7 @@ def submodels(rows: Rows) -> dict[str, Any]:
         ("way", "device", *(f"{share} %" for share in shares), "held, MB", "working, MB", "missed", "accuracy, %"),
         [
             Line(
-                row["method"]
-                if row["preload_share"] is None
-                else f"{row['method']}, buffer of {number(100 * row['preload_share'], 2)} %",
+                _way(row, f"{number(100 * (row['preload_share'] or 0.0), 2)} %"),
                 (
                     row["device"],
                     *(" x ".join(map(str, row["sizes"].get(share, ()))) for share in shares),
@@ -149,9 +147,7 @@ def sizes(rows: Rows) -> dict[str, Any]:
 def _point(row: Mapping[str, Any]) -> Line:
     late = "late" if row["misses"] else ""
     return Line(
-        row["method"]
-        if row["preload_share"] is None
-        else f"{row['method']}, buffer of {significant(row['preload_mb'], 3)} MB",
+        _way(row, f"{significant(row['preload_mb'], 3)} MB"),
         (
             row["device"],
             Figure(number(row["deadline_ms"], 1), f"{number(100 * row['deadline_share'], 1)} %"),
@@ -245,11 +241,11 @@ def runs(rows: Rows) -> dict[str, Any]:
     )
 
 
-def _way(row: Mapping[str, Any], size: str, unit: str) -> str:
-    """With its buffer, where it has one."""
+def _way(row: Mapping[str, Any], size: str) -> str:
+    """With its buffer, where it may have one."""
     if row["preload_share"] is None:
         return str(row["method"])
-    return f"{row['method']}, buffer of {size} {unit}" if row["preload_share"] else f"{row['method']}, no buffer"
+    return f"{row['method']}, buffer of {size}" if row["preload_share"] else f"{row['method']}, no buffer"
 
 
 def _percent(share: float | None) -> str:

@@ -66,7 +66,8 @@ def named(row: dict[str, Any]) -> str:
     """The way, and of STI its buffer."""
     if row["preload_share"] is None:
         return str(row["method"])
-    return f"{row['method']}, buffer of {100 * row['preload_share']:.2f} %"
+    buffer = f"buffer of {100 * row['preload_share']:.2f} %" if row["preload_share"] else "no buffer"
+    return f"{row['method']}, {buffer}"
 
 
 def _upgrades(rows: Rows) -> str:
