@@ -72,10 +72,6 @@ class PreloadBuffer:
             gone.append(shard)
         return tuple(gone)
 
-    def clear(self) -> None:
-        """Let go of everything: the system has reclaimed the memory."""
-        self._held.clear()
-
 
 def longest_prefix(sizes: Iterable[tuple[Shard, int]], capacity_bytes: int) -> frozenset[Shard]:
     """What eviction leaves of shards in layer order: those before the first that does not fit."""
