@@ -21,6 +21,7 @@ from simnmt.calibrate.sti.random_shards import random_shards, record_bytes
 from simnmt.calibrate.sti.settings import StiSettings
 from simnmt.calibrate.sti.shard_reads import line, measure_reads
 from simnmt.calibrate.sti.translator import check_translator, translator_blocks
+from simnmt.calibrate.sti.whole_runs import encoder_execution
 from simnmt.costs.shard_geometry import BERT_BASE, BITS, ShardGeometry
 from simnmt.elastic.store import ShardStore, write_store
 from simnmt.nmt.architecture import TransformerArchitecture
@@ -127,6 +128,34 @@ def test_a_decoder_of_all_slices_is_the_textbook_decoder() -> None:
         inner = functional.relu(functional.linear(hidden, layer.ffn_in))
         hidden = functional.layer_norm(hidden + inner @ layer.ffn_out, (16,))
     assert torch.allclose(stepped, hidden, atol=1e-5)
+
+
+class _Texts:
+    """A whole model that takes 2 ms and 0.1 ms a token, or as it is told."""
+
+    def __init__(self, fixed_s: float = 0.002) -> None:
+        self.fixed_s, self.turn = fixed_s, 0
+
+    def classified_s(self, length: int) -> float:
+        self.turn += 1
+        return self.fixed_s + 1e-4 * length * (1.0 + 0.1 * (self.turn % 3 - 1))
+
+
+def test_a_classifiers_plane_is_a_line_over_its_source() -> None:
+    whole: Any = _Texts()
+    plane = encoder_execution(whole, (8, 16, 32), repeats=9, threads=1)["plane"]
+    assert plane["s_per_tgt_token"] == 0.0
+    for length in (8, 16, 32):
+        told_s = plane["s_fixed"] + length * plane["s_per_src_token"]
+        assert told_s == pytest.approx(0.002 + 1e-4 * length, rel=0.05)
+
+
+def test_noise_makes_no_plane_that_falls_below_0() -> None:
+    """A free line through times of two lengths may cross 0 above no tokens: seen on a busy box."""
+    whole: Any = _Texts(-0.0005)
+    plane = encoder_execution(whole, (8, 16), repeats=9, threads=1)["plane"]
+    assert plane["s_fixed"] == 0.0
+    assert plane["s_per_src_token"] > 0.0
 
 
 def _translator(**told: Any) -> TransformerArchitecture:

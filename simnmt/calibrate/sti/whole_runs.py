@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
 from simnmt.costs import cell_samples, fit_execution
-from simnmt.costs.cells import r_squared
+from simnmt.costs.bounded_least_squares import bounded_least_squares
+from simnmt.costs.cells import by_cell, r_squared
 from simnmt.elastic.pipeline.pipeline import torch_threads
 from simnmt.elastic.pipeline.unpacking import unpack_into
 from simnmt.elastic.shard_layout import LayerBuffer
@@ -72,9 +74,7 @@ def encoder_execution(
             whole.classified_s(length)
         time_s = np.array([whole.classified_s(length) for length in order])
     src = np.array(order, np.float64)
-    slope, fixed = (0.0, float(time_s.mean())) if len(lengths) < 2 else np.polyfit(src, time_s, 1).tolist()
-    if slope < 0.0:
-        slope, fixed = 0.0, float(time_s.mean())
+    fixed, slope = _line(src, time_s)
     told_s = slope * src + fixed
     return {
         "kind": "measured",
@@ -83,6 +83,18 @@ def encoder_execution(
         "fit": {"inferences": len(order), "cells": len(lengths), "r2": r_squared(told_s, time_s)},
         "samples": cell_samples(src, np.ones_like(src), time_s),
     }
+
+
+def _line(length: NDArray[np.float64], time_s: NDArray[np.float64]) -> tuple[float, float]:
+    """Fixed part and slope of the mean time, neither below 0: shape by the medians' relative error, then the mean's level."""
+    cells = by_cell(length, np.zeros_like(length), time_s)
+    median = cells.quantile(0.5)
+    if len(cells) < 2:
+        return float(time_s.mean()), 0.0
+    design = np.column_stack([np.ones_like(median), cells.first]) / median[:, None]
+    fixed, slope = bounded_least_squares(design, np.ones_like(median), (True, True)).tolist()
+    level = float((time_s / (fixed + slope * length)).mean())
+    return level * fixed, level * slope
 
 
 class WholeTranslator:
