@@ -19,6 +19,7 @@ from simnmt.calibrate.sti_study.document import (
     StudiedStore,
     StudiedTask,
     Study,
+    read_study,
 )
 from simnmt.calibrate.sti_study.judging import Judge
 from simnmt.calibrate.sti_study.parts import StudyBench
@@ -87,7 +88,10 @@ def study_of(
         study = gone_on_with(begun, out)
         bench = StudyBench(devices, length, order.order, judge, settings, say)
         wanted = cast("tuple[Part, ...]", tuple(parts)) or None
-        return measure(study, bench, parts=wanted, out=out, threads=threads)
+        study = measure(study, bench, parts=wanted, out=out, threads=threads)
+    if out is not None:
+        _journal_of(out).unlink(missing_ok=True)  # the study holds the order now
+    return study
 
 
 def _evaluator(store: ShardStore, task: Task, first: int | None, threads: int, path: Path) -> Evaluator:
@@ -113,16 +117,25 @@ def _importance(
     blocks: Sequence[StiBlock], store: ShardStore, task: Task, evaluator: Evaluator, out: Path | None, say: Say
 ) -> ImportanceOrder:
     known = next((block.importance for block in blocks if block.importance is not None), None)
+    if known is None and out is not None and out.exists():
+        held = read_study(out)
+        if (held.model.sha256, held.importance.task_sha256) == (store.fingerprint, task.sha256):
+            return held.importance
     if known is None:
         known = measure_importance(
             evaluator,
             task=Path(task.path).name,
             task_sha256=task.sha256,
             fingerprint=store.fingerprint,
-            journal=None if out is None else out.with_name(f"{out.stem}.importance"),
+            journal=None if out is None else _journal_of(out),
             progress=lambda done, total: say(f"importance: {done} of {total}") if done % store.geometry.heads == 0 else None,
         )
     return ImportanceOrder(order=known.order, evaluations=known.evaluations, task_sha256=known.task_sha256)
+
+
+def _journal_of(out: Path) -> Path:
+    """Where the order of importance is kept shard by shard, until the study holds it."""
+    return out.with_name(f"{out.stem}.importance")
 
 
 def _devices(

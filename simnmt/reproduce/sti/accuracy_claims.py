@@ -68,6 +68,7 @@ def _baseline(study: Study, device: StudiedDevice, method: str, way: Way) -> dic
     worse = [share for share in ways.common(own, other) if ways.difference(own, other, share) < 0.0]
     why = f"{len(ways.common(own, other))} deadlines, {_misses(own, other)}"
     why += f"; less accurate at {ways.percent(worse)} of the whole computation" if worse else "; at no deadline less accurate"
+    why += _waiting(study, device, other)
     ours = f"{ways.told(found)}: {100 * ways.accuracy(own):.1f} against {100 * ways.accuracy(other):.1f} %"
     return told(study, way, ours, ways.at_least(found), why, device.name)
 
@@ -82,7 +83,14 @@ def _in_memory(study: Study, device: StudiedDevice) -> dict[str, Any]:
     why = f"same operations under {len(equal)} of {len(shares)} deadlines"
     at_equal = ways.gain(study, own, other, equal) if len(equal) < len(shares) else None
     why += f", there {ways.told(at_equal)}" if at_equal is not None else ""
+    why += _waiting(study, device, other)
     return told(study, IN_MEMORY, ways.told(found), ways.at_least(found, WITHIN), why, device.name)
+
+
+def _waiting(study: Study, device: StudiedDevice, other: ways.ByDeadline) -> str:
+    """Beyond the paper, beside its own plans."""
+    found = ways.gain(study, ways.of(study, device, "STI, waiting"), other)
+    return "" if found is None else f"; a plan that may wait until its deadline: {ways.told(found)}"
 
 
 def _deadlines(study: Study, device: StudiedDevice) -> dict[str, Any]:
