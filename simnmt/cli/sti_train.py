@@ -48,6 +48,7 @@ def train(
     ] = None,
     smoothing: Annotated[float | None, typer.Option("--smoothing", metavar="P", help="Of the labels [0.1].")] = None,
     seed: Annotated[int | None, typer.Option("--seed", metavar="S", help="Same seed, same weights [1].")] = None,
+    device: Annotated[str, typer.Option("--device", metavar="cpu|cuda", help="Where it is trained.")] = "cpu",
     threads: Annotated[
         int | None, typer.Option("--threads", metavar="T", min=1, help="CPU threads; default: torch's own.")
     ] = None,
@@ -88,7 +89,7 @@ def train(
     looked = None if dev is None else read_task(dev, label_names=examples.label_names)
     try:
         with stages() as tell:
-            account = train_encoder(examples, out, recipe, dev=looked, threads=threads, progress=tell)
+            account = train_encoder(examples, out, recipe, dev=looked, device=device, threads=threads, progress=tell)
     except BaseException as ended:
         if not isinstance(ended, Exception) and (out / STATE_FILE).is_file():
             print("simnmt: note: kept up to the last whole step; the same command goes on from there", file=sys.stderr)

@@ -29,12 +29,13 @@ class ElasticLearner:
     learns half from the labels and half from the whole model's answer (the manner of DynaBERT).
     """
 
-    def __init__(self, configuration: EncoderConfiguration, recipe: ElasticRecipe) -> None:
+    def __init__(self, configuration: EncoderConfiguration, recipe: ElasticRecipe, device: torch.device) -> None:
         torch.manual_seed(int(stream(recipe.seed, 0, "elastic-weights").integers(2**62)))
-        self.recipe = recipe
+        self.recipe, self.device = recipe, device
         self.model = ElasticClassifier(configuration, dropout=recipe.dropout, embedding_dropout=recipe.embedding_dropout)
+        self.model.to(device)
         self.mean = ElasticClassifier(configuration, dropout=0.0, embedding_dropout=0.0).eval().requires_grad_(False)
-        self.mean.load_state_dict(self.model.state_dict())
+        self.mean.to(device).load_state_dict(self.model.state_dict())
         self.whole = True
         """Whether all weights are of one step; False once an update has failed midway."""
         named = list(self.model.named_parameters())
@@ -65,6 +66,7 @@ class ElasticLearner:
             hidden = torch.from_numpy(draw.random(tokens.shape) < recipe.word_dropout)
             hidden[:, 0] = False
             tokens = torch.where(hidden & mask, UNKNOWN, tokens)
+        tokens, mask, labels = tokens.to(self.device), mask.to(self.device), labels.to(self.device)
         depth, slices = self._drawn(draw)
         answer = self.model(tokens, mask)
         loss = functional.cross_entropy(answer, labels, label_smoothing=recipe.smoothing)
@@ -93,13 +95,13 @@ class ElasticLearner:
         depth = int(draw.integers(1, recipe.layers + 1))
         count = int(draw.integers(max(1, math.ceil(recipe.least_slices * recipe.slices)), recipe.slices + 1))
         chosen = [np.sort(draw.permutation(recipe.slices)[:count]) for _ in range(depth)]
-        return depth, [torch.from_numpy(slices) for slices in chosen]
+        return depth, [torch.from_numpy(slices).to(self.device) for slices in chosen]
 
     @torch.inference_mode()
     def predicted(self, tokens: Tensor, mask: Tensor) -> Tensor:
         """The class that the mean weights give each text."""
-        logits: Tensor = self.mean(tokens, mask)
-        return logits.argmax(1)
+        logits: Tensor = self.mean(tokens.to(self.device), mask.to(self.device))
+        return logits.argmax(1).cpu()
 
     def tensors(self) -> dict[str, Tensor]:
         """All that the next step depends on, by name."""
@@ -115,4 +117,6 @@ class ElasticLearner:
             model.load_state_dict({name: tensors[f"{kind}.{name}"] for name in model.state_dict()})
         for name, parameter in self.model.named_parameters():
             if f"step.{name}" in tensors:
-                self.optimizer.state[parameter] = {kind: tensors[f"{kind}.{name}"].clone() for kind in _MOMENTS}
+                self.optimizer.state[parameter] = {
+                    kind: tensors[f"{kind}.{name}"].to(self.device, copy=True) for kind in _MOMENTS
+                }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from simnmt.elastic.training.learner import ElasticLearner
 from simnmt.elastic.training.recipe import ElasticRecipe
 from simnmt.elastic.training.sitting import Encoded, Progress, Sitting, Standing
 from simnmt.files import written_whole
+from simnmt.nmt.devices import torch_device
 
 
 def train(
@@ -35,6 +36,7 @@ def train(
     recipe: ElasticRecipe,
     *,
     dev: Task | None = None,
+    device: str = "cpu",
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
@@ -46,9 +48,10 @@ def train(
     Raises `ElasticError`; any other exception, an interrupt among them, passes through.
     """
     tell = progress or (lambda stage, share: None)
+    where = torch_device(device)
     identity = {"recipe": recipe.as_json(), "task": task.sha256}
     begun = _check(out, identity)
-    with torch.random.fork_rng([]), _threads(threads):
+    with torch.random.fork_rng([where] if where.type == "cuda" else []), _threads(threads):
         if begun:
             pieces = Pieces((out / PIECES_FILE).read_bytes())
         else:
@@ -56,7 +59,7 @@ def train(
             pieces = learn_pieces(task.texts, recipe.vocab)
             _begin(out, identity, pieces)
         configuration = configuration_of(recipe, pieces.size, len(task.label_names))
-        learner, standing = ElasticLearner(configuration, recipe), Standing()
+        learner, standing = ElasticLearner(configuration, recipe, where), Standing()
         if (out / STATE_FILE).exists():
             note, tensors = load_state(out / STATE_FILE)
             try:
@@ -76,8 +79,9 @@ def train(
             "examples": len(task),
             "parameters": sum(tensor.numel() for tensor in learner.model.parameters()),
             "vocabulary": pieces.size,
+            "device": str(where),
             "threads": torch.get_num_threads(),
-            "versions": {name: importlib.metadata.version(name) for name in ("simnmt", "torch", "sentencepiece")},
+            "versions": _versions(),
             "training": {
                 "steps": standing.step,
                 "epochs": standing.epoch,
@@ -93,7 +97,7 @@ def train(
                 "majority": dev.majority,
                 "accuracy": sitting.accuracy(looked),
             }
-        save_encoder(out, learner.mean.exported(), account)
+        save_encoder(out, learner.mean.cpu().exported(), account)
         return account
 
 
@@ -156,3 +160,11 @@ def _threads(number: int | None) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def _versions() -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name in ("simnmt", "torch", "sentencepiece"):
+        with suppress(importlib.metadata.PackageNotFoundError):  # a checkout that is not installed
+            found[name] = importlib.metadata.version(name)
+    return found
