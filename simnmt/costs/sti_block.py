@@ -235,9 +235,14 @@ class StiBlock(Configuration):
 
     @property
     def fixed_s(self) -> float:
-        """Seconds of a request before its first layer, mean over lengths; 0 where it was not measured."""
+        """Seconds of a request in no layer's time: embedding, mean over lengths, and what a decoder's layers pay once.
+
+        Of the latter that of all layers and shards, an upper bound as unpacking at 6 bits is; 0 where it was not measured.
+        """
         known = [each.embed_s for each in self.compute.lengths if each.embed_s is not None]
-        return sum(known) / len(known) if known else 0.0
+        embed_s = sum(known) / len(known) if known else 0.0
+        own = self.decoder
+        return embed_s if own is None or own.once_s is None else embed_s + own.layers * own.once_s[-1]
 
     @property
     def step_fixed_s(self) -> float:

@@ -61,7 +61,12 @@ def test_an_encoder_decoder_tells_both_halves(streamed: Callable[..., DeviceProf
     assert decoder.step_s[2] == pytest.approx(0.0007)
     assert decoder.io_s[32] > profile.sti_cost.t_io(32)
     assert profile.sti is not None
-    assert profile.sti.step_fixed_s == pytest.approx(0.002)
+    assert (profile.sti.fixed_s, profile.sti.step_fixed_s) == pytest.approx((0.0004, 0.002))
+    once = streamed(
+        ("decoder", "once_s"), [0.001, 0.0015], layers=2, heads=2, width=8, ffn=16, decoder_layers=3, importance=False
+    )
+    assert once.sti is not None
+    assert once.sti.fixed_s == pytest.approx(0.0004 + 3 * 0.0015)
 
 
 def test_more_bits_never_load_faster_whatever_a_busy_disk_said(streamed: Callable[..., DeviceProfile]) -> None:
