@@ -33,6 +33,7 @@ def render_sti(document: Record) -> str:
             _pipeline(rows["pipeline"]),
             _simulated(rows["simulated"]),
             greedy(rows["greedy"]),
+            _said(rows["said"]),
             _derived(rows["derived"]),
             _lost(rows["lost"]),
             devices(rows["devices"]),
@@ -118,6 +119,16 @@ def _simulated(rows: Rows) -> dict[str, Any]:
             for row in rows
         ],
         folded=len(rows) > 24,
+    )
+
+
+def _said(rows: Rows) -> dict[str, Any]:
+    return table(
+        "said",
+        "Single figures of the text",
+        "All that its sentences give of what its tables and figures showed.",
+        ("of", "the text says"),
+        [Line(row["what"], (Figure(row["said"], words=True),), published=True) for row in rows],
     )
 
 

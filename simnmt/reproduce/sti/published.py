@@ -11,7 +11,6 @@ REFERENCE = (
 )
 
 Board = Literal["Odroid", "Jetson"]
-BOARDS: dict[Board, str] = {"Odroid": "hexa-core Arm, its processor", "Jetson": "its GPU"}
 DEADLINES_S = (0.150, 0.200, 0.400)
 PRELOAD_BYTES: dict[Board, int] = {"Odroid": 1_000_000, "Jetson": 5_000_000}
 """|S| (section 7.2)."""
@@ -40,26 +39,16 @@ LEAST_ORDER = 1.0
 
 SHARDS = {"PreloadModel": 1.0, "Load&Exec, StdPL-32": 7.0, "StdPL-2, StdPL-6": 1.3}
 """Operations of STI's submodel over theirs (Table 6's text)."""
-FIGURE_8 = (5 / 4, 9.2)
-"""One layer more than StdPL in one case: operations, and points."""
 BUFFER_GAIN = 3.7
 """Points, `up to`: with the preload buffer over without (Odroid; QNLI, QQP)."""
 IMPORTANCE = (8.19, 23.1)
 """Points that raising by importance gains over raising at random: on average, and at most (Table 7's text)."""
-IMPORTANCE_CASE = (5, 3, 2, 6)
-"""Layers, slices, bits before and after."""
 SIZE_GAIN = (0.4e6, 4.0e6, 19.2)
 """Bytes of the preload buffer, before and after, and points."""
 NARROW_GAIN = 7.7
 """Points on Odroid below 200 ms, where fewer than 10 layers fit."""
-SHALLOW = {"Odroid": (0.200, 10), "Jetson": (0.400, 7)}
-"""Below which deadline and number of layers STI gains most."""
-FLAT = 0.007
-"""By how much longer a GPU takes for a layer of 12 slices than of 3."""
-STORE_MB, MODEL_MIB = 215.0, 418.0
-"""Of five low versions, and of the model (whose MB are 2^20 bytes)."""
-OUTLIERS = (0.0014, 0.0017)
-"""Of the weights."""
+STORE_MB = 215.0
+"""Of five low versions."""
 
 LAYER_LOAD_S, LAYER_COMP_S = 0.339, 0.095
 """Of DistilBERT's layer, 32 bits (section 2.2)."""
@@ -67,7 +56,7 @@ DISTIL_LAYERS = 6
 STALLED = 0.72
 """Of the pipeline's time, more than."""
 DISTIL_MB, DISTIL_LOAD_S = 170.0, 2.1
-FILE_MB, FILE_LOAD_S, FILE_TOTAL_S = 240.0, 3.1, 3.6
+FILE_MB, FILE_LOAD_S = 240.0, 3.1
 """The same model as a whole file."""
 
 
@@ -96,6 +85,31 @@ LOST = (
     Lost("symbols in the text", "T, |S|, n, m, k, AIB, T_io, T_comp and their example values", "our own notation and examples"),
 )
 """STI-26."""
+
+SAID = (
+    (
+        "accuracy",
+        "7.1 points more than baselines on average; 14 more than loading on demand, 0.16 more than the model in memory",
+    ),
+    ("memory", "1 to 2 orders of magnitude less: 204 times less than PreloadModel-full, 41 times less than PreloadModel-6"),
+    ("operations", "as many as PreloadModel, 7 times Load&Exec and StdPL-full, 1.3 times StdPL-2 and StdPL-6"),
+    ("figure 8’s case", "5 layers instead of 4: 1.25 times the operations, and 9.2 points"),
+    ("preload buffer", "up to 3.7 points (Odroid; QNLI, QQP); from 0.4 to 4.0 MB 19.2 points (Table 7’s text)"),
+    ("importance", "5 x 3 shards raised from 2 to 6 bits: 8.19 points more than at random on average, up to 23.1"),
+    (
+        "deadlines",
+        "7.7 points below 200 ms on Odroid, where fewer than 10 layers fit; on Jetson most below 400 ms, fewer than 7",
+    ),
+    ("short deadlines", "below 100 ms every way is poor"),
+    ("shapes", "deep and narrow on the processor; shallow and wide on the GPU, where 12 slices take 0.7 % longer than 3"),
+    ("storage", "215 MB for five low versions, beside 418 MB of the model; 0.14 to 0.17 % of the weights are outliers"),
+    (
+        "loading",
+        "DistilBERT’s 170 MB in 2.1 s; its file of 240 MB in 3.1 of 3.6 s; a layer in 339 ms beside 95 ms of computation",
+    ),
+    ("energy", "more than ways of low accuracy, moderately more than PreloadModel; not measured"),
+)
+"""Single figures of the text (STI-21 to 25)."""
 
 SETTING = (
     ("boards", "Odroid, a hexa-core Arm on its processor, and Jetson on its GPU; deadlines of 150, 200 and 400 ms"),

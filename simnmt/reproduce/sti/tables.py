@@ -47,6 +47,11 @@ def tables(found: Reproduction) -> list[dict[str, Any]]:
         {"id": "greedy", "title": "The planner beside the exact one", "rows": study_rows.greedy(own)},
         {"id": "pipeline", "title": "Real pipelines of BERT's base size", "rows": pipeline_rows(found.pipeline)},
         {"id": "simulated", "title": "Simulated beside measured latency", "rows": simulated_rows(found.pipeline)},
+        {
+            "id": "said",
+            "title": "Single figures of the text",
+            "rows": [{"what": what, "said": said} for what, said in published.SAID],
+        },
         {"id": "derived", "title": "What follows from the printed figures", "rows": [asdict(each) for each in derived()]},
         {"id": "grid", "title": "Every way under every deadline", "rows": study_rows.grid(own)},
         {"id": "devices", "title": "The costs that plans were made by", "rows": study_rows.devices(own)},
