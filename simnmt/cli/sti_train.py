@@ -16,7 +16,7 @@ def train(
     dev: Annotated[
         Path | None, typer.Option("--dev", metavar="FILE.tsv", help="Looked at after each epoch; it chooses nothing.")
     ] = None,
-    epochs: Annotated[float | None, typer.Option("--epochs", metavar="E", help="Passes over the task [20].")] = None,
+    epochs: Annotated[float | None, typer.Option("--epochs", metavar="E", help="Passes over the task [7].")] = None,
     minutes: Annotated[
         float | None, typer.Option("--minutes", metavar="M", help="Ends after M minutes, all sittings together, instead.")
     ] = None,

@@ -27,7 +27,7 @@ class ElasticRecipe:
     """Most tokens of a text; longer ones are cut."""
     pooling: str = "mean"
     """`mean` over all tokens, or the `first` one's vector."""
-    epochs: float | None = 20.0
+    epochs: float | None = 7.0
     minutes: float | None = None
     """Of training, all sittings together; takes the place of `epochs`."""
     batch_tokens: int = 700
