@@ -1,1 +1,1 @@
-"""Elastic encoders: Transformer classifiers in shards, trained, stored, evaluated and run in a pipeline of loading and computing."""
+"""Elastic encoders: Transformer classifiers in shards, trained, stored, evaluated and run in a pipeline of reads and layers."""

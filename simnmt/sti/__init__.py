@@ -1,1 +1,1 @@
-"""Speedy Transformer Inference: which shards of a model to load at which fidelity, within a deadline and a preload buffer; pure planning."""
+"""Speedy Transformer Inference: which shards to load, and how finely, within a deadline and a preload buffer; pure planning."""
