@@ -246,7 +246,7 @@ def test_a_pickle_is_not_opened_where_torch_would_run_it(hugging_face: Path, mon
     (hugging_face / "model.safetensors").unlink()
     torch.save(weights, hugging_face / "pytorch_model.bin")
     assert load_model(str(hugging_face)).weights == "checkpoint"
-    monkeypatch.setattr("simnmt.nmt.hugging_face._WEIGHTS_ONLY_HOLDS", False)
+    monkeypatch.setattr("simnmt.nmt.hugging_face.WEIGHTS_ONLY_HOLDS", False)
     with pytest.raises(NmtError, match=r"no file named model\.safetensors"):
         load_model(str(hugging_face))
 
