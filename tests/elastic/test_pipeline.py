@@ -21,7 +21,7 @@ PACE = BYTES_A_BIT / A_BIT_S
 """STI-11's example in twenty-fifths of its seconds: 0.004 s a bit of a shard, 0.04 s a layer."""
 LAYER_S = 0.04
 LAYER_0 = ((0, 0), (0, 1), (0, 2))
-LATE_S = 0.02
+LATE_S = 0.015
 """What a busy box may add to an execution."""
 
 
