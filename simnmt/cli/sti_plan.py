@@ -43,6 +43,7 @@ def plan(
     page: Annotated[Path | None, typer.Option("--page", metavar="FILE", help="Write an HTML page with the pipelines.")] = None,
 ) -> None:
     """Plan a streamed model for a deadline and a preload buffer: layers, slices, bits, and what stays in memory."""
+    from simnmt.cli.megabytes import in_bytes
     from simnmt.cli.sti_plan_told import read_source, told
     from simnmt.files import refuse_replacing, written_whole
     from simnmt.sti.outlook import outlook
@@ -54,7 +55,7 @@ def plan(
     found = outlook(
         source.cost,
         deadline_ms / 1e3,
-        preload_mb * 1e6,
+        in_bytes("--preload-mb", preload_mb),
         length=length,
         steps=steps,
         cold=cold,

@@ -48,8 +48,13 @@ def run(
 
     Reads find the store's file out of this system's memory. Without a text, tokens are drawn.
     """
+    from simnmt.cli.megabytes import in_bytes
     from simnmt.nmt.errors import need
+    from simnmt.sti.plan import check
 
+    deadline_s, preload_bytes = deadline_ms / 1e3, in_bytes("--preload-mb", preload_mb)
+    cache_bytes = None if cache_mb is None else in_bytes("--cache-mb", cache_mb)
+    check(deadline_s, preload_bytes)
     need("torch")
     from simnmt.cli.sti_run_source import costs, texts_of
     from simnmt.cli.sti_run_told import document, told
@@ -65,9 +70,9 @@ def run(
         source = costs(opened, encoder, profile, length, None if pace_mb is None else 1e6 * pace_mb, threads)
         inputs = inputs_of(opened, texts, source.length, turns)
         engaged = Engaged(
-            deadline_s=deadline_ms / 1e3,
-            preload_bytes=round(1e6 * preload_mb),
-            cache_bytes=None if cache_mb is None else round(1e6 * cache_mb),
+            deadline_s=deadline_s,
+            preload_bytes=preload_bytes,
+            cache_bytes=cache_bytes,
             length=source.length,
             cold=cold,
             pace_bytes_per_s=source.pace_bytes_per_s,

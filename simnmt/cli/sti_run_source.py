@@ -81,7 +81,7 @@ def _measured(
     from simnmt.elastic.store import decode
 
     settings = StiSettings(lengths=(length,), pace_bytes_per_s=pace_bytes_per_s, repeats=REPEATS, threads=threads)
-    settings.within(store.configuration.positions - store.configuration.position_offset)
+    settings.within(store.configuration.positions)
     print("measuring the disk and the layers, briefly: simnmt sti profile does it well", file=sys.stderr)
     reads = measure_reads(store, pace_bytes_per_s=pace_bytes_per_s, repeats=REPEATS)
     geometry = store.geometry

@@ -42,7 +42,7 @@ class EncoderConfiguration:
     separator_token: int | None = None
     """Tokens after the first of these are of the second type; None: the model knows no types."""
     position_offset: int = 0
-    """What the first token's position is called."""
+    """What the first token's position is called; not counted among `positions`."""
 
     @property
     def geometry(self) -> ShardGeometry:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from math import isfinite
 from typing import Any
 
 from simnmt.costs.shard_geometry import BITS
@@ -75,7 +74,7 @@ class Outlook:
 def outlook(
     cost: StiCost,
     deadline_s: float,
-    preload_bytes: float,
+    preload_bytes: int,
     *,
     length: int | None = None,
     steps: int | None = None,
@@ -86,8 +85,6 @@ def outlook(
     exactly: bool = False,
 ) -> Outlook:
     """Plan, and look at it from all sides. `length`: None for the greatest that was measured. Raises `PlanError`."""
-    if not isfinite(preload_bytes):
-        raise PlanError(f"a preload buffer of {preload_bytes} bytes", remedy="give 0 or more")
     if steps is not None and cost.decoder is None:
         raise PlanError("steps: the model has no decoder", remedy="leave out --steps")
     padded = max(cost.comp_s) if length is None else length
@@ -95,7 +92,7 @@ def outlook(
     plan = planned(
         cost,
         deadline_s,
-        int(preload_bytes),
+        preload_bytes,
         length=padded,
         cached={} if cold else None,
         similar=similar,

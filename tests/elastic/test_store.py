@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -199,6 +201,39 @@ def test_what_is_no_store_or_whose_index_has_changed_is_told(copied: Path, tmp_p
     path.write_text(json.dumps(said)[:-40])
     with pytest.raises(StoreError, match="no index of shards"):
         ShardStore.open(copied)
+
+
+def _signed(said: dict[str, Any]) -> str:
+    """An index with a digest that fits, as anybody can write one."""
+    content = {name: value for name, value in said.items() if name != "sha256"}
+    return json.dumps(content | {"sha256": hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()})
+
+
+def test_an_index_that_was_made_up_is_refused_whatever_its_digest(copied: Path) -> None:
+    path = copied / "store.json"
+    said = json.loads(path.read_text())
+    first, *rest = said["records"]
+    secret = {"size": 0, "sha256": hashlib.sha256(b"").hexdigest()}
+    path.write_text(_signed(said))
+    ShardStore.open(copied).close()
+    for changed in (
+        said | {"unknown": 1},
+        {name: value for name, value in said.items() if name != "layers"},
+        said | {"records": []},
+        said | {"records": rest},
+        said | {"records": [first | {"offset": 64}, *rest]},
+        said | {"records": [first | {"size": -64}, *rest]},
+        said | {"records": [first | {"layer": 1}, *rest]},
+        said | {"records": 3},
+        said | {"bits": [2, 7]},
+        said | {"configuration": said["configuration"] | {"heads": "2"}},
+        said | {"files": said["files"] | {"beside/../../secret": secret}},
+        said | {"files": said["files"] | {"beside/..": secret}},
+        said | {"files": said["files"] | {"/secret": secret}},
+    ):
+        path.write_text(_signed(changed))
+        with pytest.raises(StoreError, match="no index of shards"):
+            ShardStore.open(copied)
 
 
 def test_bytes_that_are_no_record_are_told(written: Path) -> None:

@@ -31,7 +31,7 @@ Progress = Callable[[int, int, str], None]
 def check_classifier(store: ShardStore, settings: StiSettings, task: Task | None) -> None:
     """Raise what would be found out only after minutes: `CalibrationError`, `StoreError`, `ElasticError`."""
     check_bits(store)
-    settings.within(store.configuration.positions - store.configuration.position_offset)
+    settings.within(store.configuration.positions)
     if task is not None:
         _token_ids(store, task, 1)
 
@@ -105,4 +105,4 @@ def _token_ids(store: ShardStore, task: Task, first: int | None = None) -> list[
     if len(task.label_names) > classes:
         what = f"{len(task.label_names)} classes where the model tells {classes} apart"
         raise ElasticError(what, path=task.path, remedy="name the task that the model was trained on")
-    return store.tokenizer().encode(task.texts[:first], store.configuration.positions - store.configuration.position_offset)
+    return store.tokenizer().encode(task.texts[:first], store.configuration.positions)

@@ -26,7 +26,7 @@ def inputs_of(store: ShardStore, texts: Sequence[Text], length: int, turns: int,
     tokenizer.
     """
     configuration = store.configuration
-    most = configuration.positions - configuration.position_offset
+    most = configuration.positions
     if not 1 <= length <= most:
         raise ElasticError(f"{length} padded tokens, the model takes 1 to {most}", remedy="give a --length within")
     if not texts:

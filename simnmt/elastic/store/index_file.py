@@ -6,9 +6,11 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+from simnmt.costs.shard_geometry import BITS
 from simnmt.elastic.errors import StoreError
 from simnmt.elastic.quantisation import GaussianFit
 from simnmt.elastic.store.record import Record
@@ -86,16 +88,43 @@ class Index:
         if found != _digest(said | {"format": "simnmt shards"}):
             raise StoreError("damaged: its content is not what was written", path=path, remedy=AGAIN)
         del said["version"]
-        return cls(
-            **said
-            | {
-                "label_names": tuple(said["label_names"]),
-                "bits": tuple(said["bits"]),
-                "layers": tuple(GaussianFit(**fit) for fit in said["layers"]),
-                "records": tuple(Record(**record) for record in said["records"]),
-                "files": {name: StoredFile(**file) for name, file in said["files"].items()},
-            }
-        )
+        try:
+            index = cls(
+                **said
+                | {
+                    "label_names": tuple(said["label_names"]),
+                    "bits": tuple(said["bits"]),
+                    "layers": tuple(GaussianFit(**fit) for fit in said["layers"]),
+                    "records": tuple(Record(**record) for record in said["records"]),
+                    "files": {name: StoredFile(**file) for name, file in said["files"].items()},
+                }
+            )
+            makes_sense = _makes_sense(index)
+        except (KeyError, TypeError, AttributeError):
+            makes_sense = False
+        if not makes_sense:
+            # The digest tells of accidents; anybody can write one that fits.
+            raise StoreError("no index of shards", path=path, remedy=AGAIN)
+        return index
+
+
+def _makes_sense(index: Index) -> bool:
+    """Whether its records fill one file, each shard at each of the bits once, and its files lie in the store."""
+    slices = index.configuration["heads"]
+    every = [(layer, bits, piece) for layer in range(len(index.layers)) for bits in index.bits for piece in range(slices)]
+    ends = accumulate(record.size for record in index.records)
+    return (
+        len(index.layers) == index.configuration["layers"] > 0
+        and set(index.bits) <= set(BITS)
+        and [(record.layer, record.bits, record.slice) for record in index.records] == every
+        and all(record.size > 0 and record.offset == end - record.size for record, end in zip(index.records, ends, strict=True))
+        and all(name == RESIDENT or _lies_beside(name) for name in index.files)
+    )
+
+
+def _lies_beside(name: str) -> bool:
+    folder, _, plain = name.partition("/")
+    return folder == BESIDE and plain not in ("", ".", "..") and not set(plain) & set("/\\\0")
 
 
 def _digest(said: Mapping[str, Any]) -> str:
