@@ -93,7 +93,6 @@ class Deployment:
     streamed: Streamed
     believed_s: tuple[Column, Column]
     """By target, as if models lay in memory, at the expected target length."""
-    expected_tgt_len: Column
 
     @classmethod
     def of(cls, streamed: Streamed, requests: int, seed: int = 1) -> Deployment:
@@ -125,7 +124,7 @@ class Deployment:
             gateway[of_request][order].astype(np.int32),
             tgt_len=tgt_len,
         )
-        return cls(columns, streamed, (streamed.compute.in_memory_s(src_len, expected), 0.02 + 0.004 * expected), expected)
+        return cls(columns, streamed, (streamed.compute.in_memory_s(src_len, expected), 0.02 + 0.004 * expected))
 
     def run(self, knowing: str = "ignored", streams: bool = True, records_lost: bool = False) -> Trail:
         """The world under C-NMT that ignores states, knows them, or under the oracle; `streams`: whether anything does."""
@@ -143,8 +142,7 @@ class Deployment:
             return slice(block.first, block.first + len(block))
 
         def beyond_s(block: Block) -> list[list[list[float]] | None]:
-            rows = part(block)
-            return [self.streamed.beyond_s(block.src_len, self.expected_tgt_len[rows], self.believed_s[0][rows]), None]
+            return [self.streamed.beyond_s(block.src_len), None]
 
         return simulate(
             self.requests,

@@ -25,6 +25,7 @@ class PlanView:
     __slots__ = ("_done_s", "_errs", "_latest", "_next_state", "_state", "_told", "_under_way")
 
     MEMORY, PRIOR = 64, 1.0
+    _KEPT = 1.0 - 1.0 / MEMORY
 
     def __init__(self, next_state: NextState, states: int) -> None:
         """`states`: how many there are; 0 is cold, which is what a box is believed to be at first."""
@@ -61,10 +62,8 @@ class PlanView:
         told = self._told[believed]
         if state != believed:
             self._errs[believed] = True
-        if self._errs[believed]:
-            kept = 1.0 - 1.0 / self.MEMORY
-            for number, count in enumerate(told):
-                told[number] = kept * count
+        for number, count in enumerate(told):
+            told[number] = self._KEPT * count
         told[state] += 1.0
         if request == self._latest:
             self._state = state

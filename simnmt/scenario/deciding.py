@@ -38,7 +38,7 @@ from simnmt.workload.length_regression import LengthRegression
 from simnmt.world.deciders import Beliefs
 from simnmt.world.requests import Block
 from simnmt.world.simulate import DecideFor
-from simnmt.world.traffic import Predicted
+from simnmt.world.traffic import Beyond, Predicted
 
 Column = NDArray[np.float64]
 Truths = frozenset[Literal["lengths", "times", "transfer", "backlog"]]
@@ -54,8 +54,8 @@ class Deciding:
     predicted_for: Callable[[Block], Predicted] | None
     predicted_tgt_len_for: Callable[[Block], Sequence[float]] | None
     """Of the requests of a block, the tokens that it expects, where it hears of batches."""
-    plan_beyond_for: Callable[[Block], PlanBeyond] | None
-    """Of the requests of a block, what states of a streamed target take beyond the policy's plane, where it knows states."""
+    plan_beyond_for: Callable[[Block], Beyond] | None
+    """Of the requests of a block, what states of a streamed target take beyond its model in memory, where it knows states."""
     predicted_tgt_len: PredictLength | None
     """What it assumes of target lengths; None where it assumes nothing."""
 
@@ -102,6 +102,7 @@ def deciding(
     if not isinstance(policy, CNmt):
         return Deciding(lambda block: policy.prepare(block.src_len), beliefs, None, None, None, None)
     weighed_s, expected_s = _reckoned(scenario, case, drawn, policy, replication, told)
+    factors = _factors(scenario, case, drawn, replication) if knows_states and "times" in told else None
 
     def decide_for(block: Block) -> Decide:
         return least_total(weighed_s(block))
@@ -114,12 +115,10 @@ def deciding(
         predicted: list[float] = (policy.predict(block.src_len) if true is None else true).tolist()
         return predicted
 
-    def plan_beyond_for(block: Block) -> PlanBeyond:
-        tgt_len = policy.predict(block.src_len)
+    def plan_beyond_for(block: Block) -> Beyond:
+        # What reads add is added to whatever the plane believes: how well that was fitted is not for the state to mend.
         return [
-            None
-            if streamed is None
-            else streamed.beyond_s(block.src_len, tgt_len, policy.planes[target].seconds(block.src_len, tgt_len))
+            None if streamed is None else streamed.beyond_s(block.src_len, 1.0 if factors is None else factors(target, block))
             for target, streamed in enumerate(map(case.streamed_at, range(len(case.profiles))))
         ]
 
@@ -131,10 +130,6 @@ def deciding(
         plan_beyond_for if knows_states else None,
         policy.predict,
     )
-
-
-PlanBeyond = Sequence[Sequence[Sequence[float]] | None]
-"""Per target None, or by state the seconds of each request of a block beyond the policy's plane."""
 
 
 def _plan_views(case: Case) -> tuple[Callable[[], PlanView] | None, ...]:
@@ -231,6 +226,21 @@ Reckon = Callable[[Block], list[Column]]
 """Seconds of execution per target for the requests of a block."""
 
 
+def _noise(scenario: Scenario, case: Case, device: str, replication: int) -> Column:
+    """The standard normal number by which each request's execution at a device scatters."""
+    return standard_normal(scenario.seed, replication, f"{case.name}/execution {device}", scenario.requests)
+
+
+def _factors(scenario: Scenario, case: Case, drawn: Drawn, replication: int) -> Callable[[int, Block], Column]:
+    """By target and block, the factors by which the requests' true computing times exceed a streamed profile's."""
+    noise = [_noise(scenario, case, device, replication) for device in scenario.devices]
+
+    def factors(target: int, block: Block) -> Column:
+        return case.profiles[target].residual.factor(noise[target][_rows(drawn, block)])
+
+    return factors
+
+
 def _reckoned(
     scenario: Scenario, case: Case, drawn: Drawn, policy: CNmt, replication: int, told: Truths
 ) -> tuple[Reckon, Reckon]:
@@ -241,10 +251,7 @@ def _reckoned(
     """
     if not told & {"lengths", "times"}:
         return (lambda block: policy.weighed_s(block.src_len)), (lambda block: policy.execution_s(block.src_len))
-    noise = [
-        standard_normal(scenario.seed, replication, f"{case.name}/execution {device}", scenario.requests)
-        for device in scenario.devices
-    ]
+    noise = [_noise(scenario, case, device, replication) for device in scenario.devices]
     draw = partial(uniform, scenario.seed, replication, f"{case.name}/{SHARES}")
     more_s = more_s_per_tgt_token(case, scenario.requests, draw)
 

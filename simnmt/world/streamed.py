@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import inf
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from simnmt.sti.lifecycle import COLD, FIRST_TURN, Lifecycle
 from simnmt.sti.streamed_latency import PlannedCompute, StreamedState
@@ -54,9 +54,16 @@ class Streamed:
         """Seconds of requests with nothing to be read; shape kept."""
         return self.compute.in_memory_s(src_len, tgt_len)
 
-    def beyond_s(self, src_len: NDArray[np.int64], tgt_len: Column | None, believed_s: Column) -> list[list[float]]:
-        """By state, what each request takes at an idle box beyond what is believed of it."""
-        return [(state.alone_s(self.compute, src_len, tgt_len) - believed_s).tolist() for state in self.states]
+    def beyond_s(self, src_len: NDArray[np.int64], factor: ArrayLike = 1.0) -> list[list[float]]:
+        """By state, what its reads add to each request at an idle box; 0 where they are hidden or there are none.
+
+        All of it falls in the first pass, so it does not hang on the output. `factor`: on all computing, of each request.
+        """
+        first_pass_s = self.compute.first_pass_s(src_len) * np.asarray(factor, np.float64)
+        return [
+            np.maximum(state.from_read_s(self.compute, src_len, factor=factor) - first_pass_s, 0.0).tolist()
+            for state in self.states
+        ]
 
     def row_columns(
         self, src_len: NDArray[np.int64], tgt_len: NDArray[np.int64] | None, execution_s: Column

@@ -64,6 +64,16 @@ def test_others_who_keep_a_box_warm_are_noticed() -> None:
     assert 0.2 < believed.added_s(4_000.0, BY_STATE, 0) < 0.5
 
 
+def test_a_long_past_in_which_all_was_believed_rightly_fades_as_well() -> None:
+    """20,000 answers as believed, then all cold: 64 later the expectation has moved by 1 - 1/e."""
+    believed = PlanView(lambda state, idle_s: 1, 4)
+    for request in range(20_064):
+        believed.sent(request, 10.0 * request)
+        believed.reported(request, 1 if request < 20_000 else 0, 10.0 * request + 0.5)
+    moved = (believed.added_s(200_640.0, BY_STATE, 0) - 0.1) / (0.5 - 0.1)
+    assert moved == pytest.approx(1.0 - np.exp(-1.0), abs=0.01)
+
+
 def test_an_answer_that_was_overtaken_moves_nothing() -> None:
     believed = view()
     believed.sent(0, 0.0)
@@ -95,8 +105,7 @@ def world(policy: str, remote: bool = False, requests: int = 3_000) -> tuple[np.
     oracle = policy == "oracle"
 
     def beyond_s(block: Block) -> list[list[list[float]] | None]:
-        rows = slice(block.first, block.first + len(block))
-        found = STREAMED.beyond_s(block.src_len, base.tgt_len[rows].astype(np.float64), exact_s[rows])
+        found = STREAMED.beyond_s(block.src_len)
         return [found if target == streamed else None for target in range(2)]
 
     def decide_for(block: Block) -> Any:
@@ -148,7 +157,7 @@ def test_what_is_expected_of_several_boxes_is_nearer_to_the_truth_than_nothing(b
     assert columns.arrival_s is not None
     alone_s = columns.execution_s[0]
     parts = STREAMED.row_columns(columns.src_len, columns.tgt_len, alone_s)
-    beyond_s = STREAMED.beyond_s(columns.src_len, columns.tgt_len, STREAMED.in_memory_s(columns.src_len, columns.tgt_len))
+    beyond_s = STREAMED.beyond_s(columns.src_len)
     expected_s, true_s, answered = [], [], list[tuple[float, int, int]]()
     for request, (now_s, *row) in enumerate(zip(columns.arrival_s, alone_s, *parts, strict=True)):
         while answered and answered[0][0] <= now_s:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +13,8 @@ import pytest
 from simnmt.errors import InputError
 from simnmt.scenario.account import notes
 from simnmt.scenario.build import Plan, build
+from simnmt.scenario.deciding import deciding
+from simnmt.scenario.drawing import draw
 from simnmt.scenario.learning import learn
 from simnmt.scenario.source import open_source
 from simnmt.scenario.streaming import covering
@@ -193,6 +195,32 @@ def test_a_streamed_device_is_learnt_as_planned_not_by_the_plane_of_the_whole_mo
     fitted = learn(wide.cases["w"], ("gateway", "cloud"), wide.scenario.fit.model_copy(update={"inferences": 5000}), 1, 0)
     assert fitted.planes[0].s_per_tgt_token == pytest.approx(planes[0].s_per_tgt_token, rel=0.05)
     assert planes[0].s_per_tgt_token < 0.012
+
+
+def test_who_knows_the_state_adds_what_it_reads_and_nothing_of_the_planes_error(folder: Path, tmp_path: Path) -> None:
+    """A plane that is wrong by half stays wrong by half; told the true times, computing is scaled by each request's own
+    residual, in the state as in the plane (XP-04)."""
+    plan = plan_of(folder, TEXT.replace("cache_mb: 20", "cache_mb: 1000"), "devices.gateway.sti.preload_mb=1000")
+    case, scenario = plan.cases["w"], plan.scenario
+    streamed = case.streamed_at(0)
+    assert streamed is not None
+    learnt = learn(case, ("gateway", "cloud"), scenario.fit, 1, 0)
+    plane = learnt.planes[0]
+    wrong = replace(plane, s_per_src_token=1.5 * plane.s_per_src_token, s_per_tgt_token=1.5 * plane.s_per_tgt_token)
+    learnt = replace(learnt, planes=(wrong, *learnt.planes[1:]))
+    drawn = draw(scenario, case, "n", plan.networks["n"], learnt, 0, tmp_path / "unit")
+    block = next(iter(drawn.requests.blocks()))
+    found = {}
+    for told in (frozenset(), frozenset({"times"})):
+        how = deciding(scenario, case, learnt, drawn, scenario.policies["knowing"], 0, told)
+        assert how.plan_beyond_for is not None
+        found[told], other = how.plan_beyond_for(block)
+        assert other is None
+        cold, *warm = map(np.array, found[told])
+        assert (cold > 0.0).all() and not np.array(warm).any(), "with all in memory nothing is added, to the bit"
+    residual = block.execution_s[0] / streamed.in_memory_s(block.src_len, block.tgt_len)
+    np.testing.assert_allclose(found[frozenset({"times"})], streamed.beyond_s(block.src_len, residual), rtol=1e-9, atol=1e-12)
+    assert found[frozenset()] == streamed.beyond_s(block.src_len) != found[frozenset({"times"})]
 
 
 def test_a_profile_by_workload_is_named_by_its_key(folder: Path) -> None:

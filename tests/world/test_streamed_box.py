@@ -96,6 +96,20 @@ def test_a_deadline_that_is_just_met_is_met() -> None:
     assert missed is not None and missed.tolist() == [True] + [False] * 19
 
 
+def test_what_a_state_adds_is_what_a_request_of_its_own_stalls() -> None:
+    """Whatever its output, and for computing that is slower or faster than the profile's; hidden reads add exactly nothing."""
+    requests = asked(120, gap_s=200.0, nodes=1)
+    slow = requests.execution_s[0] / STREAMED.in_memory_s(requests.src_len, requests.tgt_len)
+    trail = kept(requests)
+    beyond_s = np.array(STREAMED.beyond_s(requests.src_len, slow))
+    assert trail.state is not None and trail.stall_s is not None and set(trail.state) >= {0, 1}
+    alone = trail.queue_s == 0.0
+    of_state = beyond_s[trail.state, np.arange(len(requests))]
+    np.testing.assert_allclose(of_state[alone], trail.stall_s[alone], rtol=1e-9, atol=1e-12)
+    hidden = replace(STREAMED, states=tuple(replace(each, load_s=(0.0,) * 3 + (1e-3,)) for each in STATES))
+    assert not np.array(hidden.beyond_s(requests.src_len)).any()
+
+
 @pytest.mark.parametrize("keeps_preload", [True, False])
 @pytest.mark.parametrize("gap_s", [0.4, 4.0])
 def test_the_ledger_is_what_the_buffer_held_over_time(keeps_preload: bool, gap_s: float) -> None:

@@ -109,9 +109,7 @@ def knowing(streamed: Streamed, requests: Requests, **others: Any) -> dict[str, 
     believed_s = [streamed.in_memory_s(requests.src_len, lengths) for lengths in tgt_len]
 
     def beyond_s(block: Block) -> list[list[list[float]] | None]:
-        rows = slice(block.first, block.first + len(block))
-        columns = zip(tgt_len, believed_s, strict=True)
-        return [streamed.beyond_s(block.src_len, lengths[rows], column[rows]) for lengths, column in columns]
+        return [streamed.beyond_s(block.src_len)] * 2
 
     def decide_for(block: Block) -> Any:
         return least_total([column[block.first : block.first + len(block)] for column in believed_s])
@@ -264,7 +262,7 @@ def knowing_exactly(streamed: int, sees_backlog: bool = False) -> dict[str, Any]
         return STREAMED.in_memory_s(block.src_len, block.tgt_len)
 
     def beyond_s(block: Block) -> list[list[list[float]] | None]:
-        return [STREAMED.beyond_s(block.src_len, block.tgt_len, plane_s(block))] * 2
+        return [STREAMED.beyond_s(block.src_len)] * 2
 
     return {
         "beliefs": Beliefs(
