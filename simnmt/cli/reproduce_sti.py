@@ -31,6 +31,13 @@ def sti(
     task: Annotated[
         Path | None, typer.Option("--task", metavar="FILE.tsv", help="Examples that it was not trained on, to judge by.")
     ] = None,
+    importance_task: Annotated[
+        Path | None,
+        typer.Option("--importance-task", metavar="FILE.tsv", help="Of --store: other examples, to rank its shards by."),
+    ] = None,
+    importance_on_task: Annotated[
+        bool, typer.Option("--importance-on-task", help="Rank them on --task itself: its order then looks too good.")
+    ] = False,
     profiles: Annotated[
         list[Path] | None,
         typer.Option("--profile", metavar="FILE", help="Of `simnmt sti profile`: its importance, and a device to plan for."),
@@ -49,7 +56,7 @@ def sti(
     from simnmt.reproduce.sti.tables import document as document_of
     from simnmt.reproduce.sti.text import as_text
 
-    studied = Studied(store, task, tuple(profiles or ()), tuple(parts or ()), quick)
+    studied = Studied(store, task, importance_task, importance_on_task, tuple(profiles or ()), tuple(parts or ()), quick)
     with directory_of(out, "sti") as directory:
         with said() as say:
             found = reproduce(studies=studies, pipeline=pipeline, studied=studied, say=say)

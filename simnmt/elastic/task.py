@@ -131,3 +131,9 @@ def _names(named: Sequence[tuple[int, str]], path: str | os.PathLike[str]) -> tu
             f"every label is {names[0]}: there is nothing to tell apart", path=path, remedy="give examples of two classes"
         )
     return names
+
+
+def shared_texts(one: Task, other: Task) -> int:
+    """Examples of `one` whose text, whatever its label, also is one of `other`'s."""
+    known = set(other.texts)
+    return sum(text in known for text in one.texts)

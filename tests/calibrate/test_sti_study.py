@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -193,6 +195,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     write_store(weights, folder / "tiny.store", beside=pieces.files)
     lines = [f"{text}\t{int('fine' in text or 'warm' in text)}" for text in TEXTS]
     (folder / "films.tsv").write_text("sentence\tlabel\n" + "\n".join(lines) + "\n")
+    (folder / "ranking.tsv").write_text("sentence\tlabel\nwarm and fine\t1\ndull and cold\t0\ncold\t0\n")
     return folder / "tiny.store", folder / "films.tsv"
 
 
@@ -200,8 +203,11 @@ def test_a_real_store_is_studied_and_gone_on_with(places: tuple[Path, Path], tmp
     """The whole model at 32 bits agrees with itself, and a second call finds nothing left to measure."""
     store, task = places
     said: list[str] = []
-    found = study_of(store, task, settings=SMALL, out=tmp_path / "s.json", say=said.append)
+    apart = task.with_name("ranking.tsv")
+    found = study_of(store, task, importance_task=apart, settings=SMALL, out=tmp_path / "s.json", say=said.append)
     assert found.name == "tiny on films" and found.importance.evaluations == 9
+    assert found.importance.task_sha256 == hashlib.sha256(apart.read_bytes()).hexdigest() != found.task.sha256
+    assert (found.importance.task, found.importance.examples, found.importance.shared) == ("ranking.tsv", 3, 1)
     assert (found.model.layers, found.model.heads, found.task.examples) == (2, 4, 18)
     whole = next(each for each in found.uniform if (each.layers, each.slices, each.bits) == (2, 4, 32))
     assert whole.outcome.agreement == 1.0
@@ -209,6 +215,44 @@ def test_a_real_store_is_studied_and_gone_on_with(places: tuple[Path, Path], tmp
     said.clear()
     assert study_of(store, task, settings=SMALL, out=tmp_path / "s.json", say=said.append) == found
     assert not said and sorted(path.name for path in tmp_path.iterdir()) == ["s.json"]
+    with pytest.raises(CalibrationError, match="another importance"):
+        study_of(store, task, importance_on_task=True, settings=SMALL, out=tmp_path / "s.json")
+
+
+def test_the_examples_that_judge_rank_no_shards_unless_that_is_said(
+    places: tuple[Path, Path], make_profile: Any, tmp_path: Path
+) -> None:
+    """A model of random weights gains from an order that was found on what judges it."""
+    store, task = places
+    sums = {"task_sha256": hashlib.sha256(task.read_bytes()).hexdigest()}
+    ranked = made_block(fingerprint=None, device_name="a phone", importance=sti_block(2, 4, 16, 32)["importance"] | sums)
+    write_profile(tmp_path / "same.json", make_profile(schema_version=2, sti=ranked))
+    shutil.copy(task, tmp_path / "copy.tsv")
+    refused: list[dict[str, Any]] = [
+        {},
+        {"profiles": [tmp_path / "same.json"]},
+        {"importance_task": task},
+        {"importance_task": tmp_path / "copy.tsv"},
+        {"importance_task": task.with_name("ranking.tsv"), "importance_on_task": True},
+    ]
+    for given in refused:
+        with pytest.raises(CalibrationError, match="--importance-task") as error:
+            study_of(store, task, settings=SMALL, **given)
+        assert "\n" not in str(error.value)
+    found = study_of(store, task, profiles=[tmp_path / "same.json"], importance_on_task=True, settings=SMALL, parts=["greedy"])
+    assert found.importance.task_sha256 == found.task.sha256
+    assert found.importance.order == ranked.importance.order  # type: ignore[union-attr]
+
+
+def test_a_profiles_order_counts_where_it_was_found_on_the_examples_that_are_asked_for(
+    places: tuple[Path, Path], make_profile: Any, tmp_path: Path
+) -> None:
+    store, task = places
+    write_profile(tmp_path / "p.json", make_profile(schema_version=2, sti=made_block(fingerprint=None, device_name="a phone")))
+    given: dict[str, Any] = {"profiles": [tmp_path / "p.json"], "settings": SMALL, "parts": ["greedy"]}
+    assert study_of(store, task, **given).importance.task_sha256 == "1" * 64
+    found = study_of(store, task, importance_task=task.with_name("ranking.tsv"), **given)
+    assert found.importance.task == "ranking.tsv"
 
 
 def made_block(**changed: Any) -> StiBlock:
@@ -252,7 +296,7 @@ def test_what_cannot_be_studied_is_refused_in_one_line_before_anything_is_measur
     for error, own, examples, out in wrong:
         said: list[str] = []
         with pytest.raises(error) as refused:
-            study_of(own, examples, settings=SMALL, out=out, say=said.append)
+            study_of(own, examples, importance_on_task=True, settings=SMALL, out=out, say=said.append)
         assert "\n" not in str(refused.value) and not [line for line in said if line.startswith(PARTS)]
 
 

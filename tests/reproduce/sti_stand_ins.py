@@ -77,7 +77,7 @@ def begun(name: str = "small") -> Study:
         store=StudiedStore(name="small.store", shard_bytes=SHARD_BYTES, outlier_share=0.0015),
         devices=tuple(device for device, _ in boards(GEOMETRY.layers, GEOMETRY.heads, ORDER)),
         length=LENGTH,
-        importance=ImportanceOrder(order=ORDER, evaluations=25, task_sha256="b" * 64),
+        importance=ImportanceOrder(order=ORDER, evaluations=25, task="ranking.tsv", task_sha256="c" * 64),
     )
 
 

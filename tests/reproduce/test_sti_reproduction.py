@@ -76,6 +76,18 @@ def test_without_a_study_published_figures_stand_alone_and_say_so() -> None:
     assert any("Published figures alone" in note for note in document_of(found)["notes"])
 
 
+def test_an_order_that_was_found_on_what_judges_it_is_told() -> None:
+    own = study()
+    ranked = own.importance.model_copy(update={"task_sha256": own.task.sha256})
+    same = document_of(judged([own.model_copy(update={"importance": ranked})]))["notes"]
+    assert any("on the very examples" in note for note in same)
+    shared = own.importance.model_copy(update={"examples": 50, "shared": 3})
+    said = document_of(judged([own.model_copy(update={"importance": shared})]))["notes"]
+    assert any("ranking.tsv" in note and "3 of 50" in note for note in said) and not any(
+        "very examples" in note for note in said
+    )
+
+
 def test_a_real_pipeline_is_judged_by_every_plan() -> None:
     """STI-06, STI-16."""
 
@@ -111,6 +123,7 @@ def test_files_that_are_no_studies_or_pipelines_are_refused_in_one_line(tmp_path
         ({"task": Path("t")}, "--task without --store"),
         ({"quick": True}, "--quick without a store"),
         ({"parts": ("grid",)}, "--part without a store"),
+        ({"importance_task": Path("i")}, "--importance-task without a store"),
         ({"store": Path("s"), "task": Path("t"), "parts": ("grit",)}, "did you mean grid"),
     ],
 )

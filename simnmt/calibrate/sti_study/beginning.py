@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
@@ -12,7 +12,6 @@ import torch
 from simnmt.calibrate.errors import CalibrationError
 from simnmt.calibrate.sti_study.devices import LENGTH, boards, of_profile
 from simnmt.calibrate.sti_study.document import (
-    ImportanceOrder,
     Part,
     StudiedClassifier,
     StudiedDevice,
@@ -23,27 +22,27 @@ from simnmt.calibrate.sti_study.document import (
 )
 from simnmt.calibrate.sti_study.judging import Judge
 from simnmt.calibrate.sti_study.parts import StudyBench
+from simnmt.calibrate.sti_study.ranking import Ranking, Say
 from simnmt.calibrate.sti_study.run import TOOL, gone_on_with, measure
 from simnmt.calibrate.sti_study.settings import StudySettings, quick_settings
 from simnmt.costs import read_profile
 from simnmt.costs.shard_geometry import BITS
 from simnmt.costs.sti_block import StiBlock
-from simnmt.costs.sti_cost import StiCost
+from simnmt.costs.sti_cost import Shard, StiCost
 from simnmt.elastic.elastic_encoder import ElasticEncoder
 from simnmt.elastic.evaluation import Evaluator
-from simnmt.elastic.importance import measure_importance
 from simnmt.elastic.store import ShardStore
 from simnmt.elastic.task import Task, read_task
 from simnmt.elastic.tokenizer import tokenizer_from
 from simnmt.files import refuse_replacing
-
-Say = Callable[[str], None]
 
 
 def study_of(
     store: Path,
     task: Path,
     *,
+    importance_task: Path | None = None,
+    importance_on_task: bool = False,
     profiles: Sequence[Path] = (),
     parts: Sequence[str] = (),
     quick: bool = False,
@@ -54,12 +53,13 @@ def study_of(
 ) -> Study:
     """Study the classifier whose shards are in `store` on the examples of `task`; see `measure` for `parts` and `out`.
 
-    `profiles`: of `simnmt sti profile`, of this store: each a device beside the paper's boards, and the first one with an
-    importance gives the order; without one it is measured here, on the same examples. Raises `InputError` of several rooms, all
-    of them before anything is measured.
+    `importance_task`: other examples, to rank the shards by; `importance_on_task`: rank them on the judged ones. `profiles`: of
+    `simnmt sti profile`, of this store: each a device beside the paper's boards, and the first one with an importance on the
+    examples that are asked for gives the order, else it is measured here. Raises `InputError` of several rooms, all of them
+    before anything is measured.
     """
     settings = settings or (quick_settings() if quick else StudySettings())
-    refuse_replacing(out, task, *profiles)
+    refuse_replacing(out, task, *profiles, *([] if importance_task is None else [importance_task]))
     if out is not None and not out.parent.is_dir():
         raise CalibrationError("no such folder", path=out.parent, remedy="make it first")
     with ShardStore.open(store) as opened, _threads(threads), torch.inference_mode():
@@ -69,13 +69,20 @@ def study_of(
             raise CalibrationError(what, path=store, remedy="shard it with all bits: simnmt sti shard")
         if opened.index.random:
             raise CalibrationError("shards of a model that nobody has trained", path=store, remedy="shard a trained one")
-        examples = read_task(task)
+        names = opened.label_names or None
+        examples = read_task(task, label_names=names)
+        apart = None if importance_task is None else read_task(importance_task, label_names=names)
+        ranking = Ranking(examples, apart, importance_on_task)
         blocks = [_block(path, opened) for path in profiles]
         evaluator = _evaluator(opened, examples, settings.examples, threads, store)
         judge = Judge(evaluator)
-        order = _importance(blocks, opened, examples, evaluator, out, say)
+        order = ranking.known(blocks, _held(out, opened, examples))
+        if order is None:
+            own = evaluator if apart is None else _evaluator(opened, apart, settings.examples, threads, store)
+            order = ranking.measured(own, opened.fingerprint, None if out is None else _journal_of(out), say)
+            del own  # what it keeps of its examples is not needed any more
         length = blocks[0].compute.lengths[-1].length if blocks else LENGTH
-        devices = _devices(opened, blocks, profiles, order, length)
+        devices = _devices(opened, blocks, profiles, order.order, length)
         begun = Study(
             tool=TOOL,
             model=_classifier(opened, store),
@@ -113,24 +120,12 @@ def _block(path: Path, store: ShardStore) -> StiBlock:
     return found
 
 
-def _importance(
-    blocks: Sequence[StiBlock], store: ShardStore, task: Task, evaluator: Evaluator, out: Path | None, say: Say
-) -> ImportanceOrder:
-    known = next((block.importance for block in blocks if block.importance is not None), None)
-    if known is None and out is not None and out.exists():
-        held = read_study(out)
-        if (held.model.sha256, held.importance.task_sha256) == (store.fingerprint, task.sha256):
-            return held.importance
-    if known is None:
-        known = measure_importance(
-            evaluator,
-            task=Path(task.path).name,
-            task_sha256=task.sha256,
-            fingerprint=store.fingerprint,
-            journal=None if out is None else _journal_of(out),
-            progress=lambda done, total: say(f"importance: {done} of {total}") if done % store.geometry.heads == 0 else None,
-        )
-    return ImportanceOrder(order=known.order, evaluations=known.evaluations, task_sha256=known.task_sha256)
+def _held(out: Path | None, store: ShardStore, task: Task) -> Study | None:
+    """The study that is gone on with, if it is of this model and task."""
+    if out is None or not out.exists():
+        return None
+    found = read_study(out)
+    return found if (found.model.sha256, found.task.sha256) == (store.fingerprint, task.sha256) else None
 
 
 def _journal_of(out: Path) -> Path:
@@ -139,11 +134,11 @@ def _journal_of(out: Path) -> Path:
 
 
 def _devices(
-    store: ShardStore, blocks: Sequence[StiBlock], paths: Sequence[Path], order: ImportanceOrder, length: int
+    store: ShardStore, blocks: Sequence[StiBlock], paths: Sequence[Path], order: Sequence[Shard], length: int
 ) -> list[tuple[StudiedDevice, StiCost]]:
-    found = boards(store.geometry.layers, store.geometry.heads, order.order, length)
+    found = boards(store.geometry.layers, store.geometry.heads, tuple(order), length)
     for block, path in zip(blocks, paths, strict=True):
-        found.append(of_profile(block, block.device_name or path.stem, length, store.geometry, order.order))
+        found.append(of_profile(block, block.device_name or path.stem, length, store.geometry, tuple(order)))
     names = [device.name for device, _ in found]
     if len(set(names)) < len(names):
         raise CalibrationError("two profiles of one device", remedy="give one of each")

@@ -126,8 +126,14 @@ class ImportanceOrder(Configuration):
     """Layer and slice, from 0."""
     evaluations: Count
     """What it took: one a shard and the base."""
-    task_sha256: str | None
-    """Of the examples that it was found on; None where a profile does not tell."""
+    task_sha256: str
+    """Of the file of the examples that it was found on."""
+    task: str = ""
+    """That file's name."""
+    examples: Count | None = None
+    """How many of them; None in a study that does not tell."""
+    shared: Count | None = None
+    """Those whose text is also one of the judged task's; None where only a profile knows the texts."""
 
 
 class PartRun(Configuration):

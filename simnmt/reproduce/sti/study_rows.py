@@ -221,6 +221,9 @@ def models(studies: Sequence[Study]) -> Rows:
             "layers_mb": study.model.layers_bytes / MB,
             "importance_task_sha256": study.importance.task_sha256,
             "importance_on_same": study.importance.task_sha256 == study.task.sha256,
+            "importance_task": study.importance.task,
+            "importance_examples": study.importance.examples,
+            "importance_shared": study.importance.shared,
             "evaluations": study.importance.evaluations,
             "tool": study.tool,
         }

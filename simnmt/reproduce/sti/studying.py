@@ -23,8 +23,12 @@ class Studied:
 
     store: Path | None = None
     task: Path | None = None
+    importance_task: Path | None = None
+    """Other examples, by which shards are ranked."""
+    importance_on_task: bool = False
+    """They are ranked on `task` itself, which flatters the order."""
     profiles: Sequence[Path] = ()
-    """With the store's block `sti`: devices beside the paper's boards; the first one's importance is taken."""
+    """With the store's block `sti`: devices beside the paper's boards; an importance that fits is taken."""
     parts: Sequence[str] = ()
     """Measured again where they have been; none named: all that are missing."""
     quick: bool = False
@@ -37,7 +41,13 @@ class Studied:
         if given and len(given) < len(needed):
             lacking = next(option for option, path in needed.items() if path is None)
             raise InputError(f"{given[0]} without {lacking}", remedy="give --store DIR --task FILE.tsv together")
-        beside = {"--profile": self.profiles, "--part": self.parts, "--quick": self.quick}
+        beside = {
+            "--importance-task": self.importance_task,
+            "--importance-on-task": self.importance_on_task,
+            "--profile": self.profiles,
+            "--part": self.parts,
+            "--quick": self.quick,
+        }
         if not given and (useless := [option for option, own in beside.items() if own]):
             raise InputError(f"{useless[0]} without a store to study", remedy="give --store and --task as well")
         return bool(given)
@@ -63,6 +73,8 @@ def study_model(studied: Studied, kept: Path | None, say: Say) -> Study:
     return study_of(
         studied.store,
         studied.task,
+        importance_task=studied.importance_task,
+        importance_on_task=studied.importance_on_task,
         profiles=studied.profiles,
         parts=studied.parts,
         quick=studied.quick,

@@ -79,10 +79,7 @@ def notes(found: Reproduction) -> list[str]:
         "cannot tell from nothing is `not distinguishable`.",
         "Where nothing meets a deadline, the smallest submodel that the way has is run late, and counted as missed.",
     ]
-    if any(each["importance_on_same"] for each in study_rows.models(found.studies)):
-        said.append(
-            "Importance was found on the examples that accuracy is measured on, as in the paper: its gain may look too large."
-        )
+    said += [_ranked(row) for row in study_rows.models(found.studies)]
     if any(run.quick for study in found.studies for run in study.runs):
         said.append("A quick look: few deadlines, orders and examples, whose verdicts say little.")
     return [*said, *_run_notes(found.studies)]
@@ -90,3 +87,17 @@ def notes(found: Reproduction) -> list[str]:
 
 def _run_notes(studies: Sequence[Any]) -> list[str]:
     return [f"{study.name}, {run.part}: {note}" for study in studies for run in study.runs for note in run.notes]
+
+
+def _ranked(row: dict[str, Any]) -> str:
+    """On which examples shards were ranked."""
+    if row["importance_on_same"]:
+        return (
+            f"{row['study']}: shards were ranked on the very examples that accuracy is measured on. What planning gains over "
+            "ways without an order, and importance over random orders, looks larger than it is."
+        )
+    file = row["importance_task"] or "another file"
+    told = f"{row['study']}: shards were ranked on examples of {file}, which judge nothing"
+    if row["importance_shared"]:
+        told += f", but for {row['importance_shared']:,} of {row['importance_examples']:,}, which are among those that do"
+    return f"{told}."
