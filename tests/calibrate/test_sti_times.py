@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from simnmt.calibrate.errors import CalibrationError
+from simnmt.calibrate.sti.contention import THREAD, slowed_by_reads
 from simnmt.calibrate.sti.decoder_layers import DecoderLayers
 from simnmt.calibrate.sti.layer_times import measure_layers
 from simnmt.calibrate.sti.random_shards import random_shards, record_bytes
@@ -23,7 +26,9 @@ from simnmt.calibrate.sti.shard_reads import line, measure_reads
 from simnmt.calibrate.sti.translator import check_translator, translator_blocks
 from simnmt.calibrate.sti.whole_runs import encoder_execution
 from simnmt.costs.shard_geometry import BERT_BASE, BITS, ShardGeometry
-from simnmt.elastic.store import ShardStore, write_store
+from simnmt.elastic.errors import StoreError
+from simnmt.elastic.store import ShardStore, decode, write_store
+from simnmt.elastic.store.index_file import SHARDS
 from simnmt.nmt.architecture import TransformerArchitecture
 from tests.elastic.made_encoder import made_weights, stored
 
@@ -104,6 +109,30 @@ def test_layers_are_told_by_width_and_length_and_whole_submodels_judge_them() ->
         assert (each.embed_s, each.head_s) == pytest.approx((1e-6, 0.003001))
     assert found.heldout_error is not None and found.heldout_error < 0.002
     assert found.heldout_how is not None and found.heldout_how.startswith("8 whole submodels")
+
+
+class _Disturbed(_Timed):
+    """A layer takes 2 ms, and 3 while another thread reads."""
+
+    def layer(self, hidden: Tensor, mask: Tensor, layer: int, slices: Sequence[int], buffer: Any) -> Tensor:
+        time.sleep(0.003 if any(each.name.startswith(THREAD) for each in threading.enumerate()) else 0.002)
+        return hidden
+
+
+def test_what_reads_cost_the_computing_beside_them_is_told(tmp_path: Path) -> None:
+    encoder: Any = _Disturbed()
+    with stored(made_weights(), tmp_path / "store") as store:
+        shards = {
+            (layer, piece): decode(store.read(store.record(layer, piece, 6)))
+            for layer in range(store.geometry.layers)
+            for piece in range(store.geometry.heads)
+        }
+        encoder.geometry = store.geometry
+        assert 1.1 < slowed_by_reads(encoder, store, shards, (4,), repeats=3) < 1.8
+        with (store.path / SHARDS).open("r+b") as file:
+            file.write(bytes(store.index.records[-1].offset))
+        with pytest.raises(StoreError):
+            slowed_by_reads(encoder, store, shards, (4,), repeats=3)
 
 
 def test_a_decoder_of_all_slices_is_the_textbook_decoder() -> None:

@@ -1,0 +1,88 @@
+"""How much longer computing takes while shards are read: processor and memory are shared with the disk's reads (STI-16)."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from statistics import median
+from typing import TYPE_CHECKING
+
+import torch
+
+from simnmt.calibrate.sti.layer_bench import LayerBench
+from simnmt.elastic.pipeline import ShardReader
+from simnmt.elastic.pipeline.pipeline import torch_threads
+
+if TYPE_CHECKING:
+    from simnmt.costs.sti_cost import Shard
+    from simnmt.elastic.elastic_encoder import ElasticEncoder
+    from simnmt.elastic.store import Packed, ShardStore
+
+THREAD = "simnmt-reads"
+COMPRESSED = (2, 3, 4, 5, 6)
+LEAST_WORK_S = 0.02
+"""Of a timing: long enough for several reads."""
+
+
+def slowed_by_reads(
+    encoder: ElasticEncoder,
+    store: ShardStore,
+    shards: Mapping[Shard, Packed],
+    lengths: Sequence[int],
+    *,
+    pace_bytes_per_s: float | None = None,
+    repeats: int = 9,
+    threads: int = 1,
+    seed: int = 0,
+) -> float:
+    """Times as long as without reads, 1 or more: the median over submodels in memory, each timed alone and beside reads.
+
+    `shards`: all of the model's at 6 bits. The reads are of compressed shards drawn at random from a cold file, at the pace if
+    there is one. Lengths take turns, and widths are drawn. Raises `StoreError` for a damaged store.
+    """
+    drawn = random.Random(seed)
+    bench, reader = LayerBench(encoder, shards, threads), ShardReader(store, pace_bytes_per_s)
+    records = [(shard, bits) for shard in shards for bits in COMPRESSED]
+    ratios = []
+    with torch_threads(threads), torch.inference_mode():
+        bench.warm_up(lengths)
+        for _ in range(repeats):
+            for length in lengths:
+                width = drawn.randint(1, encoder.geometry.heads)
+                drawn.shuffle(records)
+                alone_s = bench.submodels_s(length, width, LEAST_WORK_S)
+                with _reading(reader, records):
+                    beside_s = bench.submodels_s(length, width, LEAST_WORK_S)
+                ratios.append(beside_s / alone_s)
+    return max(1.0, median(ratios))
+
+
+@contextmanager
+def _reading(reader: ShardReader, records: Sequence[tuple[Shard, int]]) -> Iterator[None]:
+    """Reads go on in another thread for as long as the block lasts; what they raised is raised at its end."""
+    begun, stopped = threading.Event(), threading.Event()
+
+    def read() -> None:
+        try:
+            while not stopped.is_set():
+                reader.drop_cache()
+                reader.begin()
+                begun.set()
+                for shard, bits in records:
+                    reader.read(shard, bits)
+                    if stopped.is_set():
+                        break
+        finally:
+            begun.set()
+
+    with ThreadPoolExecutor(1, THREAD) as pool:
+        job = pool.submit(read)
+        begun.wait()
+        try:
+            yield
+        finally:
+            stopped.set()
+        job.result()
