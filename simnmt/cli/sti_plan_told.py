@@ -39,19 +39,22 @@ def read_source(profile: str) -> Source:
     found = read_profile(shipped.find("calibration", profile) if profile.startswith("@") else profile)
     cost = found.sti_cost
     assert found.sti is not None
-    said = found.sti.model
-    beside_s = found.sti.fixed_s + found.sti.step_fixed_s
-    if beside_s > 0.0:
-        said += f"; {1e3 * beside_s:.3g} ms of a request are before and after the layers, and not planned for"
-    return Source(found.name, found.sti.kind, said, cost)
+    return Source(found.name, found.sti.kind, found.sti.model, cost)
+
+
+def beside(cost: StiCost, length: int) -> str:
+    """What a plan reckons with besides layers and loads."""
+    said = f"{1e3 * cost.t_embed(length):.3g} ms of embedding, {1e3 * cost.head_s:.3g} ms of head"
+    said += "" if cost.decoder is None else " in each step"
+    return said + (f", all computing {cost.slowed:.3g} times as long while the disk reads" if cost.slowed > 1.0 else "")
 
 
 def told(found: Outlook, source: Source) -> str:
     """All of it as text."""
-    plan = found.plan
+    plan, cost = found.plan, found.cost
     decoding = len(plan.layer_indices) - plan.layers
     size = f"{plan.layers} x {plan.slices_per_layer}" + (f" and {decoding} decoder layers as wide" if decoding else "")
-    of = f"{found.cost.geometry.layers} x {found.cost.geometry.heads}"
+    of = f"{cost.geometry.layers} x {cost.geometry.heads}"
     steps = f", {plan.steps:g} decoder steps" if decoding else ""
     lines = [
         f"{source.name} ({source.kind}): {source.said}",
@@ -60,6 +63,7 @@ def told(found: Outlook, source: Source) -> str:
         + (f"{1e3 * plan.stall_s:.4g} ms of it waiting" if plan.stalls else "without waiting"),
         f"memory: {_mb(found.memory.preload_bytes)} of {plan.preload_bytes / 1e6:g} MB preloaded, {len(plan.preloaded)} of the "
         f"shards; {_mb(found.memory.streamed_bytes)} MB read; working buffer {_mb(found.memory.working_bytes)} MB",
+        *([f"besides the layers: {beside(cost, plan.length)}"] if cost.embed_s or cost.head_s or cost.slowed > 1.0 else []),
         *found.remarks,
         "",
         aligned(
@@ -90,6 +94,7 @@ def picture(timeline: Timeline, layers: tuple[int, ...]) -> Iterator[str]:
     """Disk and processor over time, a layer's number where it begins: `=` reads, `#` computes, `.` waits."""
     scale = COLUMNS / timeline.latency_s
     reading, computing = [" "] * COLUMNS, [" "] * COLUMNS
+    _mark(computing, 0.0, timeline.before_s * scale, "~")
     for number, *moments in zip(
         layers,
         timeline.load_begin,
@@ -106,7 +111,7 @@ def picture(timeline: Timeline, layers: tuple[int, ...]) -> Iterator[str]:
     _mark(computing, (timeline.latency_s - timeline.after_s) * scale, COLUMNS, "~")
     yield f"io      |{''.join(reading).rstrip()}"
     yield f"compute |{''.join(computing).rstrip()}|"
-    later = ", ~ later decoder steps" if timeline.after_s else ""
+    later = ", ~ embedding, head, later decoder steps" if timeline.before_s or timeline.after_s else ""
     yield f"         = reads, # computes, . waits{later}; one sign is {1e3 / scale:.3g} ms"
 
 

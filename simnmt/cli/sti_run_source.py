@@ -30,8 +30,6 @@ class RunSource:
     cost: StiCost
     length: int
     pace_bytes_per_s: float | None
-    beside_s: float
-    """Embedding and classifying, which are in no layer's cost."""
 
 
 def costs(
@@ -67,7 +65,6 @@ def costs(
         cost,
         max(cost.comp_s) if length is None else length,
         paced,
-        block.fixed_s + block.step_fixed_s,
     )
 
 
@@ -91,9 +88,15 @@ def _measured(
         for piece in range(geometry.heads)
     }
     compute = measure_layers(encoder, shards, settings.lengths, repeats=REPEATS, threads=threads).lengths[0]
-    cost = StiCost(geometry=geometry, io_s=reads.io_s, comp_s={length: compute.seconds}, shard_bytes=reads.shard_bytes)
-    beside_s = (compute.embed_s or 0.0) + (compute.head_s or 0.0)
-    return RunSource("this box, just now", "measured", cost, length, pace_bytes_per_s, beside_s)
+    cost = StiCost(
+        geometry=geometry,
+        io_s=reads.io_s,
+        comp_s={length: compute.seconds},
+        shard_bytes=reads.shard_bytes,
+        embed_s={length: compute.embed_s or 0.0},
+        head_s=compute.head_s or 0.0,
+    )
+    return RunSource("this box, just now", "measured", cost, length, pace_bytes_per_s)
 
 
 def texts_of(texts: Sequence[str] | None, task: Path | None, turns: int) -> tuple[Text, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from simnmt.cli.sti_plan_told import picture
+from simnmt.cli.sti_plan_told import beside, picture
 from simnmt.cli.tables import aligned
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def told(store: ShardStore, source: RunSource, engaged: Engaged, turns: Sequence
         f"{store.index.origin or store.kind}: {geometry.layers} x {geometry.heads} shards, {engaged.length} tokens, {paced}; "
         f"deadline {1e3 * engaged.deadline_s:g} ms, buffer {engaged.preload_bytes / 1e6:g} MB, "
         f"{engaged.capacity_bytes / 1e6:g} MB within the engagement",
-        f"planned with {source.name} ({source.kind}); {1e3 * source.beside_s:.3g} ms before and after the layers come on top",
+        f"planned with {source.name} ({source.kind}); {beside(source.cost, engaged.length)}",
         "",
         aligned(
             [
@@ -68,7 +68,7 @@ def document(
     return {
         "store": str(store.path),
         "fingerprint": store.fingerprint,
-        "costs": {"name": source.name, "kind": source.kind, "beside_s": source.beside_s},
+        "costs": {"name": source.name, "kind": source.kind},
         "length": engaged.length,
         "pace_bytes_per_s": source.pace_bytes_per_s,
         "cache_bytes": engaged.capacity_bytes,

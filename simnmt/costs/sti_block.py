@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -136,6 +137,8 @@ class StiCompute(Configuration):
     heldout_error: RelativeError | None = None
     """Mean absolute relative error of n T_comp(l, m) on whole submodels in memory, which were timed only to judge."""
     heldout_how: str | None = None
+    slowed_by_reads: Annotated[float, Field(ge=1.0, le=100.0)] | None = None
+    """Times as long that layers take while the disk reads, whose copies and pages use the same memory and cores; null: 1."""
 
     @model_validator(mode="after")
     def _comparable(self) -> StiCompute:
@@ -165,7 +168,7 @@ class StiDecoder(_Reads):
     def cost(self, geometry: StiGeometry) -> DecoderShards:
         """Ready for a planner."""
         shards = geometry.ready(self.layers, cross_attention=True)
-        return DecoderShards(shards, io_s=self.io_s, shard_bytes=self.shard_bytes, step_s=self.step_s)
+        return DecoderShards(shards, io_s=self.io_s, shard_bytes=self.shard_bytes, step_s=self.step_s, once_s=self.once_s)
 
 
 class StiImportance(Configuration):
@@ -212,6 +215,8 @@ class StiBlock(Configuration):
     threads: Count | None = None
     device_name: str = ""
     store_bytes: Count | None = None
+    resident_bytes: Count | None = None
+    """Float32 bytes that are in no shard: embeddings, norms, biases, head; null where unknown."""
     notes: tuple[str, ...] = ()
 
     @model_validator(mode="after")
@@ -233,33 +238,32 @@ class StiBlock(Configuration):
                     raise ValueError(f"importance.{name}: {layers} rows (layer) of {slices} (slice) are needed")
         return self
 
-    @property
-    def fixed_s(self) -> float:
-        """Seconds of a request in no layer's time: embedding, mean over lengths, and what a decoder's layers pay once.
-
-        Of the latter that of all layers and shards, an upper bound as unpacking at 6 bits is; 0 where it was not measured.
-        """
-        known = [each.embed_s for each in self.compute.lengths if each.embed_s is not None]
-        embed_s = sum(known) / len(known) if known else 0.0
-        own = self.decoder
-        return embed_s if own is None or own.once_s is None else embed_s + own.layers * own.once_s[-1]
-
-    @property
-    def step_fixed_s(self) -> float:
-        """After the last layer, of each step of a decoder or else once: choosing words or the class; 0 where not measured."""
-        if self.decoder is not None:
-            return self.decoder.output_s or 0.0
-        known = [each.head_s for each in self.compute.lengths if each.head_s is not None]
-        return sum(known) / len(known) if known else 0.0
-
     def cost(self) -> StiCost:
-        """T_io, T_comp and importance, ready for a planner."""
-        geometry = self.geometry.ready(self.geometry.layers)
+        """T_io, T_comp, what is computed before and after the layers, and importance, ready for a planner.
+
+        A length whose embedding was not timed takes that of the nearest one.
+        """
+        lengths = [each.length for each in self.compute.lengths]
+        timed = {each.length: each.embed_s for each in self.compute.lengths if each.embed_s is not None}
         return StiCost(
-            geometry=geometry,
+            geometry=self.geometry.ready(self.geometry.layers),
             io_s=self.io.io_s,
             comp_s={each.length: each.seconds for each in self.compute.lengths},
             shard_bytes=self.io.shard_bytes,
             decoder=None if self.decoder is None else self.decoder.cost(self.geometry),
             importance=None if self.importance is None else self.importance.order,
+            embed_s={length: timed[_nearest(length, timed)] for length in lengths} if timed else {},
+            head_s=self._head_s(),
+            slowed=self.compute.slowed_by_reads or 1.0,
         )
+
+    def _head_s(self) -> float:
+        """Choosing a word, of each step of a decoder, or else the class, mean over lengths; 0 where it was not measured."""
+        if self.decoder is not None:
+            return self.decoder.output_s or 0.0
+        known = [each.head_s for each in self.compute.lengths if each.head_s is not None]
+        return sum(known) / len(known) if known else 0.0
+
+
+def _nearest(length: int, known: Iterable[int]) -> int:
+    return min(known, key=lambda other: abs(other - length))

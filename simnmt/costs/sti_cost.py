@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from simnmt.costs.shard_geometry import BITS, ShardGeometry
@@ -26,10 +26,14 @@ class DecoderShards:
     """Mean record of a shard, by bits."""
     step_s: tuple[float, ...]
     """Seconds of one layer for one token, with 1, 2, .. all of its shards."""
+    once_s: tuple[float, ...] | None = None
+    """Seconds of one layer once a request, likewise: unpacking, and the source's keys and values; None: 0."""
 
     def __post_init__(self) -> None:
         _check_reads(self.io_s, self.shard_bytes, "decoder: ")
         _check_computes(self.step_s, self.geometry.heads, "decoder: step_s")
+        if self.once_s is not None:
+            _check_computes(self.once_s, self.geometry.heads, "decoder: once_s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,12 @@ class StiCost:
     decoder: DecoderShards | None = None
     importance: tuple[Shard, ...] | None = None
     """Every shard once, best first, the decoder's too; None: not measured."""
+    embed_s: Mapping[int, float] = field(default_factory=dict)
+    """By the padded lengths of `comp_s`: seconds before the first layer, in which the disk reads; empty: 0."""
+    head_s: float = 0.0
+    """Seconds after the last layer: of an encoder once, to classify; of a decoder in every step, to choose a word."""
+    slowed: float = 1.0
+    """Times as long that computing takes while the disk reads, since both use the same memory and cores."""
 
     def __post_init__(self) -> None:
         _check_reads(self.io_s, self.shard_bytes, "")
@@ -63,6 +73,12 @@ class StiCost:
             raise ValueError(f"decoder: {self.decoder.geometry.heads} heads beside the encoder's {self.geometry.heads}")
         if self.importance is not None and sorted(self.importance) != list(self.all_shards()):
             raise ValueError("importance: does not rank every shard once")
+        if self.embed_s and set(self.embed_s) != set(self.comp_s):
+            raise ValueError("embed_s: other lengths than comp_s")
+        if not all(0.0 <= seconds < math.inf for seconds in (*self.embed_s.values(), self.head_s)):
+            raise ValueError("embed_s, head_s: have to be 0 or more and finite")
+        if not 1.0 <= self.slowed < math.inf:
+            raise ValueError(f"slowed: {self.slowed:g} times, where 1 is the least")
 
     @property
     def layers(self) -> int:
@@ -88,13 +104,25 @@ class StiCost:
 
         Inputs are padded to the next greater length that was measured; beyond the greatest, its time grows as the length.
         """
-        lengths = sorted(self.comp_s)
-        padded = lengths[min(bisect_left(lengths, length), len(lengths) - 1)]
+        padded = self._padded(length)
         return self.comp_s[padded][slices - 1] * max(1.0, length / padded)
+
+    def t_embed(self, length: int) -> float:
+        """Seconds before the first layer, padded and grown likewise."""
+        padded = self._padded(length)
+        return self.embed_s.get(padded, 0.0) * max(1.0, length / padded)
+
+    def _padded(self, length: int) -> int:
+        lengths = sorted(self.comp_s)
+        return lengths[min(bisect_left(lengths, length), len(lengths) - 1)]
 
     def step_s(self, slices: int) -> float:
         """Seconds of one decoder layer of `slices` shards for one token; 0 where there is no decoder."""
         return 0.0 if self.decoder is None else self.decoder.step_s[slices - 1]
+
+    def once_s(self, slices: int) -> float:
+        """Seconds that one decoder layer of `slices` shards takes once a request besides; 0 where there is none."""
+        return 0.0 if self.decoder is None or self.decoder.once_s is None else self.decoder.once_s[slices - 1]
 
 
 def _check_reads(io_s: Mapping[int, float], shard_bytes: Mapping[int, int], where: str) -> None:

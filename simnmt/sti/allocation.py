@@ -76,7 +76,7 @@ def _validity(
     not, a bonus for layers yet to come would hide the stall of those before (STI-12).
     """
     position = {layer: k for k, layer in enumerate(chosen.layer_indices)}
-    before = list(accumulate(chosen.comp_s, initial=0.0))
+    before = list(accumulate(chosen.work.comp_s, initial=chosen.work.before_s))
     slack_s = may_wait_s + ROUNDING * before[-1]
 
     def valid(bits: Mapping[Shard, int]) -> bool:

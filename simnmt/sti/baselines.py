@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-
-from numpy.typing import ArrayLike
 
 from simnmt.costs.sti_cost import Shard, StiCost
 from simnmt.sti.memory import Memory, memory_of, model_bytes
 from simnmt.sti.plan import Plan, check, made, timeline_of
 from simnmt.sti.submodel import chosen_size, sizes, submodel
-from simnmt.sti.timeline import ROUNDING, Timeline, load_then_run, timeline
+from simnmt.sti.timeline import ROUNDING, Run, Timeline, load_then_run, timeline
 
 UNIFORM = (32, 2, 6)
 """The pipelines' bitwidths in the paper: all, the lowest, and the highest of the quantised."""
@@ -91,7 +89,7 @@ def _uniform(
     length: int,
     importance: Sequence[Shard] | None,
     steps: float,
-    run: Callable[[ArrayLike, ArrayLike, float], Timeline],
+    run: Run,
 ) -> Iterator[Plan]:
     """All submodels, the one with the most shards first, the deeper of two alike first."""
     check(deadline_s, 0)

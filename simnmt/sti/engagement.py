@@ -36,15 +36,13 @@ def engagement(
     similar: float = 0.0,
     steps: float = 1.0,
     cold_read_s: float = 0.0,
-    fixed_s: float = 0.0,
-    step_fixed_s: float = 0.0,
 ) -> Engagement:
     """Plan every turn of an engagement, in which the buffer may hold `cache_bytes`; left out: no more than before it.
 
     The first plan is made for a buffer filled as planned, and a cold start, which finds it empty, executes the same: plans are
     made beforehand (STI-18). Later turns are planned on what the buffer truly holds, until it holds the same again.
-    `cold_read_s`: what a cold start has to read besides, before the first layer. `fixed_s`, `step_fixed_s`: see
-    `PlannedCompute`. The other arguments are those of `planned`. Raises `PlanError`.
+    `cold_read_s`: what a cold start has to read besides, before the first layer. The other arguments
+    are those of `planned`. Raises `PlanError`.
     """
     capacity_bytes = max(preload_bytes, cache_bytes or 0)
     first = planned(cost, deadline_s, preload_bytes, length=length, importance=importance, similar=similar, steps=steps)
@@ -71,10 +69,10 @@ def engagement(
         _state(cost, f"turn {number}", plan, before, later)
         for number, (plan, before, later) in enumerate(zip(plans, held, after, strict=True), start=1)
     )
-    return Engagement(tuple(plans), computing(cost, first, fixed_s, step_fixed_s), (cold, *turns), _working_bytes(cost, first))
+    return Engagement(tuple(plans), computing(cost, first), (cold, *turns), _working_bytes(cost, first))
 
 
-def computing(cost: StiCost, plan: Plan, fixed_s: float = 0.0, step_fixed_s: float = 0.0) -> PlannedCompute:
+def computing(cost: StiCost, plan: Plan) -> PlannedCompute:
     """What a plan's submodel computes, for requests of any length."""
     slices, lengths = plan.slices_per_layer, tuple(sorted(cost.comp_s))
     return PlannedCompute(
@@ -83,8 +81,10 @@ def computing(cost: StiCost, plan: Plan, fixed_s: float = 0.0, step_fixed_s: flo
         layer_s=tuple(cost.comp_s[length][slices - 1] for length in lengths),
         decoder_layers=len(plan.layer_indices) - plan.layers,
         step_s=cost.step_s(slices),
-        fixed_s=fixed_s,
-        step_fixed_s=step_fixed_s,
+        once_s=cost.once_s(slices),
+        embed_s=tuple(cost.t_embed(length) for length in lengths),
+        head_s=cost.head_s,
+        slowed=cost.slowed,
     )
 
 

@@ -68,7 +68,8 @@ def exact(
     chosen = submodel(cost, greedy.layers, greedy.slices_per_layer, length=greedy.length, importance=order, steps=greedy.steps)
     shards, widths = chosen.shards, len(BITS)
     at_layer = {layer: k for k, layer in enumerate(chosen.layer_indices)}
-    before_s = np.concatenate([[0.0], np.cumsum(chosen.comp_s)[:-1]])
+    comp_s = chosen.work.comp_s
+    before_s = chosen.work.before_s + np.concatenate([[0.0], np.cumsum(comp_s)[:-1]])
     # A column for each shard and bitwidth: first those that are preloaded, then those that are loaded.
     columns = len(shards) * widths
     one = lil_array((len(shards), 2 * columns))
@@ -89,7 +90,7 @@ def exact(
                 prefix[number, held] = -1.0
             for k in range(at_layer[shard[0]], len(at_layer)):
                 # In units of a layer's computation, so that the solver's tolerance means something.
-                in_time[k, loaded] = cost.t_io(width, shard[0]) / chosen.comp_s[0]
+                in_time[k, loaded] = cost.t_io(width, shard[0]) / comp_s[0]
     found = milp(
         -gain / sum(weights.values()),
         integrality=np.ones(2 * columns, np.int64),
@@ -98,7 +99,7 @@ def exact(
             LinearConstraint(one.tocsr(), 1.0, 1.0),
             LinearConstraint(prefix.tocsr(), -np.inf, 0.0),
             LinearConstraint(room.tocsr(), -np.inf, 1.0 if greedy.preload_bytes else 0.0),
-            LinearConstraint(in_time.tocsr(), -np.inf, (before_s + may_wait_s) / chosen.comp_s[0]),
+            LinearConstraint(in_time.tocsr(), -np.inf, (before_s + may_wait_s) / comp_s[0]),
         ],
         options={"time_limit": limit_s, "mip_rel_gap": 0.0},
     )

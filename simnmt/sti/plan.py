@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from simnmt.costs.shard_geometry import BITS
 from simnmt.costs.sti_cost import Shard, StiCost
 from simnmt.sti.allocation import accumulated_budgets, allocated
 from simnmt.sti.buffer import longest_prefix
 from simnmt.sti.errors import PlanError
-from simnmt.sti.submodel import Submodel, chosen_size, submodel
-from simnmt.sti.timeline import ROUNDING, Column, Timeline, timeline
+from simnmt.sti.submodel import Submodel, chosen_size, submodel, work_of
+from simnmt.sti.timeline import ROUNDING, Column, Run, Timeline, timeline
 
 __all__ = ["Plan", "Shard", "Timeline", "budgets_of", "planned", "timeline", "timeline_of"]
 
@@ -186,11 +185,11 @@ def made(
     length: int,
     steps: float = 1.0,
     short_of_io: bool = False,
-    run: Callable[[ArrayLike, ArrayLike, float], Timeline] = timeline,
+    run: Run = timeline,
 ) -> Plan:
     """The plan of those bits, with what `run`, `timeline` or `load_then_run`, predicts."""
     load_s = loads_s(cost, bits, preloaded)
-    predicted = run(load_s, chosen.comp_s, chosen.after_s)
+    predicted = run(load_s, chosen.work.comp_s, chosen.work.after_s, cost.slowed, before_s=chosen.work.before_s)
     return Plan(
         layers=chosen.layers,
         slices_per_layer=chosen.slices_per_layer,
@@ -221,16 +220,21 @@ def timeline_of(
     length: int | None = None,
     *,
     steps: float | None = None,
-    run: Callable[[ArrayLike, ArrayLike, float], Timeline] = timeline,
+    run: Run = timeline,
 ) -> Timeline:
     """The plan's execution over so many tokens and decoder steps, by default those that it was planned for.
 
     `run`: `timeline`, a pipeline, or `load_then_run`.
     """
-    comp_s = _compute_s(plan, cost, plan.length if length is None else length)
-    later = max(plan.steps if steps is None else steps, 1.0) - 1.0
-    after_s = later * sum(comp_s[plan.layers :])
-    return run(loads_s(cost, plan.bits, plan.preloaded), comp_s, after_s)
+    work = work_of(
+        cost,
+        plan.layers,
+        plan.slices_per_layer,
+        length=plan.length if length is None else length,
+        steps=plan.steps if steps is None else steps,
+    )
+    load_s = loads_s(cost, plan.bits, plan.preloaded)
+    return run(load_s, work.comp_s, work.after_s, cost.slowed, before_s=work.before_s)
 
 
 def check(deadline_s: float, preload_bytes: int) -> None:
@@ -246,13 +250,7 @@ def budgets_of(plan: Plan, cost: StiCost) -> tuple[Column, Column]:
 
     Below zero: the layer's loads are late (STI-11).
     """
-    comp_s = _compute_s(plan, cost, plan.length)
+    work = work_of(cost, plan.layers, plan.slices_per_layer, length=plan.length)
     bonus_s = sum(cost.t_io(plan.bits[shard], shard[0]) for shard in plan.preloaded)
-    granted = accumulated_budgets(bonus_s, comp_s, [0.0] * len(comp_s))
+    granted = accumulated_budgets(work.before_s + bonus_s, work.comp_s, [0.0] * len(work.comp_s))
     return granted, granted - np.cumsum(loads_s(cost, plan.bits, frozenset()))
-
-
-def _compute_s(plan: Plan, cost: StiCost, length: int) -> list[float]:
-    slices = plan.slices_per_layer
-    decoding = len(plan.layer_indices) - plan.layers
-    return [cost.t_comp(length, slices)] * plan.layers + [cost.step_s(slices)] * decoding

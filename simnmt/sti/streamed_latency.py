@@ -3,7 +3,8 @@
 A layer is computed once it has been read and the layer before has been computed, so a request ends at the latest of two: what
 it computes after its turn has come, and, of each layer, its read followed by all that is computed from that layer on. Both are
 known beforehand: of a box only two moments count, when its disk and when its processor come free. A decoder reads its
-layers in the first step; later steps compute alone.
+layers in the first step; later steps compute alone. While the disk reads, computing may take longer: all that ends behind the
+reads then ends later by the same.
 """
 
 from __future__ import annotations
@@ -34,37 +35,57 @@ class PlannedCompute:
     decoder_layers: int = 0
     step_s: float = 0.0
     """Of one decoder layer for one token."""
-    fixed_s: float = 0.0
-    """Before the first layer: the embedding and the like."""
-    step_fixed_s: float = 0.0
-    """After the last layer of each step: the projection and the like; of an encoder alone, after its last layer."""
+    once_s: float = 0.0
+    """Of one decoder layer besides, once a request, ahead of its first step: unpacking, the source's keys and values."""
+    embed_s: tuple[float, ...] = ()
+    """Before the first layer, by padded length; empty: 0."""
+    head_s: float = 0.0
+    """After the last layer, of each step; of an encoder alone, once."""
+    slowed: float = 1.0
+    """Times as long that all of this takes while the disk reads."""
 
     def __post_init__(self) -> None:
         if self.layers < 1 or self.decoder_layers < 0:
             raise ValueError(f"{self.layers} encoder and {self.decoder_layers} decoder layers")
         if not self.lengths or len(self.lengths) != len(self.layer_s) or any(a >= b for a, b in pairwise((0, *self.lengths))):
             raise ValueError("lengths have to rise, with a time each")
+        if len(self.embed_s) not in (0, len(self.lengths)):
+            raise ValueError("embed_s: other lengths than the layers'")
         times_s = (*self.layer_s, *([self.step_s] if self.decoder_layers else []))
-        if not all(0.0 < each < inf for each in times_s) or not (0.0 <= self.fixed_s < inf and 0.0 <= self.step_fixed_s < inf):
+        rest_s = (*self.embed_s, self.head_s, self.once_s)
+        if not all(0.0 < each < inf for each in times_s) or not all(0.0 <= each < inf for each in rest_s):
             raise ValueError("layers have to take a time, and the rest no less than none")
+        if not 1.0 <= self.slowed < inf:
+            raise ValueError(f"slowed: {self.slowed:g} times, where 1 is the least")
 
     @property
     def whole_step_s(self) -> float:
         """Seconds of a decoder step that reads nothing; 0 without a decoder."""
-        return self.decoder_layers * self.step_s + self.step_fixed_s if self.decoder_layers else 0.0
+        return self.decoder_layers * self.step_s + self.head_s if self.decoder_layers else 0.0
+
+    @property
+    def first_step_s(self) -> float:
+        """Seconds of all that follows the encoder in the first pass: the decoder's first step, or the head."""
+        return self.decoder_layers * (self.once_s + self.step_s) + self.head_s
 
     def encoder_layer_s(self, src_len: ArrayLike) -> Column:
         """Seconds of one encoder layer by source tokens; shape kept."""
+        return self._by_length(self.layer_s, src_len)
+
+    def embedding_s(self, src_len: ArrayLike) -> Column:
+        """Seconds before the first layer likewise."""
+        return self._by_length(self.embed_s or (0.0,) * len(self.lengths), src_len)
+
+    def _by_length(self, seconds_by_length: tuple[float, ...], src_len: ArrayLike) -> Column:
         length = np.asarray(src_len, np.float64)
         padded = np.asarray(self.lengths, np.float64)
         at = np.minimum(np.searchsorted(padded, length), len(padded) - 1)
-        seconds: Column = np.asarray(self.layer_s)[at] * np.maximum(length / padded[at], 1.0)
+        seconds: Column = np.asarray(seconds_by_length)[at] * np.maximum(length / padded[at], 1.0)
         return seconds
 
     def first_pass_s(self, src_len: ArrayLike) -> Column:
         """Seconds of the encoder and the first step of the decoder, with nothing to be read."""
-        step_s = self.decoder_layers * self.step_s + self.step_fixed_s
-        return self.fixed_s + self.layers * self.encoder_layer_s(src_len) + step_s
+        return self.embedding_s(src_len) + self.layers * self.encoder_layer_s(src_len) + self.first_step_s
 
     def after_step_s(self, tgt_len: ArrayLike | None, step: float = 1.0) -> Column:
         """Seconds of the decoder's steps after so many; an output takes one at least, and without a decoder there are none."""
@@ -107,8 +128,8 @@ class StreamedState:
         if len(self.load_s) != compute.layers + compute.decoder_layers:
             raise ValueError(f"{len(self.load_s)} loads of {compute.layers} + {compute.decoder_layers} layers")
         scale = np.asarray(factor, np.float64)
-        layer_s = compute.encoder_layer_s(src_len) * scale
-        step_s = (compute.decoder_layers * compute.step_s + compute.step_fixed_s) * scale
+        layer_s, step_s = compute.encoder_layer_s(src_len) * scale, compute.first_step_s * scale
+        decoder_layer_s = (compute.once_s + compute.step_s) * scale
         latest_s: Column = np.zeros(np.broadcast_shapes(layer_s.shape, scale.shape))
         for layer, (load_s, read_s) in enumerate(zip(self.load_s, accumulate(self.load_s), strict=True)):
             if load_s == 0.0:
@@ -116,10 +137,16 @@ class StreamedState:
             if layer < compute.layers:
                 after_s = (compute.layers - layer) * layer_s + step_s
             else:
-                after_s = step_s - (layer - compute.layers) * compute.step_s * scale
-            latest_s = np.maximum(latest_s, read_s + after_s)
-        return np.where(latest_s > 0.0, latest_s + compute.after_step_s(tgt_len) * scale, 0.0)
+                after_s = step_s - (layer - compute.layers) * decoder_layer_s
+            latest_s = np.maximum(latest_s, read_s / compute.slowed + after_s)
+        later_s = compute.after_step_s(tgt_len) * scale + self.slowing_s(compute)
+        return np.where(latest_s > 0.0, latest_s + later_s, 0.0)
+
+    def slowing_s(self, compute: PlannedCompute) -> float:
+        """Seconds that computing which goes on until the reads are done, or longer, ends later because of them."""
+        return self.read_s * (1.0 - 1.0 / compute.slowed)
 
     def alone_s(self, compute: PlannedCompute, src_len: ArrayLike, tgt_len: ArrayLike | None = None) -> Column:
         """Seconds of a request at a box that has nothing else to do: reads and computing begin together."""
-        return np.maximum(self.from_read_s(compute, src_len, tgt_len), compute.in_memory_s(src_len, tgt_len))
+        computed_s = compute.in_memory_s(src_len, tgt_len) + self.slowing_s(compute)
+        return np.maximum(self.from_read_s(compute, src_len, tgt_len), computed_s)

@@ -11,6 +11,23 @@ from simnmt.sti.timeline import ROUNDING
 
 
 @dataclass(frozen=True, slots=True)
+class Work:
+    """Seconds of computing, nothing to be read: ahead of the layers, of each layer, and behind them."""
+
+    before_s: float
+    """The embedding."""
+    comp_s: tuple[float, ...]
+    """Of each executed layer; a decoder's for its first step and for what it does once a request."""
+    after_s: float
+    """The head, and a decoder's later steps."""
+
+    @property
+    def total_s(self) -> float:
+        """In memory."""
+        return self.before_s + sum(self.comp_s) + self.after_s
+
+
+@dataclass(frozen=True, slots=True)
 class Submodel:
     """The bottom layers and some slices of each."""
 
@@ -19,10 +36,7 @@ class Submodel:
     slices_per_layer: int
     shards: tuple[Shard, ...]
     """In layer order, and in slice order within a layer."""
-    comp_s: tuple[float, ...]
-    """Computation of each executed layer; a decoder's for its first step."""
-    after_s: float = 0.0
-    """A decoder's later steps, which read nothing."""
+    work: Work
 
     @property
     def layer_indices(self) -> tuple[int, ...]:
@@ -35,10 +49,17 @@ def decoder_layers(cost: StiCost, layers: int) -> int:
     return 0 if cost.decoder is None else -(-layers * cost.decoder.geometry.layers // cost.geometry.layers)
 
 
+def work_of(cost: StiCost, layers: int, slices: int, *, length: int, steps: float = 1.0) -> Work:
+    """What a submodel computes over `length` tokens and so many decoder steps, one at least."""
+    decoding = decoder_layers(cost, layers)
+    step_s, of_steps = cost.step_s(slices), max(steps, 1.0) if decoding else 1.0
+    comp_s = (*[cost.t_comp(length, slices)] * layers, *[cost.once_s(slices) + step_s] * decoding)
+    return Work(cost.t_embed(length), comp_s, of_steps * cost.head_s + (of_steps - 1.0) * decoding * step_s)
+
+
 def compute_s(cost: StiCost, layers: int, slices: int, *, length: int, steps: float = 1.0) -> float:
-    """Seconds to compute a submodel that is in memory."""
-    decoding = decoder_layers(cost, layers) * max(steps, 1.0) * cost.step_s(slices)
-    return layers * cost.t_comp(length, slices) + decoding
+    """Seconds to compute a submodel that is in memory, embedding and head included."""
+    return work_of(cost, layers, slices, length=length, steps=steps).total_s
 
 
 def sizes(cost: StiCost) -> Iterator[tuple[int, int]]:
@@ -90,6 +111,4 @@ def submodel(
     if any(len(pieces) < slices for pieces in ranked.values()):
         raise PlanError("an importance that does not rank every shard", remedy="measure it with simnmt sti profile --task")
     shards = tuple((index, piece) for index in indices for piece in sorted(ranked[index][:slices]))
-    decoding = len(indices) - layers
-    comp_s = (*[cost.t_comp(length, slices)] * layers, *[cost.step_s(slices)] * decoding)
-    return Submodel(layers, slices, shards, comp_s, (max(steps, 1.0) - 1.0) * decoding * cost.step_s(slices))
+    return Submodel(layers, slices, shards, work_of(cost, layers, slices, length=length, steps=steps))

@@ -96,8 +96,8 @@ def test_a_profile_of_an_encoder_decoder_is_planned_for_its_steps(here: Path, si
     out = simnmt(*asked, "--steps", "10").out
     assert " decoder layers as wide of 6 x 8, " in out
     assert "16 tokens, 10 decoder steps" in out or "32 tokens, 10 decoder steps" in out
-    assert "~ later decoder steps" in out
-    assert "before and after the layers, and not planned for" in out
+    assert "~ embedding, head, later decoder steps" in out
+    assert "besides the layers: 0.4 ms of embedding, 2 ms of head in each step" in out
 
 
 def test_a_page_shows_every_pipeline(here: Path, simnmt: Callable[..., Any]) -> None:

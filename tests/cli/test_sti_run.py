@@ -73,9 +73,7 @@ def test_a_text_has_the_answer_of_the_same_text_in_a_task(path: Path, tmp_path: 
     def known(store: ShardStore, *others: Any) -> RunSource:
         sizes = {bits: round(store.mean_size(bits)) for bits in BITS}
         io_s = {bits: size / 2e7 for bits, size in sizes.items()}
-        return RunSource(
-            "made up", "synthetic", StiCost(store.geometry, io_s, {6: (1e-4, 2e-4, 3e-4, 4e-4)}, sizes), 6, 2e7, 0.0
-        )
+        return RunSource("made up", "synthetic", StiCost(store.geometry, io_s, {6: (1e-4, 2e-4, 3e-4, 4e-4)}, sizes), 6, 2e7)
 
     monkeypatch.setattr(sti_run_source, "_measured", known)
     tsv = tmp_path / "task.tsv"
@@ -121,7 +119,7 @@ def test_a_profile_of_another_model_or_pace_is_refused(path: Path, monkeypatch: 
 
     class Block:
         fingerprint: str | None = None
-        io, kind, fixed_s, step_fixed_s = Io(), "measured", 0.001, 0.002
+        io, kind = Io(), "measured"
 
     class Profile:
         name, sti = "a-box", Block()
@@ -133,7 +131,7 @@ def test_a_profile_of_another_model_or_pace_is_refused(path: Path, monkeypatch: 
     with ShardStore.open(path) as store:
         encoder = ElasticEncoder(store.configuration, store.resident())
         found = costs(store, encoder, "a-box.json", None, None, 1)
-        assert (found.length, found.pace_bytes_per_s, found.beside_s) == (32, 8e6, pytest.approx(0.003))
+        assert (found.length, found.pace_bytes_per_s) == (32, 8e6)
         with pytest.raises(ElasticError, match="--pace-mb 9: the profile's reads were measured at 8 MB/s"):
             costs(store, encoder, "a-box.json", None, 9e6, 1)
         Block.fingerprint = "0" * 64

@@ -47,9 +47,7 @@ def test_a_planner_gets_the_disk_the_layers_and_the_order_of_the_shards(streamed
     assert cost.importance[:2] == ((0, 1), (11, 11))
     assert len(cost.importance) == 144
     assert cost.decoder is None
-    block = streamed().sti
-    assert block is not None
-    assert (block.fixed_s, block.step_fixed_s) == pytest.approx((0.0004, 0.0006))
+    assert (cost.t_embed(16), cost.t_embed(64), cost.head_s, cost.slowed) == pytest.approx((0.0004, 0.0008, 0.0006, 1.0))
 
 
 def test_an_encoder_decoder_tells_both_halves(streamed: Callable[..., DeviceProfile]) -> None:
@@ -60,13 +58,21 @@ def test_an_encoder_decoder_tells_both_halves(streamed: Callable[..., DeviceProf
     assert decoder.geometry.weights_per_shard == 8 * 512 * 512 // 8 + 2 * 512 * 2048 // 8
     assert decoder.step_s[2] == pytest.approx(0.0007)
     assert decoder.io_s[32] > profile.sti_cost.t_io(32)
-    assert profile.sti is not None
-    assert (profile.sti.fixed_s, profile.sti.step_fixed_s) == pytest.approx((0.0004, 0.002))
+    assert (profile.sti_cost.t_embed(9), profile.sti_cost.head_s, decoder.once_s) == (0.0004, 0.002, None)
     once = streamed(
         ("decoder", "once_s"), [0.001, 0.0015], layers=2, heads=2, width=8, ffn=16, decoder_layers=3, importance=False
     )
-    assert once.sti is not None
-    assert once.sti.fixed_s == pytest.approx(0.0004 + 3 * 0.0015)
+    assert [once.sti_cost.once_s(width) for width in (1, 2)] == [0.001, 0.0015]
+
+
+def test_what_is_computed_besides_the_layers_goes_by_length(streamed: Callable[..., DeviceProfile]) -> None:
+    """An embedding takes the time of its own padded length, and where that was not timed, of the nearest."""
+    lengths = (8, 16, 64)
+    timed = streamed(("compute", "lengths", 0, "embed_s"), 0.0001, lengths=lengths).sti_cost
+    assert [timed.t_embed(length) for length in (3, 8, 9, 64, 128)] == [0.0001, 0.0001, 0.0004, 0.0004, 0.0008]
+    untimed = streamed(("compute", "lengths", 2, "embed_s"), None, lengths=lengths).sti_cost
+    assert untimed.embed_s == {8: 0.0004, 16: 0.0004, 64: 0.0004}
+    assert streamed(("compute", "slowed_by_reads"), 1.25).sti_cost.slowed == 1.25
 
 
 def test_more_bits_never_load_faster_whatever_a_busy_disk_said(streamed: Callable[..., DeviceProfile]) -> None:

@@ -18,13 +18,13 @@ SOME_SECONDS = st.integers(1, 40).map(lambda eighths: eighths / 8)
 
 def ends_s(loaded_s: list[float], compute: PlannedCompute, layer_s: float, steps: int) -> float:
     """By hand: each layer once it is there, later steps too, in which it is."""
-    now_s = compute.fixed_s
+    now_s = compute.embed_s[0] if compute.embed_s else 0.0
     for layer in range(compute.layers):
         now_s = max(now_s, loaded_s[layer]) + layer_s
-    for _ in range(steps):
+    for step in range(steps):
         for layer in range(compute.decoder_layers):
-            now_s = max(now_s, loaded_s[compute.layers + layer]) + compute.step_s
-        now_s += compute.step_fixed_s
+            now_s = max(now_s, loaded_s[compute.layers + layer]) + (0.0 if step else compute.once_s) + compute.step_s
+        now_s += compute.head_s
     return now_s
 
 
@@ -36,13 +36,21 @@ def ends_s(loaded_s: list[float], compute: PlannedCompute, layer_s: float, steps
     SOME_SECONDS,
     SECONDS,
     SECONDS,
+    SECONDS,
     st.integers(0, 6),
 )
 def test_an_idle_box_takes_as_long_as_step_by_step(
-    encoder: list[float], decoder: list[float], layer_s: float, step_s: float, fixed_s: float, step_fixed_s: float, tgt_len: int
+    encoder: list[float],
+    decoder: list[float],
+    layer_s: float,
+    step_s: float,
+    once_s: float,
+    embed_s: float,
+    head_s: float,
+    tgt_len: int,
 ) -> None:
     """With eighths of seconds, to the bit: loads of layers in any proportion, steps that read nothing after the first."""
-    compute = PlannedCompute(len(encoder), (8,), (layer_s,), len(decoder), step_s, fixed_s, step_fixed_s)
+    compute = PlannedCompute(len(encoder), (8,), (layer_s,), len(decoder), step_s, once_s, (embed_s,), head_s)
     state = StreamedState("any", (*encoder, *decoder))
     steps = max(tgt_len, 1) if decoder else 1
     loaded_s = list(accumulate(state.load_s))
@@ -66,14 +74,13 @@ def test_an_encoder_alone_is_its_pipeline() -> None:
 
 
 def test_columns_are_their_rows_with_scatter_and_padding() -> None:
-    compute = PlannedCompute(3, (8, 16, 32), (0.1, 0.15, 0.4), 2, 0.02, 0.03, 0.01)
+    compute = PlannedCompute(3, (8, 16, 32), (0.1, 0.15, 0.4), 2, 0.02, 0.03, (0.01, 0.02, 0.04), 0.01)
     state = StreamedState("some", (0.2, 0.3, 0.0, 0.5, 0.4))
     src_len, tgt_len, factor = np.array([1, 8, 9, 32, 64]), np.array([0, 1, 5, 9, 30]), np.array([1.0, 0.5, 2.0, 1.1, 0.9])
     assert compute.encoder_layer_s(src_len).tolist() == pytest.approx([0.1, 0.1, 0.15, 0.4, 0.8])
     for number, (source, target, scale) in enumerate(zip(src_len, tgt_len, factor, strict=True)):
-        scaled = PlannedCompute(
-            3, (8, 16, 32), tuple(scale * s for s in compute.layer_s), 2, 0.02 * scale, 0.03 * scale, 0.01 * scale
-        )
+        layer_s, embed_s = (tuple(scale * s for s in each) for each in (compute.layer_s, compute.embed_s))
+        scaled = PlannedCompute(3, (8, 16, 32), layer_s, 2, 0.02 * scale, 0.03 * scale, embed_s, 0.01 * scale)
         assert state.from_read_s(compute, src_len, tgt_len, factor)[number] == pytest.approx(
             state.from_read_s(scaled, source, target)
         )
@@ -94,11 +101,13 @@ def test_what_is_held_is_waited_for_by_nobody() -> None:
         {"lengths": (8,), "layer_s": (0.1, 0.2)},
         {"layer_s": (0.0,)},
         {"decoder_layers": 1, "step_s": 0.0},
-        {"fixed_s": -1.0},
+        {"head_s": -1.0},
+        {"embed_s": (0.1, 0.1)},
+        {"slowed": 0.9},
     ],
 )
 def test_costs_that_cannot_be_are_refused(wrong: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match=r"layers|lengths"):
+    with pytest.raises(ValueError, match=r"layers|lengths|slowed"):
         PlannedCompute(**({"layers": 2, "lengths": (8,), "layer_s": (0.1,)} | wrong))  # type: ignore[arg-type]
 
 
