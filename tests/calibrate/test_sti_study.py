@@ -87,7 +87,7 @@ def test_every_point_is_what_the_timeline_makes_of_its_reads_and_layers() -> Non
     own = study()
     reads = {device.name: device.io_s[32] for device in own.devices}
     for point in (*own.grid, *own.sizes):
-        drawn = timeline_of(point)
+        drawn = timeline_of(point, next(device for device in own.devices if device.name == point.device))
         assert drawn.latency_s == pytest.approx(point.latency_s) and drawn.stall_s == pytest.approx(point.stall_s, abs=1e-12)
         assert point.misses == (point.latency_s > point.deadline_s * (1 + 1e-9))
         if point.method == "STI" and not point.flagged:
@@ -267,12 +267,36 @@ def test_a_profile_gives_its_importance_and_a_device(places: tuple[Path, Path], 
     found = study_of(store, task, profiles=[tmp_path / "phone.json"], settings=SMALL, parts=["grid"])
     assert [device.name for device in found.devices][-1] == "a phone" and found.devices[-1].kind == "synthetic"
     assert found.importance.task_sha256 == "1" * 64 and found.length == 32
+    assert (found.devices[-1].embed_s, found.devices[-1].head_s) == (0.0004, 0.0006)
     write_profile(tmp_path / "other.json", make_profile(schema_version=2, sti=made_block()))
     with pytest.raises(CalibrationError, match="another model's shards"):
         study_of(store, task, profiles=[tmp_path / "other.json"], settings=SMALL)
     write_profile(tmp_path / "plain.json", make_profile())
     with pytest.raises(CalibrationError, match="no block sti"):
         study_of(store, task, profiles=[tmp_path / "plain.json"], settings=SMALL)
+
+
+def test_what_a_profile_computes_outside_of_layers_is_part_of_every_deadline(
+    places: tuple[Path, Path], make_profile: Any, tmp_path: Path
+) -> None:
+    """As long as a layer each, and all of it half as long again while the disk reads."""
+    store, task = places
+    own = sti_block(2, 4, 16, 32, lengths=(32,))
+    for each in own["compute"]["lengths"]:
+        each["embed_s"] = each["head_s"] = each["seconds"][-1]
+    own["compute"]["slowed_by_reads"] = 1.5
+    block = StiBlock.model_validate_json(json.dumps(own | {"fingerprint": None, "device_name": "a phone"}))
+    write_profile(tmp_path / "phone.json", make_profile(schema_version=2, sti=block))
+    found = study_of(store, task, profiles=[tmp_path / "phone.json"], settings=SMALL, parts=["grid", "greedy"])
+    device = found.devices[-1]
+    assert device.slowed == 1.5 and device.whole_s(2) == pytest.approx(4 * device.comp_s[-1])
+    points = [each for each in found.grid if each.device == "a phone"]
+    for point in points:
+        drawn = timeline_of(point, device)
+        assert point.deadline_s == pytest.approx(point.deadline_share * 4 * device.comp_s[-1])
+        assert drawn.latency_s == pytest.approx(point.latency_s) and drawn.stall_s == pytest.approx(point.stall_s, abs=1e-12)
+        assert point.latency_s >= device.embed_s + point.busy_s + device.head_s - 1e-12
+    assert {(each.layers, each.slices) for each in points if each.deadline_share == 1.0 and "Model" in each.method} == {(2, 4)}
 
 
 def test_what_cannot_be_studied_is_refused_in_one_line_before_anything_is_measured(

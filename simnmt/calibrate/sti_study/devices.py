@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from simnmt.calibrate.errors import CalibrationError
 from simnmt.calibrate.sti_study.document import Kind, StudiedDevice
 from simnmt.calibrate.sti_study.settings import scaled
@@ -64,10 +66,12 @@ def of_profile(
     if own.geometry != geometry:
         what = f"the profile of {device} is of {block.model}, whose layers have other sizes than the store's"
         raise CalibrationError(what, remedy="profile this store: `simnmt sti profile STORE`")
-    cost = StiCost(geometry, own.io_s, own.comp_s, own.shard_bytes, None, order)
+    cost = replace(own, importance=order)
     pace = block.io.paced_bytes_per_s
     said = "Read as measured" if pace is None else f"Read at an imitated {pace / 1e6:g} MB/s"
     said += f", a whole layer of {length} tokens computed as measured."
+    if cost.slowed > 1.0:
+        said += f" While the disk reads, computing takes {cost.slowed:.2f} times as long."
     return _device(device, block.kind, said, cost, length, scaled(5.0)), cost
 
 
@@ -78,5 +82,8 @@ def _device(name: str, kind: Kind, said: str, cost: StiCost, length: int, preloa
         said=said,
         io_s=dict(cost.io_s),
         comp_s=tuple(cost.t_comp(length, count) for count in range(1, cost.geometry.heads + 1)),
+        embed_s=cost.t_embed(length),
+        head_s=cost.head_s,
+        slowed=cost.slowed,
         preload_share=preload_share,
     )

@@ -110,6 +110,12 @@ class StudiedDevice(Configuration):
     """Of one shard by bits, cold."""
     comp_s: tuple[Duration, ...]
     """Of one layer by slices, 1 to all."""
+    embed_s: Seconds = 0.0
+    """Computed before the first layer, while the disk reads; 0 where no profile tells it."""
+    head_s: Seconds = 0.0
+    """Computed after the last layer."""
+    slowed: Annotated[float, Field(ge=1.0)] = 1.0
+    """Times as long that computing takes while the disk reads."""
     preload_share: Share
     """|S| that stands for the device: of the bytes of all shards in float32."""
 
@@ -117,6 +123,10 @@ class StudiedDevice(Configuration):
     def skew(self) -> float:
         """Loading a whole layer in 32 bits over computing it."""
         return len(self.comp_s) * self.io_s[32] / self.comp_s[-1]
+
+    def whole_s(self, layers: int) -> float:
+        """What the whole model of so many layers computes in all."""
+        return self.embed_s + layers * self.comp_s[-1] + self.head_s
 
 
 class ImportanceOrder(Configuration):
@@ -245,7 +255,7 @@ class Point(Configuration):
 
     @property
     def busy_s(self) -> float:
-        """All computation."""
+        """All computation of layers."""
         return self.layers * self.comp_s
 
     @model_validator(mode="after")

@@ -72,7 +72,7 @@ class StudyBench:
                     for preload in preloads if method in PLANNED else (None,):
                         self.say(f"grid: {device.name}, {100 * share:g} % of the whole computation, {method}")
                         yield self._point(
-                            device, chosen(method, cost, self._deadline_s(cost, share), preload, self.length), share
+                            device, chosen(method, cost, self._deadline_s(device, share), preload, self.length), share
                         )
 
     def _sizes(self) -> Iterator[Point]:
@@ -82,7 +82,7 @@ class StudyBench:
                     self.say(
                         f"sizes: {device.name}, {100 * share:g} % of the whole computation, buffer of {100 * preload:.2f} %"
                     )
-                    yield self._point(device, chosen("STI", cost, self._deadline_s(cost, share), preload, self.length), share)
+                    yield self._point(device, chosen("STI", cost, self._deadline_s(device, share), preload, self.length), share)
 
     def _upgrades(self) -> Iterator[Upgraded]:
         settings, to_bits = self.settings, self.settings.raised_to
@@ -117,12 +117,12 @@ class StudyBench:
         """Devices whose times differ: where buffers are varied anyway, two that differ by their buffer are one."""
         found: list[tuple[StudiedDevice, StiCost]] = []
         for device, cost in self.devices:
-            if all((device.io_s, device.comp_s) != (other.io_s, other.comp_s) for other, _ in found):
+            if all(_times(device) != _times(other) for other, _ in found):
                 found.append((device, cost))
         return found
 
-    def _deadline_s(self, cost: StiCost, share: float) -> float:
-        return share * self.layers * cost.t_comp(self.length, self.slices)
+    def _deadline_s(self, device: StudiedDevice, share: float) -> float:
+        return share * device.whole_s(self.layers)
 
     def _submodel(self, layers: int, slices: int) -> list[Shard]:
         """The bottom layers, of each its most important slices."""
@@ -154,6 +154,11 @@ class StudyBench:
             flagged=plan.short_of_io,
             outcome=self.judge(plan.bits),
         )
+
+
+def _times(device: StudiedDevice) -> tuple[object, ...]:
+    """All that plans depend on but the buffer."""
+    return device.io_s, device.comp_s, device.embed_s, device.head_s, device.slowed
 
 
 def _part_of(whole: int, share: float) -> int:

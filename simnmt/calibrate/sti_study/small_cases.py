@@ -24,7 +24,8 @@ def small_cases(device: StudiedDevice, cost: StiCost, length: int, settings: Stu
     own = small.geometry
     for share in settings.small_deadlines:
         for buffer in settings.small_buffers:
-            deadline_s = share * own.layers * small.t_comp(length, own.heads)
+            whole_s = small.t_embed(length) + own.layers * small.t_comp(length, own.heads) + small.head_s
+            deadline_s = share * whole_s
             greedy = planned(small, deadline_s, round(buffer * own.heads * small.bytes_of(2)), length=length)
             best = exact(small, greedy, limit_s=LIMIT_S)
             if best is not None:

@@ -10,7 +10,7 @@ from simnmt.reproduce.sti.derived import motivating_pipeline
 from simnmt.sti.timeline import Timeline, load_then_run, timeline
 
 if TYPE_CHECKING:
-    from simnmt.calibrate.sti_study.document import Point, Study
+    from simnmt.calibrate.sti_study.document import Point, StudiedDevice, Study
 
 DRAWN_SHARE = 0.175
 """The deadline that is drawn: the paper's 200 ms where a layer takes 95 ms; the nearest that a study has."""
@@ -42,16 +42,17 @@ def timelines(studies: Sequence[Study]) -> list[dict[str, Any]]:
                         "name": f"{study.name}, {device.name}, {100 * share:g} % of the whole computation",
                         "kind": device.kind,
                         "deadline_s": drawn[0].deadline_s,
-                        "pipelines": [_told(name_of(each), timeline_of(each)) | _answer(each) for each in drawn],
+                        "pipelines": [_told(name_of(each), timeline_of(each, device)) | _answer(each) for each in drawn],
                     }
                 )
     return found
 
 
-def timeline_of(point: Point) -> Timeline:
-    """Its execution by our timeline, layer by layer."""
+def timeline_of(point: Point, device: StudiedDevice) -> Timeline:
+    """Its execution on that device by our timeline, layer by layer."""
     run = load_then_run if point.method == "Load&Exec" else timeline
-    return run(list(point.load_s), [point.comp_s] * point.layers)
+    comp_s = [point.comp_s] * point.layers
+    return run(list(point.load_s), comp_s, device.head_s, device.slowed, before_s=device.embed_s)
 
 
 def name_of(point: Point) -> str:
