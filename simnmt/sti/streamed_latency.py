@@ -16,6 +16,8 @@ from math import inf
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simnmt.sti.timeline import Timeline, timeline
+
 Column = NDArray[np.float64]
 
 
@@ -150,3 +152,11 @@ class StreamedState:
         """Seconds of a request at a box that has nothing else to do: reads and computing begin together."""
         computed_s = compute.in_memory_s(src_len, tgt_len) + self.slowing_s(compute)
         return np.maximum(self.from_read_s(compute, src_len, tgt_len), computed_s)
+
+    def pipeline(self, compute: PlannedCompute, src_len: int, tgt_len: int | None = None) -> Timeline:
+        """Of one request of which `alone_s` is the latency, layer by layer: the encoder's, then the decoder's first step."""
+        encoder_s = [float(compute.encoder_layer_s(src_len))] * compute.layers
+        decoder_s = [compute.once_s + compute.step_s] * compute.decoder_layers
+        after_s = compute.head_s + float(compute.after_step_s(tgt_len))
+        before_s = float(compute.embedding_s(src_len))
+        return timeline(self.load_s, [*encoder_s, *decoder_s], after_s, compute.slowed, before_s=before_s)

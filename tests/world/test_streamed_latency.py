@@ -58,6 +58,53 @@ def test_an_idle_box_takes_as_long_as_step_by_step(
     assert compute.in_memory_s(5, tgt_len) == ends_s([0.0] * len(loaded_s), compute, layer_s, steps)
 
 
+def slowed_end_s(load_s: list[float], works_s: list[tuple[float | None, float]], slowed: float) -> float:
+    """By hand: pieces of work, each with the moment that it waits for, at 1 / slowed while the disk reads."""
+    now_s, read_s = 0.0, sum(load_s)
+    for ready_s, work_s in works_s:
+        now_s = max(now_s, ready_s or 0.0)
+        while_reading_s = max(min(read_s - now_s, work_s * slowed), 0.0)
+        now_s += while_reading_s + (work_s - while_reading_s / slowed)
+    return now_s
+
+
+@settings(max_examples=200)
+@given(
+    st.lists(SECONDS, min_size=1, max_size=4),
+    st.lists(SECONDS, max_size=4),
+    SOME_SECONDS,
+    SECONDS,
+    SECONDS,
+    st.integers(0, 4),
+    st.sampled_from([1.0, 1.25, 1.5, 4.0]),
+)
+def test_computing_is_slowed_while_the_disk_reads_and_not_afterwards(
+    encoder: list[float],
+    decoder: list[float],
+    layer_s: float,
+    embed_s: float,
+    head_s: float,
+    tgt_len: int,
+    slowed: float,
+) -> None:
+    compute = PlannedCompute(len(encoder), (8,), (layer_s,), len(decoder), 0.5, 0.25, (embed_s,), head_s, slowed)
+    state = StreamedState("any", (*encoder, *decoder))
+    loaded_s = list(accumulate(state.load_s))
+    works_s: list[tuple[float | None, float]] = [(None, embed_s)]
+    works_s += [(loaded_s[layer], layer_s) for layer in range(len(encoder))]
+    for step in range(max(tgt_len, 1) if decoder else 1):
+        works_s += [(moment, 0.5 if step else 0.75) for moment in loaded_s[len(encoder) :]]
+        works_s.append((None, head_s))
+    by_hand_s = slowed_end_s([*state.load_s], works_s, slowed)
+    assert state.alone_s(compute, 5, tgt_len) == pytest.approx(by_hand_s, abs=1e-12)
+    told = state.pipeline(compute, 5, tgt_len)
+    assert told.latency_s == pytest.approx(by_hand_s, abs=1e-12)
+    assert told.stall_s == pytest.approx(
+        sum(begin - end for begin, end in zip(told.compute_begin, [told.before_s, *told.compute_end[:-1]], strict=True)),
+        abs=1e-7,
+    )
+
+
 def test_worked_example_of_sti_12_and_13() -> None:
     """2 x 1, T_comp 1 s: loads of 0.6 and 0.6 s end after 2.6 s; with layer 1 preloaded and 0.2 s for layer 0, after 2.2 s."""
     compute = PlannedCompute(2, (128,), (1.0,))
