@@ -35,7 +35,7 @@ def pipeline(**changed: Any) -> dict[str, Any]:
     for way, latency_s in (("load_then_run", 5.0), ("bits_6", 1.0), ("bits_2", 0.4)):
         fast |= {f"{way}_s": latency_s, f"{way}_stall_s": latency_s / 2}
     return {
-        "version": 1, "kind": "measured", "date": "2026-01-01", "layers": 12, "width": 768, "faster": [fast],
+        "version": 2, "kind": "measured", "date": "2026-01-01", "layers": 12, "width": 768, "faster": [fast],
         "skew": {"pace_mb": 300.0}, "grid": [plan] * 12 + [plan | {"pace_mb": 80.0, "simulated_stall_s": 0.1}],
         "unpack": {"least_ratio": 2.5, "six_over_two": 0.9},
     } | changed  # fmt: skip
@@ -105,7 +105,7 @@ def test_a_real_pipeline_is_judged_by_every_plan() -> None:
 
 
 def test_files_that_are_no_studies_or_pipelines_are_refused_in_one_line(tmp_path: Path) -> None:
-    for name, text in (("a.json", "[]"), ("b.json", "{"), ("c.json", '{"version": 1}'), ("d.json", '{"version": 2}')):
+    for name, text in (("a.json", "[]"), ("b.json", "{"), ("c.json", '{"version": 2}'), ("d.json", '{"version": 1}')):
         (tmp_path / name).write_text(text)
         with pytest.raises(InputError) as refused:
             read_pipeline(tmp_path / name)

@@ -35,7 +35,7 @@ def read_pipeline(path: Path) -> Measured:
     except ValueError:
         raise InputError("no JSON", path=path, remedy=remedy) from None
     try:
-        if not isinstance(found, dict) or found["version"] != 1:
+        if not isinstance(found, dict) or found["version"] != 2:
             raise InputError("no measurement of a pipeline that is known here", path=path, remedy=remedy)
         pipeline_rows(found)
         simulated_rows(found)
