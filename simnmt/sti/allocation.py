@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
+from math import inf
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simnmt.costs.shard_geometry import BITS
 from simnmt.costs.sti_cost import Shard, StiCost
-from simnmt.sti.submodel import Submodel
-from simnmt.sti.timeline import ROUNDING
+from simnmt.sti.submodel import Submodel, Work
+from simnmt.sti.timeline import ROUNDING, timeline
 
 Bits = dict[Shard, int]
 
@@ -35,18 +36,27 @@ def allocated(
     importance: Sequence[Shard] | None = None,
     whole_shards: bool = False,
     may_wait_s: float = 0.0,
+    deadline_s: float = inf,
 ) -> tuple[Bits, bool]:
     """Bits of every shard in layer order, and whether not even 2 bits could be loaded in time.
 
     `cached`: the buffer's true contents, which keep their bits; None: the buffer will be filled as planned, and its capacity
     counts as time: that of reading so many bytes of the planned shards from the first on, the last of them in part, which is
     optimistic by less than one shard (STI-15). `whole_shards`: only those shards that fit whole count.
-    `may_wait_s`: how long the pipeline may wait in all; the paper's may not.
+    `may_wait_s`: how long the pipeline may wait in all; the paper's may not. Where reads slow computing, budgets still take its
+    undisturbed time, which hides fewer reads than there will be room for; and no shard gets bits that make all of it end beyond
+    `deadline_s`, or beyond what it takes with 2 bits.
     """
     bits = {shard: BITS[0] if cached is None else cached.get(shard, BITS[0]) for shard in chosen.shards}
     free = [shard for shard in chosen.shards if cached is None or shard not in cached]
     held = frozenset(chosen.shards) - set(free)
-    valid = _validity(cost, chosen, preload_bytes if cached is None else 0, held, whole_shards, may_wait_s)
+    capacity_bytes = preload_bytes if cached is None else 0
+    loads = _loading(cost, chosen, capacity_bytes, held, whole_shards)
+    in_time = _in_time(cost, chosen.work, may_wait_s, max(deadline_s, _end_s(cost, chosen.work, loads(bits))))
+
+    def valid(changed: Mapping[Shard, int]) -> bool:
+        return in_time(loads(changed))
+
     uniform = [width for width in BITS if valid(bits | dict.fromkeys(free, width))]
     if not uniform:
         return bits, True
@@ -64,37 +74,56 @@ def allocated(
     return bits, False
 
 
-def _validity(
-    cost: StiCost, chosen: Submodel, capacity_bytes: int, held: frozenset[Shard], whole_shards: bool, may_wait_s: float
-) -> Callable[[Mapping[Shard, int]], bool]:
-    """Whether no layer's remaining loads last longer than what is computed before it and what may be waited.
+def read_in_time(cost: StiCost, chosen: Submodel, bits: Mapping[Shard, int], held: frozenset[Shard], deadline_s: float) -> bool:
+    """Whether computing that those bits' reads slow, but do not hold up, ends by the deadline."""
+    loads = _loading(cost, chosen, 0, held, True)(bits)
+    return chosen.work.total_s + loads[-1] * (1.0 - 1.0 / cost.slowed) <= deadline_s * (1.0 + ROUNDING)
 
-    A pipeline ends at the latest of all layers' loads, each followed by all computing from its layer on, so that both together
-    bound its end.
+
+def _loading(
+    cost: StiCost, chosen: Submodel, capacity_bytes: int, held: frozenset[Shard], whole_shards: bool
+) -> Callable[[Mapping[Shard, int]], list[float]]:
+    """When each layer's remaining loads end, by bits.
 
     What is preloaded is left out of the loads, not granted as a bonus: where it is a prefix, both are the same, and where it is
     not, a bonus for layers yet to come would hide the stall of those before (STI-12).
     """
     position = {layer: k for k, layer in enumerate(chosen.layer_indices)}
-    before = list(accumulate(chosen.work.comp_s, initial=chosen.work.before_s))
-    slack_s = may_wait_s + ROUNDING * before[-1]
 
-    def valid(bits: Mapping[Shard, int]) -> bool:
-        room, loading_s, at = capacity_bytes, 0.0, 0
+    def loaded_s(bits: Mapping[Shard, int]) -> list[float]:
+        room, each_s = capacity_bytes, [0.0] * len(position)
         for shard, width in bits.items():
             layer = shard[0]
-            if position[layer] != at:
-                if loading_s > before[at] + slack_s:
-                    return False
-                at = position[layer]
             if shard in held:
                 continue
             size = cost.bytes_of(width, layer)
             if room >= size:
                 room -= size
                 continue
-            loading_s += cost.t_io(width, layer) * (1.0 if whole_shards else 1.0 - room / size)
+            each_s[position[layer]] += cost.t_io(width, layer) * (1.0 if whole_shards else 1.0 - room / size)
             room = 0
-        return loading_s <= before[at] + slack_s
+        return list(accumulate(each_s))
+
+    return loaded_s
+
+
+def _in_time(cost: StiCost, work: Work, may_wait_s: float, limit_s: float) -> Callable[[Sequence[float]], bool]:
+    """Whether no layer's remaining loads last longer than what is computed before it and what may be waited.
+
+    A pipeline ends at the latest of all layers' loads, each followed by all computing from its layer on, so that both together
+    bound its end.
+    """
+    before = list(accumulate(work.comp_s, initial=work.before_s))
+    slack_s = may_wait_s + ROUNDING * before[-1]
+
+    def valid(loaded_s: Sequence[float]) -> bool:
+        if any(loaded > ready + slack_s for loaded, ready in zip(loaded_s, before, strict=False)):
+            return False
+        return cost.slowed == 1.0 or _end_s(cost, work, loaded_s) <= limit_s * (1.0 + ROUNDING)
 
     return valid
+
+
+def _end_s(cost: StiCost, work: Work, loaded_s: Sequence[float]) -> float:
+    """When all is computed: `timeline`'s latency."""
+    return timeline(np.diff(loaded_s, prepend=0.0), work.comp_s, work.after_s, cost.slowed, before_s=work.before_s).latency_s

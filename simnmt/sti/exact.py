@@ -56,7 +56,8 @@ def exact(
     """The best bits and the best number of preloaded shards for the greedy plan's submodel, deadline and buffer.
 
     The buffer is filled in layer order, as a first plan's is; whatever a layer still reads has to be there in time, or for
-    `may_wait_s` in all too late. None where that cannot be, at 2 bits neither. The search ends after `limit_s` with what it
+    `may_wait_s` in all too late; where reads slow computing, in time for its undisturbed pace, and the whole by the deadline or
+    as soon as the greedy plan. None where that cannot be, at 2 bits neither. The search ends after `limit_s` with what it
     has. Raises `PlanError` for more than 144 shards, and where the time was not enough to find anything.
     """
     from scipy.optimize import Bounds, LinearConstraint, milp
@@ -69,13 +70,18 @@ def exact(
     shards, widths = chosen.shards, len(BITS)
     at_layer = {layer: k for k, layer in enumerate(chosen.layer_indices)}
     comp_s = chosen.work.comp_s
+    slowing = 1.0 - 1.0 / cost.slowed
     before_s = chosen.work.before_s + np.concatenate([[0.0], np.cumsum(comp_s)[:-1]])
+    # From each layer's last load on, and from the beginning on, to the end of the greedy plan's time.
+    left_s = max(greedy.deadline_s, greedy.latency_s) - chosen.work.total_s + np.append(before_s, 0.0)
     # A column for each shard and bitwidth: first those that are preloaded, then those that are loaded.
     columns = len(shards) * widths
     one = lil_array((len(shards), 2 * columns))
     prefix = lil_array((max(len(shards) - 1, 1), 2 * columns))
     room = lil_array((1, 2 * columns))
     in_time = lil_array((len(at_layer), 2 * columns))
+    # Where reads slow computing, the pipeline ends later by their share of it, and has to end by the deadline nevertheless.
+    ends = np.zeros((len(at_layer) + 1, 2 * columns))
     weights = _weights(shards, order)
     gain = np.zeros(2 * columns)
     for number, shard in enumerate(shards):
@@ -91,6 +97,8 @@ def exact(
             for k in range(at_layer[shard[0]], len(at_layer)):
                 # In units of a layer's computation, so that the solver's tolerance means something.
                 in_time[k, loaded] = cost.t_io(width, shard[0]) / comp_s[0]
+                ends[k, loaded] = cost.t_io(width, shard[0]) / cost.slowed / comp_s[0]
+            ends[:, loaded] += slowing * cost.t_io(width, shard[0]) / comp_s[0]
     found = milp(
         -gain / sum(weights.values()),
         integrality=np.ones(2 * columns, np.int64),
@@ -100,6 +108,7 @@ def exact(
             LinearConstraint(prefix.tocsr(), -np.inf, 0.0),
             LinearConstraint(room.tocsr(), -np.inf, 1.0 if greedy.preload_bytes else 0.0),
             LinearConstraint(in_time.tocsr(), -np.inf, (before_s + may_wait_s) / comp_s[0]),
+            *([LinearConstraint(ends, -np.inf, left_s / comp_s[0])] if slowing else []),
         ],
         options={"time_limit": limit_s, "mip_rel_gap": 0.0},
     )

@@ -115,12 +115,12 @@ def timeline_json(timeline: Timeline) -> dict[str, Any]:
     """Its columns as lists, and the two sums."""
     names = ("load_begin", "load_end", "compute_begin", "compute_end", "stall")
     columns = {f"{name}_s": getattr(timeline, name).tolist() for name in names}
-    return columns | {"after_s": timeline.after_s, "latency_s": timeline.latency_s, "total_stall_s": timeline.stall_s}
+    return columns | {"before_s": timeline.before_s, "after_s": timeline.after_s, "latency_s": timeline.latency_s, "total_stall_s": timeline.stall_s}
 
 
 def _best(cost: StiCost, plan: Plan, *, cold: bool, fills_deadline: bool) -> Exact | None:
     """By the rules that the plan was made by."""
-    computed_s = plan.latency_s - plan.stall_s
+    computed_s = compute_s(cost, plan.layers, plan.slices_per_layer, length=plan.length, steps=plan.steps)
     may_wait_s = max(plan.deadline_s - computed_s, 0.0) if fills_deadline else 0.0
     return exact_plan(cost, replace(plan, preload_bytes=0) if cold else plan, may_wait_s=may_wait_s)
 
@@ -153,10 +153,12 @@ def _contestant_json(each: Contestant) -> dict[str, Any]:
 def _remarks(cost: StiCost, plan: Plan, *, cold: bool, exactly: bool, best: Exact | None) -> Iterator[str]:
     least_s = compute_s(cost, 1, 1, length=plan.length, steps=plan.steps)
     if least_s > plan.deadline_s:
-        yield f"One layer of one shard takes {1e3 * least_s:.4g} ms already: nothing meets the deadline."
+        beside = " with embedding and head" if cost.embed_s or cost.head_s else ""
+        yield f"One layer of one shard takes {1e3 * least_s:.4g} ms already{beside}: nothing meets the deadline."
     elif plan.misses_deadline:
         late_ms = 1e3 * (plan.latency_s - plan.deadline_s)
-        yield f"The deadline is missed by {late_ms:.4g} ms, for which the processor waits for reads."
+        why = "for which the processor waits for reads" if plan.stalls else "by which reads slow the processor"
+        yield f"The deadline is missed by {late_ms:.4g} ms, {why}."
     if plan.short_of_io:
         what = "the empty buffer" if cold else f"this buffer of {plan.preload_bytes / 1e6:g} MB"
         yield (

@@ -11,7 +11,7 @@ import numpy as np
 
 from simnmt.costs.shard_geometry import BITS
 from simnmt.costs.sti_cost import Shard, StiCost
-from simnmt.sti.allocation import accumulated_budgets, allocated
+from simnmt.sti.allocation import accumulated_budgets, allocated, read_in_time
 from simnmt.sti.buffer import longest_prefix
 from simnmt.sti.errors import PlanError
 from simnmt.sti.submodel import Submodel, chosen_size, submodel, work_of
@@ -132,8 +132,11 @@ def planned(
     `repaired`: a first plan that would stall because part of a shard was counted as preloaded is made anew, counting whole ones
     alone; the paper's stalls then, for less than one read. `fills_deadline`: beyond the paper, whose pipeline is late where a
     first layer comes late and else never waits: the submodel is the largest that 2 bits everywhere bring in time, waits
-    included, and the pipeline may wait until the deadline, or where nothing meets it as long as 2 bits make it wait. Raises
-    `PlanError`.
+    included, and the pipeline may wait until the deadline, or where nothing meets it as long as 2 bits make it wait.
+
+    Embedding and head count in the deadline, and what is computed ahead of a layer gives time for its loads. Where reads slow
+    computing, the submodel is one that ends in time with 2 bits read meanwhile, and upgrades keep it so; budgets take the
+    undisturbed times of layers, which hide fewer reads than there will be room for. Raises `PlanError`.
     """
     check(deadline_s, preload_bytes)
     order = cost.importance if importance is None else importance
@@ -144,13 +147,17 @@ def planned(
     def held(bits: Mapping[Shard, int]) -> frozenset[Shard]:
         return longest_prefix(cost, bits, preload_bytes) if cached is None else frozenset(cached).intersection(bits)
 
-    def brought_in_time(layers: int, slices: int) -> bool:
+    def fits(layers: int, slices: int) -> bool:
+        if not fills_deadline and cost.slowed == 1.0:
+            return True
         small = sized(layers, slices)
         bits = {shard: (cached or {}).get(shard, BITS[0]) for shard in small.shards}
-        return not made(cost, small, bits, held(bits), deadline_s, preload_bytes, length=length, steps=steps).misses_deadline
+        if fills_deadline:
+            least = made(cost, small, bits, held(bits), deadline_s, preload_bytes, length=length, steps=steps)
+            return not least.misses_deadline
+        return read_in_time(cost, small, bits, held(bits), deadline_s)
 
-    fits = {"fits": brought_in_time} if fills_deadline else {}
-    chosen = sized(*chosen_size(cost, deadline_s, length=length, similar=similar, steps=steps, **fits))
+    chosen = sized(*chosen_size(cost, deadline_s, length=length, similar=similar, steps=steps, fits=fits))
 
     def attempt(whole_shards: bool, may_wait_s: float = 0.0) -> Plan:
         bits, short = allocated(
@@ -161,15 +168,17 @@ def planned(
             importance=order,
             whole_shards=whole_shards,
             may_wait_s=may_wait_s,
+            deadline_s=deadline_s,
         )
         return made(cost, chosen, bits, held(bits), deadline_s, preload_bytes, length=length, steps=steps, short_of_io=short)
 
     plan = attempt(False)
-    if cached is None and repaired and plan.stalls and not plan.short_of_io:
+    late = plan.stalls or (cost.slowed > 1.0 and plan.misses_deadline)
+    if cached is None and repaired and late and not plan.short_of_io:
         plan = attempt(True)
     if fills_deadline:
         least = plan.stall_s if plan.short_of_io else 0.0
-        waiting = attempt(True, max(least, deadline_s - (plan.latency_s - plan.stall_s)))
+        waiting = attempt(True, max(least, deadline_s - chosen.work.total_s))
         plan = replace(waiting, short_of_io=plan.short_of_io)
     return plan
 

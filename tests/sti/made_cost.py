@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from hypothesis import strategies as st
 
@@ -37,11 +38,18 @@ def round_cost(
 
 
 @st.composite
-def costs(draw: st.DrawFn) -> StiCost:
-    """Small models of any proportion of reading to computing, ranked in any order."""
+def costs(draw: st.DrawFn, beside: bool = False) -> StiCost:
+    """Small models of any proportion of reading to computing, ranked in any order.
+
+    `beside`: some with an embedding and a head, and with computing that is slowed by reads.
+    """
     layers, slices = draw(st.integers(1, 4)), draw(st.integers(1, 3))
     comp = sorted(draw(st.lists(st.floats(0.01, 2.0), min_size=slices, max_size=slices)))
     order = draw(st.permutations([(layer, piece) for layer in range(layers) for piece in range(slices)]))
-    return round_cost(
+    cost = round_cost(
         layers, comp, first=order, a_bit_s=draw(st.floats(0.001, 0.3)), fixed_s=draw(st.sampled_from([0.0, 0.01, 0.1]))
     )
+    if not beside:
+        return cost
+    embed_s, head_s = (draw(st.sampled_from([0.0, 0.05, 0.5])) for _ in range(2))
+    return replace(cost, embed_s={LENGTH: embed_s}, head_s=head_s, slowed=draw(st.sampled_from([1.0, 1.1, 2.0])))

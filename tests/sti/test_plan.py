@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import accumulate
 
 import pytest
@@ -21,6 +22,10 @@ from tests.sti.made_cost import LENGTH, costs, round_cost
 
 FIRST_LAYER = {(0, piece): 2 for piece in range(3)}
 DEADLINES, CAPACITIES = st.floats(0.05, 5.0), st.integers(0, 60_000)
+
+
+def size_of(plan: Plan) -> tuple[int, int]:
+    return plan.layers, plan.slices_per_layer
 
 
 def bits_of(plan: Plan, layer: int) -> list[int]:
@@ -104,7 +109,7 @@ def test_part_of_a_shard_counted_as_preloaded_stalls_the_paper_s_plan_but_not_th
 
 
 @settings(max_examples=40)
-@given(costs(), DEADLINES, CAPACITIES)
+@given(costs(beside=True), DEADLINES, CAPACITIES)
 def test_a_first_plan_stalls_only_where_not_even_2_bits_arrive(cost: StiCost, deadline_s: float, capacity: int) -> None:
     plan = planned(cost, deadline_s, capacity, length=LENGTH)
     told = timeline_of(plan, cost)
@@ -143,7 +148,7 @@ def test_no_single_further_upgrade_is_possible(cost: StiCost, deadline_s: float,
 
 
 @settings(max_examples=40)
-@given(costs(), DEADLINES, CAPACITIES, st.booleans())
+@given(costs(beside=True), DEADLINES, CAPACITIES, st.booleans())
 def test_a_filled_deadline_is_met_wherever_it_can_be(cost: StiCost, deadline_s: float, capacity: int, cold: bool) -> None:
     cached: dict[Shard, int] | None = {} if cold else None
     plain = planned(cost, deadline_s, capacity, length=LENGTH, cached=cached)
@@ -155,6 +160,59 @@ def test_a_filled_deadline_is_met_wherever_it_can_be(cost: StiCost, deadline_s: 
         assert len(other.bits) <= len(filled.bits) <= len(plain.bits)
     if plain.bits.keys() == filled.bits.keys() and cold:
         assert sum(filled.bits.values()) >= sum(plain.bits.values())
+
+
+@settings(max_examples=60)
+@given(costs(beside=True), DEADLINES, CAPACITIES, st.booleans())
+def test_a_plan_that_waits_for_nothing_meets_its_deadline_however_reads_slow_it(
+    cost: StiCost, deadline_s: float, capacity: int, cold: bool
+) -> None:
+    plan = planned(cost, deadline_s, capacity, length=LENGTH, cached={} if cold else None)
+    smallest = (plan.layers, plan.slices_per_layer) == (1, 1)
+    assert smallest or plan.latency_s - plan.stall_s <= deadline_s * (1 + 1e-9)
+    assert smallest or plan.stalls or not plan.misses_deadline
+    undisturbed = planned(replace(cost, slowed=1.0), deadline_s, capacity, length=LENGTH, cached={} if cold else None)
+    assert len(plan.bits) <= len(undisturbed.bits)
+
+
+def test_worked_example_of_computing_that_reads_slow() -> None:
+    """2 x 3 compute 2 s; behind the first layer in the buffer, 1 s of reading would cost 0.5 s more."""
+    cost = replace(round_cost(first=[(1, 0)]), slowed=2.0)
+    found = {deadline_s: planned(cost, deadline_s, 6000, length=LENGTH) for deadline_s in (2.0, 2.3, 2.4, 2.5)}
+    size = {deadline_s: (plan.layers, plan.slices_per_layer) for deadline_s, plan in found.items()}
+    assert size == {2.0: (2, 2), 2.3: (2, 3), 2.4: (2, 3), 2.5: (2, 3)}
+    assert [bits_of(found[deadline_s], 1) for deadline_s in (2.3, 2.4, 2.5)] == [[2, 2, 2], [4, 2, 2], [6, 2, 2]]
+    assert [found[deadline_s].latency_s for deadline_s in (2.3, 2.4, 2.5)] == pytest.approx([2.3, 2.4, 2.5])
+    assert timeline_of(found[2.5], cost).compute_end == pytest.approx([1.5, 2.5])
+
+
+@settings(max_examples=30)
+@given(costs(), DEADLINES, st.sampled_from([0.1, 0.4]), st.sampled_from([0.0, 0.3]))
+def test_embedding_and_head_leave_the_layers_less_of_the_deadline(
+    cost: StiCost, deadline_s: float, embed_s: float, head_s: float
+) -> None:
+    whole = replace(cost, embed_s={LENGTH: embed_s}, head_s=head_s)
+    plan = planned(whole, deadline_s + embed_s + head_s, 0, length=LENGTH)
+    bare = planned(cost, deadline_s, 0, length=LENGTH)
+    assert plan.bits.keys() == bare.bits.keys()
+    assert sum(plan.bits.values()) >= sum(bare.bits.values())  # the disk reads while words are embedded
+    told = timeline_of(plan, whole)
+    assert told.latency_s == pytest.approx(plan.stall_s + compute_s(cost, *size_of(plan), length=LENGTH) + embed_s + head_s)
+    assert budgets_of(plan, whole)[0][0] == pytest.approx(embed_s)
+
+
+def test_what_a_decoder_does_once_a_request_waits_for_its_loads_and_counts_in_the_deadline() -> None:
+    """12 loads of 10 ms; each decoder layer unpacks for 3 ms once it is read, which nothing hides in the last one."""
+    cost = round_cost(6, (0.001,), a_bit_s=0.005, decoder_layers=6, step_s=0.0008)
+    assert cost.decoder is not None
+    once = replace(cost, decoder=replace(cost.decoder, once_s=(0.003,)))
+    plain, plan = (planned(each, 1.0, 0, length=LENGTH, cached={}) for each in (cost, once))
+    assert (set(plan.bits.values()), len(plan.bits)) == ({2}, 12)
+    assert (plain.latency_s, plan.latency_s) == pytest.approx((0.1208, 0.1238))
+    least_s = compute_s(once, 6, 1, length=LENGTH)
+    assert least_s == pytest.approx(6 * (0.001 + 0.003 + 0.0008))
+    assert planned(once, least_s, 0, length=LENGTH).layers == 6
+    assert planned(once, least_s - 1e-4, 0, length=LENGTH).layers == 5
 
 
 def test_the_most_important_slices_of_each_layer_are_computed() -> None:
