@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from simnmt.elastic.encoder_checks import check_resident
 from simnmt.elastic.encoder_weights import EncoderConfiguration, EncoderWeights
 from simnmt.elastic.shard_layout import LayerBuffer, shard_of
 
@@ -25,7 +26,8 @@ class ElasticEncoder:
     """
 
     def __init__(self, configuration: EncoderConfiguration, resident: Mapping[str, Tensor]) -> None:
-        """`resident`: as `EncoderWeights.resident` names them, float32."""
+        """`resident`: as `EncoderWeights.resident` names them, float32. Raises `ElasticError` where they are another's."""
+        check_resident(configuration, resident)
         self.configuration = configuration
         self.geometry = configuration.geometry
         self._resident = resident

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
@@ -11,9 +12,8 @@ import torch
 from torch import Tensor
 
 from simnmt.costs.shard_geometry import ShardGeometry
+from simnmt.elastic.encoder_checks import REMEDY, problem_of
 from simnmt.elastic.errors import ElasticError
-
-KINDS = ("elastic", "bert", "roberta", "camembert", "distilbert", "electra")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class EncoderConfiguration:
     """All that an encoder's forward pass depends on beside its tensors; written into a shard store beside them."""
 
     kind: str
-    """One of `KINDS`: `elastic` is our own."""
+    """`elastic` is our own; the others are those of `transformers`."""
     layers: int
     heads: int
     width: int
@@ -59,11 +59,24 @@ class EncoderConfiguration:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, said: Mapping[str, Any]) -> EncoderConfiguration:
-        """What `as_json` gave; raises `ElasticError` for anything else."""
-        if set(said) != {field.name for field in fields(cls)} or said["kind"] not in KINDS:
-            raise ElasticError("no configuration of an encoder", remedy="shard the model again")
-        return cls(**said)
+    def from_json(cls, said: Mapping[str, Any], path: str | os.PathLike[str] | None = None) -> EncoderConfiguration:
+        """What `as_json` gave; raises `ElasticError`, which names the field, for anything else."""
+        known = [field.name for field in fields(cls)]
+        if odd := [name for name in (*known, *said) if (name in said) != (name in known)]:
+            what = f"no configuration of an encoder: {odd[0]} is {'unknown' if odd[0] in said else 'missing'}"
+            raise ElasticError(what, path=path, remedy=REMEDY)
+        return cls(**said).checked(path)
+
+    def checked(self, path: str | os.PathLike[str] | None = None, *, remedy: str = REMEDY) -> EncoderConfiguration:
+        """Itself; raises `ElasticError`, which names the field, where it cannot be an encoder's."""
+        problem = problem_of(self.as_json())
+        if problem is not None:
+            raise ElasticError(f"no configuration of an encoder: {problem}", path=path, remedy=remedy)
+        try:
+            _ = self.geometry
+        except ElasticError as error:
+            raise ElasticError(error.what, path=path, remedy=error.remedy) from None
+        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +125,7 @@ class EncoderWeights:
 
     @property
     def kind(self) -> str:
-        """One of `KINDS`."""
+        """As the configuration has it."""
         return self.configuration.kind
 
     @property

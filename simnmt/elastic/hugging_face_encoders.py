@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from simnmt.elastic.encoder_checks import check_resident
 from simnmt.elastic.encoder_weights import EncoderConfiguration, EncoderWeights, LayerWeights
 from simnmt.elastic.errors import ElasticError
 from simnmt.elastic.tokenizer import TOKENIZER_FILES, HuggingFaceTokenizer
@@ -93,15 +94,25 @@ def load_hugging_face(
         with silent():
             # Said in so many words: where it is left open, the user is asked whether to run the folder's code.
             config = AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
-    except (OSError, ValueError, KeyError) as error:
+    except Exception as error:  # each kind of wrong value has its own
         raise ElasticError(f"no configuration of transformers: {_one_line(error)}", path=path, remedy=_FOLDER) from None
     files = {name: (path / name).read_bytes() for name in TOKENIZER_FILES if (path / name).is_file()}
     tokenizer = HuggingFaceTokenizer(files) if any(name in files for name in _VOCABULARY_FILES) else None
     configuration = _configuration_of(config, path, None if tokenizer is None else tokenizer.separator)
+    names = _class_names(config, configuration.classes, path)
     random = not any((path / name).is_file() for name in _WEIGHT_FILES)
-    model = _random_model(config, seed) if random else _model(path, configuration.kind)
+    model = _random_model(config, seed, path) if random else _model(path, configuration.kind)
     weights = _taken(model, configuration, os.fspath(folder), random)
-    return weights, tokenizer, tuple(str(config.id2label[index]) for index in range(config.num_labels))
+    check_resident(configuration, weights.resident, path)
+    return weights, tokenizer, names
+
+
+def _class_names(config: Any, classes: int, path: Path) -> tuple[str, ...]:
+    named = config.id2label
+    if sorted(named) != list(range(classes)):
+        what = f"id2label names the classes {', '.join(map(str, sorted(named)))}, where 0 to {classes - 1} are needed"
+        raise ElasticError(what, path=path, remedy="number them from 0 without gaps")
+    return tuple(str(named[index]) for index in range(classes))
 
 
 def bert_base(*, seed: int = 1) -> EncoderWeights:
@@ -146,11 +157,16 @@ def _configuration_of(config: Any, path: Path, separator: int | None) -> Encoder
         raise ElasticError(f"its feed-forward activation is {activation}", path=path, remedy="known: gelu, relu")
     if getattr(config, "position_embedding_type", None) not in (None, "absolute"):
         raise ElasticError(f"its positions are {config.position_embedding_type}", path=path, remedy="known: absolute")
+    if getattr(config, "is_decoder", False):
+        raise ElasticError("it is a decoder, which reads from left to right", path=path, remedy=_FOLDER)
     if config.num_labels < 2:
         raise ElasticError("its head has one output, a number and no class", path=path, remedy=_FOLDER)
     typed = kind in ("bert", "electra") and config.type_vocab_size > 1
+    if kind in ("roberta", "camembert") and config.pad_token_id is None:
+        what = "no pad_token_id, from which its positions are counted"
+        raise ElasticError(what, path=path, remedy="give it as the model was trained with, usually 1")
     offset = config.pad_token_id + 1 if kind in ("roberta", "camembert") else 0
-    configuration = EncoderConfiguration(
+    return EncoderConfiguration(
         kind=kind,
         layers=config.num_hidden_layers,
         heads=config.num_attention_heads,
@@ -165,23 +181,21 @@ def _configuration_of(config: Any, path: Path, separator: int | None) -> Encoder
         padding_token=config.pad_token_id or 0,
         separator_token=separator if typed else None,
         position_offset=offset,
-    )
-    try:
-        _ = configuration.geometry
-    except ElasticError as error:
-        raise ElasticError(error.what, path=path, remedy=error.remedy) from None
-    return configuration
+    ).checked(path, remedy="mend its config.json, or name another folder")
 
 
-def _random_model(config: Any, seed: int) -> Any:
+def _random_model(config: Any, seed: int, path: Path) -> Any:
     from transformers import AutoModelForSequenceClassification
 
     from simnmt.nmt.hugging_face import silent
 
-    with silent(), torch.random.fork_rng([]):
-        torch.manual_seed(seed)
-        auto: Any = AutoModelForSequenceClassification  # untyped
-        return auto.from_config(config, trust_remote_code=False)
+    try:
+        with silent(), torch.random.fork_rng([]):
+            torch.manual_seed(seed)
+            auto: Any = AutoModelForSequenceClassification  # untyped
+            return auto.from_config(config, trust_remote_code=False)
+    except Exception as error:  # sizes that memory does not hold, among others
+        raise ElasticError(f"no model can be made of it: {_one_line(error)}", path=path, remedy=_FOLDER) from None
 
 
 def _model(path: Path, kind: str) -> Any:

@@ -9,7 +9,7 @@ from pathlib import Path
 from simnmt.elastic.encoder_weights import EncoderWeights
 from simnmt.elastic.errors import ElasticError
 from simnmt.elastic.tokenizer import Tokenizer
-from simnmt.elastic.training.folder import ACCOUNT_FILE, is_elastic_folder, load_elastic, read_json
+from simnmt.elastic.training.folder import ACCOUNT_FILE, class_names, is_elastic_folder, load_elastic
 
 PRESETS = ("bert-base",)
 
@@ -32,8 +32,7 @@ def load_encoder(model: str | os.PathLike[str], *, seed: int = 1) -> LoadedEncod
     path = Path(model)
     if is_elastic_folder(path):
         weights, pieces = load_elastic(path)
-        names = read_json(path / ACCOUNT_FILE).get("label_names", [])
-        return LoadedEncoder(weights, pieces, tuple(str(name) for name in names))
+        return LoadedEncoder(weights, pieces, class_names(path, weights.configuration.classes))
     if path.is_dir():
         if (path / ACCOUNT_FILE).is_file():
             raise ElasticError("its training has not ended", path=path, remedy="give its simnmt sti train again")

@@ -14,9 +14,13 @@ from torch import Tensor
 
 transformers = pytest.importorskip("transformers")
 
+from simnmt.calibrate.errors import CalibrationError  # noqa: E402
+from simnmt.calibrate.sti.classifier import check_classifier  # noqa: E402
+from simnmt.calibrate.sti.settings import StiSettings  # noqa: E402
 from simnmt.elastic.elastic_encoder import logits_of  # noqa: E402
 from simnmt.elastic.errors import ElasticError  # noqa: E402
 from simnmt.elastic.loading import load_encoder  # noqa: E402
+from simnmt.elastic.store import ShardStore, write_store  # noqa: E402
 from simnmt.elastic.tokenizer import HuggingFaceTokenizer  # noqa: E402
 from simnmt.nmt.hugging_face import silent  # noqa: E402
 
@@ -64,6 +68,24 @@ def test_the_full_model_answers_as_in_transformers(kind: str, tmp_path: Path) ->
         expected = model(tokens, attention_mask=mask.long()).logits
     assert torch.allclose(logits_of(weights, tokens, mask), expected, atol=1e-5) and float(expected.std()) > 0.01
     assert (weights.kind, weights.random) == (kind.lower(), False)
+
+
+@pytest.mark.parametrize("kind", ["Bert", "Roberta"])
+def test_a_text_may_be_as_long_as_the_model_has_positions(kind: str, tmp_path: Path) -> None:
+    """RoBERTa counts positions from beyond its padding token: of its 20 rows a text has 18, no more and no fewer."""
+    model, loaded = saved(tmp_path / "model", kind), load_encoder(tmp_path / "model")
+    positions = loaded.weights.configuration.positions
+    assert positions == {"Bert": 20, "Roberta": 18}[kind]
+    tokens = torch.randint(3, 60, (2, positions), generator=torch.Generator().manual_seed(4))
+    mask = torch.ones_like(tokens, dtype=torch.bool)
+    with torch.inference_mode():
+        expected = model(tokens, attention_mask=mask.long()).logits
+    assert torch.allclose(logits_of(loaded.weights, tokens, mask), expected, atol=1e-5)
+    write_store(loaded.weights, tmp_path / "store")
+    with ShardStore.open(tmp_path / "store") as store:
+        check_classifier(store, StiSettings(lengths=(positions,)), None)
+        with pytest.raises(CalibrationError, match=f"{positions + 1}"):
+            check_classifier(store, StiSettings(lengths=(positions + 1,)), None)
 
 
 def test_fewer_layers_are_the_model_with_its_upper_layers_taken_off(tmp_path: Path) -> None:
@@ -154,6 +176,33 @@ def with_a_number_for_an_answer(folder: Path) -> None:
     saved(folder, num_labels=1)
 
 
+def with_a_gap_in_its_classes(folder: Path) -> None:
+    saved(folder)
+    changed(folder, id2label={"0": "no", "5": "yes"})
+
+
+def with_a_word_for_a_size(folder: Path) -> None:
+    saved(folder)
+    changed(folder, hidden_size="abc")
+
+
+def with_less_than_no_words(folder: Path) -> None:
+    (folder / "config.json").write_text(json.dumps({"model_type": "bert"} | SIZES | {"vocab_size": -3}))
+
+
+def without_a_padding_token(folder: Path) -> None:
+    (folder / "config.json").write_text(json.dumps({"model_type": "roberta"} | SIZES | {"pad_token_id": None}))
+
+
+def that_reads_from_left_to_right(folder: Path) -> None:
+    saved(folder, is_decoder=True)
+
+
+def changed(folder: Path, **values: Any) -> None:
+    told = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(told | values))
+
+
 def nothing(folder: Path) -> None:
     pass
 
@@ -167,6 +216,11 @@ def nothing(folder: Path) -> None:
         (with_other_activation, "activation is silu"),
         (with_neurons_that_do_not_divide, "66 does not divide by 4 heads"),
         (with_a_number_for_an_answer, "a number and no class"),
+        (with_a_gap_in_its_classes, "names the classes 0, 5"),
+        (with_a_word_for_a_size, "hidden_size"),
+        (with_less_than_no_words, "vocabulary -3"),
+        (without_a_padding_token, "no pad_token_id"),
+        (that_reads_from_left_to_right, "from left to right"),
         (nothing, "no configuration"),
     ],
 )

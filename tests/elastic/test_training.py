@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,8 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
-from simnmt.elastic.elastic_encoder import logits_of
+from simnmt.elastic.elastic_encoder import ElasticEncoder, logits_of
 from simnmt.elastic.errors import ElasticError
 from simnmt.elastic.loading import load_encoder
 from simnmt.elastic.task import Task, read_task
@@ -133,6 +136,68 @@ def test_a_damaged_folder_is_named(trained: tuple[Path, dict[str, Any]], task: T
         (folder / name).write_bytes(b"x" if name == STATE_FILE else (trained[0] / name).read_bytes())
     with pytest.raises(ElasticError, match="state cannot be read"):
         train(task, folder, RECIPE)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"heads": "2"}, "heads '2'"),
+        ({"heads": True}, "heads True"),
+        ({"activation": "swish"}, "activation 'swish'"),
+        ({"classes": 7}, "classifier.weight is 2 x 16 float32, where the encoder needs 7 x 16"),
+        ({"positions": 99_999}, "embeddings.position"),
+        ({"layers": 10**9}, "layers.2"),
+        ({"norm": "post"}, "lacks the encoder's embeddings.norm.weight"),
+        ({"norm_epsilon": "small"}, "norm_epsilon"),
+        ({"padding_token": 99}, "padding_token 99 in a vocabulary of"),
+        ({"odd": 1}, "odd is unknown"),
+        ({"kind": None}, "kind None"),
+    ],
+)
+def test_a_tampered_configuration_is_refused_by_its_field(
+    change: dict[str, Any], said: str, trained: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(trained[0], folder)
+    told = json.loads((folder / "encoder.json").read_text())
+    (folder / "encoder.json").write_text(json.dumps(told | change))
+    with pytest.raises(ElasticError, match=said) as caught:
+        load_encoder(folder)
+    assert caught.value.path is not None and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("names", [3, None, ["0"], ["0", "0"], ["0", 1], {"0": 1, "1": 2}])
+def test_an_account_that_does_not_name_the_classes_is_refused(
+    names: Any, trained: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(trained[0], folder)
+    account = json.loads((folder / ACCOUNT_FILE).read_text())
+    (folder / ACCOUNT_FILE).write_text(
+        json.dumps({k: v for k, v in (account | {"label_names": names}).items() if v is not None})
+    )
+    with pytest.raises(ElasticError, match="no label_names of 2 classes"):
+        load_encoder(folder)
+
+
+def test_weights_that_lack_a_norm_or_hold_more_are_refused(trained: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(trained[0], folder)
+    held = load_file(folder / WEIGHTS_FILE)
+    without = {name: tensor for name, tensor in held.items() if name != "final_norm.bias"}
+    halves = held | {"final_norm.bias": held["final_norm.bias"].half()}
+    more = held | {"odd": held["final_norm.bias"].clone()}
+    for tensors, said in ((without, "lacks the encoder's final_norm.bias"), (halves, "float16"), (more, "holds odd")):
+        save_file(tensors, folder / WEIGHTS_FILE)
+        with pytest.raises(ElasticError, match=said):
+            load_encoder(folder)
+
+
+def test_an_encoder_is_not_made_of_anothers_tensors(trained: tuple[Path, dict[str, Any]]) -> None:
+    """As of a store whose index was changed: nothing else looks at both."""
+    weights = load_encoder(trained[0]).weights
+    with pytest.raises(ElasticError, match="lacks the encoder's layers"):
+        ElasticEncoder(replace(weights.configuration, layers=3), weights.resident)
 
 
 def test_what_cannot_be_trained_is_refused_before_it_begins() -> None:

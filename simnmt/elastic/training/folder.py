@@ -12,6 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
+from simnmt.elastic.encoder_checks import check_resident
 from simnmt.elastic.encoder_weights import EncoderConfiguration, EncoderWeights, LayerWeights
 from simnmt.elastic.errors import ElasticError
 from simnmt.elastic.tokenizer import PIECES_FILE, Pieces
@@ -49,7 +50,7 @@ def load_elastic(folder: str | os.PathLike[str]) -> tuple[EncoderWeights, Pieces
     said = read_json(path / ENCODER_FILE)
     if said.pop("schema_version", None) != VERSION:
         raise ElasticError(f"not an encoder of version {VERSION}", path=path / ENCODER_FILE, remedy=_AGAIN)
-    configuration = EncoderConfiguration.from_json(said)
+    configuration = EncoderConfiguration.from_json(said, path / ENCODER_FILE)
     try:
         tensors = load_file(path / WEIGHTS_FILE)
         pieces = Pieces((path / PIECES_FILE).read_bytes())
@@ -68,9 +69,22 @@ def load_elastic(folder: str | os.PathLike[str]) -> tuple[EncoderWeights, Pieces
                 raise ElasticError(what, path=path / WEIGHTS_FILE, remedy=_AGAIN)
             found[name] = tensor
         matrices.append(LayerWeights(**found))
-    if "classifier.weight" not in tensors or pieces.size != configuration.vocabulary:
+    check_resident(configuration, tensors, path / WEIGHTS_FILE)
+    if pieces.size != configuration.vocabulary:
         raise ElasticError("weights and vocabulary are of two models", path=path, remedy=_AGAIN)
     return EncoderWeights(configuration, tensors, matrices.__getitem__, origin=os.fspath(folder)), pieces
+
+
+def class_names(folder: Path, classes: int) -> tuple[str, ...]:
+    """What the account calls the classes, in their order; raises `ElasticError` where it does not name each."""
+    names = read_json(folder / ACCOUNT_FILE).get("label_names")
+    if (
+        not isinstance(names, list)
+        or not all(isinstance(name, str) for name in names)
+        or not len(names) == len(set(names)) == classes
+    ):
+        raise ElasticError(f"no label_names of {classes} classes", path=folder / ACCOUNT_FILE, remedy=_AGAIN)
+    return tuple(names)
 
 
 def save_state(path: Path, note: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
