@@ -23,6 +23,7 @@ COLUMNS = (
     ("cold_lost_mean_s", "lost by a cold one, ms", 1e3, ""),
     ("read_mean_bytes", "read for a request, MB", 1e-6, ""),
     ("mean_buffer_bytes", "in the buffer, MB", 1e-6, "peak_buffer_bytes"),
+    ("peak_shard_bytes", "at most with what is read, MB", 1e-6, ""),
     ("compute_busy_share", "processor at work, % of the time", 100.0, ""),
     ("disk_busy_share", "disk at work, % of the time", 100.0, ""),
 )
@@ -64,11 +65,11 @@ def picture(planned: PlannedDevice, title: str) -> Markup:
 
 def _drawn(state: PlannedState, encoder_layers: int) -> Drawn:
     begin, end = zip(*state.compute, strict=True)
-    stall = [first - before for first, before in zip(begin, (0.0, *end), strict=False)]
-    later_s = max(state.latency_s - end[-1], 0.0) if state.decoder_layers else 0.0
+    stall = [first - before for first, before in zip(begin, (state.before_s, *end), strict=False)]
+    later_s = max(state.latency_s - end[-1], 0.0)
     load_begin, load_end = zip(*state.load, strict=True)
     layers = [*range(state.layers), *(encoder_layers + layer for layer in range(state.decoder_layers))]
-    return Drawn(state.name, load_begin, load_end, begin, end, stall, later_s, layers)
+    return Drawn(state.name, load_begin, load_end, begin, end, stall, later_s, layers, state.before_s)
 
 
 def _submodel(planned: PlannedDevice) -> str:

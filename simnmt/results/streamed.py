@@ -27,6 +27,7 @@ COLUMNS = (
     "cold_lost_mean_s",
     "read_mean_bytes",
     "peak_buffer_bytes",
+    "peak_shard_bytes",
     "mean_buffer_bytes",
 )
 """Names behind that of the device."""
@@ -64,6 +65,8 @@ class PlannedState:
     """When each layer's shards are read, begin and end in seconds."""
     compute: tuple[tuple[float, float], ...]
     """When each layer is computed."""
+    before_s: float = 0.0
+    """Computed ahead of the first layer, while its shards are read."""
     short_of_io: bool = False
     """Whether not even 2 bits everywhere can be read in time, so that the plan stays there and stalls (STI-13)."""
 
@@ -79,6 +82,8 @@ class PlannedDevice:
     """Target tokens; 0 without a decoder."""
     preload_bytes: int
     cache_bytes: int
+    cold_read_bytes: int | None
+    """What a cold start reads beside shards: embeddings and the like; None: not known, and counted as nothing."""
     working_bytes: int
     """Of the buffer in which one layer lies unpacked; beside the others."""
     plans: int
@@ -113,6 +118,8 @@ class BoxesAccount:
     read_bytes: int
     peak_buffer_bytes: int
     """Most that the buffer of preloaded and cached shards held at one box; the working buffer is beside it (STI-23)."""
+    peak_shard_bytes: int
+    """Most that one box held of packed shards, in the buffer and read for requests, if these go when their request ends."""
     buffer_byte_s: float
     """Bytes held in these buffers times the seconds that they were."""
     working_bytes: int
@@ -189,5 +196,6 @@ def _numbers(account: StreamAccount, makespan_s: float) -> dict[str, float]:
         "cold_lost_mean_s": account.mean_lost_s(COLD),
         "read_mean_bytes": boxes.read_bytes / requests if requests else nan,
         "peak_buffer_bytes": float(boxes.peak_buffer_bytes),
+        "peak_shard_bytes": float(boxes.peak_shard_bytes),
         "mean_buffer_bytes": boxes.buffer_byte_s / box_s,
     }

@@ -9,19 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.costs import DeviceProfile
+from simnmt.costs.sti_block import StiIo
 from simnmt.costs.sti_cost import StiCost
 from simnmt.results.streamed import PlannedDevice, PlannedState, state_name
 from simnmt.scenario.streaming_configuration import StreamingConfiguration
 from simnmt.sti.engagement import Engagement, engagement
-from simnmt.sti.lifecycle import Lifecycle
-from simnmt.sti.timeline import timeline
+from simnmt.sti.lifecycle import COLD, Lifecycle
 from simnmt.workload.length_table import LengthTable
 from simnmt.world.streamed import Streamed
 
 COVERED = 0.95
 """Share of the workload's lengths that the plans' default lengths are no less than."""
-NO_TIME_S = 1e-9
-"""A deadline that no layer meets: the plan is the smallest there is, and flagged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +39,16 @@ def streamed_device(said: StreamingConfiguration, profile: DeviceProfile, cost: 
     src_len = said.src_len or covering(table.src_len, table.count)
     tgt_len = said.tgt_len or covering(table.tgt_len, table.count)
     steps = float(tgt_len) if cost.decoder is not None else 1.0
-    fixed_s, step_fixed_s = profile.sti.fixed_s, profile.sti.step_fixed_s
-    # What is left for layers, of which alone the planner knows.
-    layers_s = said.deadline_s - fixed_s - steps * step_fixed_s
+    cold_read_bytes = profile.sti.resident_bytes if said.cold_read_bytes is None else said.cold_read_bytes
     engaged = engagement(
         cost,
-        max(layers_s, NO_TIME_S),
+        said.deadline_s,
         said.preload_bytes,
         said.cache_bytes,
         length=src_len,
+        similar=said.similar_share,
         steps=steps,
-        fixed_s=fixed_s,
-        step_fixed_s=step_fixed_s,
+        cold_read_s=_read_s(profile.sti.io, cold_read_bytes or 0),
     )
     reclaimed_after_s = np.inf if said.reclaimed_after_s is None else said.reclaimed_after_s
     streamed = Streamed(
@@ -62,6 +58,7 @@ def streamed_device(said: StreamingConfiguration, profile: DeviceProfile, cost: 
         deadline_s=said.deadline_s,
         deadline_steps=steps,
         working_bytes=engaged.working_bytes,
+        cold_read_bytes=cold_read_bytes or 0,
     )
     planned = PlannedDevice(
         deadline_s=said.deadline_s,
@@ -69,6 +66,7 @@ def streamed_device(said: StreamingConfiguration, profile: DeviceProfile, cost: 
         tgt_len=tgt_len if cost.decoder is not None else 0,
         preload_bytes=said.preload_bytes,
         cache_bytes=said.cache_bytes,
+        cold_read_bytes=cold_read_bytes,
         working_bytes=engaged.working_bytes,
         plans=len(engaged.plans),
         kind=profile.sti.kind,
@@ -76,7 +74,7 @@ def streamed_device(said: StreamingConfiguration, profile: DeviceProfile, cost: 
         all_layers=cost.geometry.layers,
         all_decoder_layers=0 if cost.decoder is None else cost.decoder.geometry.layers,
         all_slices=cost.geometry.heads,
-        states=_states(engaged, src_len, tgt_len),
+        states=_states(engaged, src_len, tgt_len, cold_read_bytes or 0),
     )
     return StreamedDevice(streamed, planned)
 
@@ -88,16 +86,19 @@ def covering(lengths: NDArray[np.int64], count: NDArray[np.int64]) -> int:
     return int(lengths[order][np.searchsorted(until, COVERED * until[-1])])
 
 
-def _states(engaged: Engagement, src_len: int, tgt_len: int) -> tuple[PlannedState, ...]:
+def _read_s(io: StiIo, size: int) -> float:
+    """Of one file of so many bytes, at the rate at which shards were read."""
+    return io.s_fixed + size / io.bytes_per_s if size else 0.0
+
+
+def _states(engaged: Engagement, src_len: int, tgt_len: int, cold_read_bytes: int) -> tuple[PlannedState, ...]:
     compute, states = engaged.compute, engaged.states
-    layer_s = [float(compute.encoder_layer_s(src_len))] * compute.layers + [compute.step_s] * compute.decoder_layers
     in_memory_s = float(compute.in_memory_s(src_len, tgt_len))
     found = []
     for number, state in enumerate(states):
         # A cold start executes the plan of the first turn.
         plan = engaged.plans[min(max(number - 1, 0), len(engaged.plans) - 1)]
-        drawn = timeline(state.load_s, layer_s)
-        latency_s = float(state.alone_s(compute, src_len, tgt_len))
+        drawn = state.pipeline(compute, src_len, tgt_len)
         found.append(
             PlannedState(
                 name=state_name(number, len(states)),
@@ -106,9 +107,10 @@ def _states(engaged: Engagement, src_len: int, tgt_len: int) -> tuple[PlannedSta
                 slices=plan.slices_per_layer,
                 bits=tuple(sorted(Counter(plan.bits.values()).items())),
                 held_bytes=state.held_bytes,
-                read_bytes=state.streamed_bytes,
-                latency_s=latency_s,
-                stall_s=latency_s - in_memory_s,
+                read_bytes=state.streamed_bytes + (cold_read_bytes if number == COLD else 0),
+                latency_s=drawn.latency_s,
+                stall_s=drawn.latency_s - in_memory_s,
+                before_s=drawn.before_s,
                 load=tuple(zip(drawn.load_begin.tolist(), drawn.load_end.tolist(), strict=True)),
                 short_of_io=number > 0 and plan.short_of_io,
                 compute=tuple(zip(drawn.compute_begin.tolist(), drawn.compute_end.tolist(), strict=True)),

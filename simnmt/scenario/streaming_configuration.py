@@ -29,9 +29,14 @@ class StreamingConfiguration(Configuration):
     """Requests that a box begins within this time after the one before ended are turns of one engagement."""
     keeps_preload: bool = True
     """Whether a box keeps its preload buffer when an engagement is over; else the next one finds the model cold."""
-    reclaimed_after_s: Seconds | None = 300.0
+    reclaimed_after_s: Seconds | None = Field(default=300.0, validate_default=True)
     """Idle for longer than this, a box loses the memory of its model whatever it keeps: the next request finds it cold; null:
     never."""
+    cold_read_mb: Megabytes | None = None
+    """What a cold start reads first of all, beside the plan's shards; left out: what the profile's block `sti` says is in no
+    shard (embeddings, norms, head); 0: that outlives the shards."""
+    similar_share: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
+    """Of the most shards that can be computed in time, the share that a deeper submodel may lack and be taken."""
     src_len: Tokens | None = None
     """Source tokens that the plans are made for; left out: those that 95 % of the workload's sources do not exceed."""
     tgt_len: Tokens | None = None
@@ -45,6 +50,23 @@ class StreamingConfiguration(Configuration):
             what = "{cache} MB cannot hold the {preload} MB of preload_mb (give as much or more, or leave it out)"
             raise PydanticCustomError("cache_too_small", what, {"cache": f"{cache_mb:g}", "preload": f"{preload_mb:g}"})
         return cache_mb
+
+    @field_validator("reclaimed_after_s")
+    @classmethod
+    def _outlasts_an_engagement(cls, reclaimed_after_s: float | None, info: ValidationInfo) -> float | None:
+        gap_s = info.data.get("engagement_gap_s")
+        if reclaimed_after_s is not None and gap_s is not None and reclaimed_after_s < gap_s:
+            what = (
+                "memory reclaimed after {idle} s ends engagements before their engagement_gap_s of {gap} s does (give as much "
+                "or more, or a shorter engagement_gap_s)"
+            )
+            raise PydanticCustomError("reclaimed_too_soon", what, {"idle": f"{reclaimed_after_s:g}", "gap": f"{gap_s:g}"})
+        return reclaimed_after_s
+
+    @property
+    def cold_read_bytes(self) -> int | None:
+        """Beside shards; None: as the profile says."""
+        return None if self.cold_read_mb is None else round(self.cold_read_mb * MEGABYTE)
 
     @property
     def preload_bytes(self) -> int:

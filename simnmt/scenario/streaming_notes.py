@@ -16,6 +16,7 @@ def of_streaming(scenario: Scenario, device: str, planned: PlannedDevice) -> Ite
     assert said is not None
     yield submodel(planned)
     yield memory(planned, said)
+    yield cold_start(planned)
     yield f"predicted for such a request at an idle box, {planned.kind} profile: {predictions(planned)}"
     yield from beyond_reach(planned)
     yield (
@@ -48,6 +49,21 @@ def memory(planned: PlannedDevice, said: StreamingConfiguration) -> str:
         f"a preload buffer of {megabytes(planned.preload_bytes)}{within}, and beside it {megabytes(planned.working_bytes)} in "
         f"which a layer is computed; requests within {duration(said.engagement_gap_s)} of the last answer are turns of one "
         f"engagement, after which the buffer {kept}; the system reclaims all of it {reclaimed}"
+    )
+
+
+def cold_start(planned: PlannedDevice) -> str:
+    """What is read where nothing of the model is in memory."""
+    if planned.cold_read_bytes is None:
+        return (
+            "what a cold start reads beside shards (embeddings, norms, head) is in no profile and counted as nothing "
+            "(cold_read_mb says it)"
+        )
+    if not planned.cold_read_bytes:
+        return "a cold start reads shards alone: what is in none of them (embeddings, norms, head) stays in memory"
+    return (
+        f"a cold start reads {megabytes(planned.cold_read_bytes)} that are in no shard (embeddings, norms, head) ahead of the "
+        "first layer's shards"
     )
 
 

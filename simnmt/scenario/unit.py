@@ -205,6 +205,7 @@ def _of_batches_and_streams(scenario: Scenario, case: Case, how: Deciding) -> di
 
 def _streams(log: RequestLog, passage: Passage, accounts: Sequence[StreamedAccount | None]) -> tuple[StreamAccount | None, ...]:
     """What each target's streamed model did; None where it has none."""
+    end_s = float((log["arrival_s"] + log["latency_s"]).max())
 
     def account(target: int, its: StreamedAccount | None) -> StreamAccount | None:
         if its is None:
@@ -213,9 +214,10 @@ def _streams(log: RequestLog, passage: Passage, accounts: Sequence[StreamedAccou
             boxes=its.boxes,
             compute_s=its.compute_s,
             read_s=its.read_s,
-            read_bytes=its.streamed_bytes,
+            read_bytes=its.read_bytes,
             peak_buffer_bytes=its.peak_preload_bytes,
-            buffer_byte_s=its.preload_byte_s,
+            peak_shard_bytes=its.peak_shard_bytes,
+            buffer_byte_s=its.preload_byte_s(end_s),
             working_bytes=its.working_bytes,
         )
         return stream_account(log, target, len(its.by_state), boxes, None if passage.lost_s is None else passage.lost_s[:])

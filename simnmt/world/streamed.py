@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 
 import numpy as np
@@ -33,6 +33,8 @@ class Streamed:
     """Decoder steps, or all where an output has fewer, that the deadline is for; means nothing without a decoder."""
     working_bytes: int = 0
     """Beside the preload buffer, while a request is computed (STI-16)."""
+    cold_read_bytes: int = 0
+    """What a cold start reads beside shards, the time of which is in its loads."""
 
     def __post_init__(self) -> None:
         if len(self.states) != self.lifecycle.last + 1:
@@ -59,9 +61,10 @@ class Streamed:
 
         All of it falls in the first pass, so it does not hang on the output. `factor`: on all computing, of each request.
         """
-        first_pass_s = self.compute.first_pass_s(src_len) * np.asarray(factor, np.float64)
+        compute = self.compute
+        first_pass_s = compute.first_pass_s(src_len) * np.asarray(factor, np.float64)
         return [
-            np.maximum(state.from_read_s(self.compute, src_len, factor=factor) - first_pass_s, 0.0).tolist()
+            np.maximum(state.from_read_s(compute, src_len, factor=factor) - first_pass_s, state.slowing_s(compute)).tolist()
             for state in self.states
         ]
 
@@ -79,8 +82,8 @@ class Streamed:
 
 
 Served = tuple[float, float, int, float]
-"""What became of a request at a box: when its turn at the processor came, when it ended, its state, and how long the processor
-waited for reads since its turn had come."""
+"""What became of a request at a box: when its turn at the processor came, when it ended, its state, and how much longer than
+with nothing to be read that took: the processor waited for reads, or was slowed by them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,23 +97,30 @@ class StreamedAccount:
     compute_s: float
     """In which a processor computed."""
     stall_s: float
-    """In which a processor waited for reads with a request's turn come."""
+    """By which executions took longer than with nothing to be read."""
     read_s: float
     """In which a disk read."""
-    streamed_bytes: int
+    read_bytes: int
     peak_preload_bytes: int
     """Most that the buffer of one box held."""
-    preload_byte_s: float
-    """Bytes held times seconds, up to the run's last event, or to the box's own last end."""
+    peak_shard_bytes: int
+    """Most that it held with what it read besides, if nothing of that goes before its request ends."""
     working_bytes: int
     """Beside the buffer, while a request is computed."""
+    ledgers: tuple[StreamedBox, ...] = field(repr=False)
+    """The boxes as they stood after their last requests."""
+
+    def preload_byte_s(self, end_s: float) -> float:
+        """Bytes held times seconds until a moment at which all requests have been answered."""
+        return sum(box.preload_byte_s(end_s) for box in self.ledgers)
 
 
 class StreamedBox:
     """One device with its disk; entries come in order of time.
 
     The disk reads for a request as soon as it is free and the request before has its turn at the processor: it reads one
-    request ahead. Which state a request meets is settled when it enters, since nobody overtakes. O(1) a request.
+    request ahead. Which state a request meets is settled when it enters, since nobody overtakes. O(1) a request. Where reads
+    slow computing, they slow that of their own request; that of the one before, on which they run ahead, is left as it was.
     """
 
     __slots__ = (
@@ -119,15 +129,19 @@ class StreamedBox:
         "_disk_free_s",
         "_engaged_s",
         "_following",
+        "_held_byte_s",
         "_kept_bytes",
         "_lifecycle",
         "_preload_bytes",
         "_read_s",
+        "_shard_bytes",
+        "_slowing",
+        "_streamed_bytes",
         "by_state",
         "compute_s",
         "free_s",
         "peak_bytes",
-        "preload_byte_s",
+        "peak_shard_bytes",
         "stall_s",
         "state",
     )
@@ -143,12 +157,18 @@ class StreamedBox:
         self._following = [lifecycle.next_state(state, 0.0) for state in range(lifecycle.last + 1)]
         """By state, the next one within an engagement."""
         self._read_s = [state.read_s for state in streamed.states]
+        self._slowing = 1.0 - 1.0 / streamed.compute.slowed
+        """Of the seconds in which reads go on beside computing, the share that is lost."""
         self._cached_bytes = [state.held_bytes for state in streamed.states]
         self._kept_bytes = [state.kept_bytes for state in streamed.states]
         self._preload_bytes = self._cached_bytes[FIRST_TURN]
+        self._streamed_bytes = [state.streamed_bytes for state in streamed.states]
+        self._shard_bytes = [state.held_bytes + state.streamed_bytes for state in streamed.states]
         self.by_state = [0] * len(streamed.states)
         self.compute_s, self.stall_s = 0.0, 0.0
-        self.peak_bytes, self.preload_byte_s = 0, 0.0
+        self.peak_bytes = self.peak_shard_bytes = 0
+        self._held_byte_s = 0.0
+        """Of the ledger, up to the last end."""
 
     def next_state(self, now_s: float) -> int:
         """Of a request that would enter at a moment; nobody has entered later."""
@@ -173,38 +193,48 @@ class StreamedBox:
             disk_s = entry_s
         begin_s = free_s if free_s > entry_s else entry_s
         finish_s, stall_s = begin_s + execution_s, 0.0
-        late_s = disk_s + row[at + state]
-        if late_s > finish_s:
-            stall_s = late_s - finish_s
+        read_until_s = disk_s + self._read_s[state]
+        if self._slowing and read_until_s > begin_s:
+            stall_s = self._slowing * (read_until_s - begin_s)
+        late_s = disk_s + row[at + state] - finish_s
+        if late_s > stall_s:
+            stall_s = late_s
+        if stall_s:
             self.stall_s += stall_s
-            finish_s = late_s
+            finish_s += stall_s
         if idle_s > 0.0 and self.peak_bytes:
-            self._idled(idle_s)
+            self._held_byte_s += self._idle_byte_s(idle_s)
         held_bytes, kept_bytes = self._cached_bytes[state], self._kept_bytes[state]
-        self.preload_byte_s += held_bytes * (finish_s - begin_s)
+        self._held_byte_s += held_bytes * (finish_s - begin_s)
         peak_bytes = held_bytes if held_bytes > kept_bytes else kept_bytes
         if peak_bytes > self.peak_bytes:
             self.peak_bytes = peak_bytes
-        self._disk_free_s = disk_s + self._read_s[state]
+        shard_bytes = self._shard_bytes[state]
+        if disk_s < free_s:  # read while the request before is computed, whose shards are there as well
+            shard_bytes = max(shard_bytes, self._shard_bytes[self.state] + self._streamed_bytes[state])
+        if shard_bytes > self.peak_shard_bytes:
+            self.peak_shard_bytes = shard_bytes
+        self._disk_free_s = read_until_s
         self._begun_s, self.free_s, self.state = begin_s, finish_s, state
         self.by_state[state] += 1
         self.compute_s += execution_s
         return begin_s, finish_s, state, stall_s
 
-    def _idled(self, idle_s: float) -> None:
-        """The ledger of what the buffer held since the last end: all that was kept, then the preload, then nothing."""
+    def _idle_byte_s(self, idle_s: float) -> float:
+        """What the buffer held since the last end, times seconds: all that was kept, then the preload, then nothing."""
         lifecycle = self._lifecycle
         if idle_s <= self._engaged_s:
-            self.preload_byte_s += self._kept_bytes[self.state] * idle_s
-            return
-        self.preload_byte_s += self._kept_bytes[self.state] * self._engaged_s
+            return self._kept_bytes[self.state] * idle_s
+        byte_s = self._kept_bytes[self.state] * self._engaged_s
         if lifecycle.keeps_preload:
-            self.preload_byte_s += self._preload_bytes * (min(idle_s, lifecycle.reclaimed_after_s) - self._engaged_s)
+            byte_s += self._preload_bytes * (min(idle_s, lifecycle.reclaimed_after_s) - self._engaged_s)
+        return byte_s
 
-    def closed(self, end_s: float) -> None:
-        """The run is over at a moment: nothing comes any more; once."""
-        if self.peak_bytes and end_s > self.free_s:
-            self._idled(end_s - self.free_s)
+    def preload_byte_s(self, end_s: float) -> float:
+        """Bytes that the buffer held times seconds, until a moment after the last end."""
+        if not self.peak_bytes:
+            return 0.0
+        return self._held_byte_s + self._idle_byte_s(max(end_s - self.free_s, 0.0))
 
     def copy(self) -> StreamedBox:
         """A box in the same state, for asking what would happen; it keeps an account of its own."""

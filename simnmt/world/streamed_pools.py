@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from simnmt.sti.lifecycle import COLD
 from simnmt.world.batch_balancers import Balancer, BatchEntry, ByNode
 from simnmt.world.pools import CopiedOnUse
 from simnmt.world.requests import Row
@@ -53,10 +54,8 @@ class StreamedPool:
         (_, finish_s, _, _), _ = trial.enter(*entry)
         return finish_s
 
-    def account(self, end_s: float) -> StreamedAccount:
-        """Of all boxes, for a run that is over at a moment; once."""
-        for box in self.boxes:
-            box.closed(end_s)
+    def account(self) -> StreamedAccount:
+        """Of all boxes."""
         states = self.streamed.states
         by_state = tuple(map(sum, zip(*(box.by_state for box in self.boxes), strict=True)))
         return StreamedAccount(
@@ -66,8 +65,10 @@ class StreamedPool:
             compute_s=sum(box.compute_s for box in self.boxes),
             stall_s=sum(box.stall_s for box in self.boxes),
             read_s=sum(count * state.read_s for count, state in zip(by_state, states, strict=True)),
-            streamed_bytes=sum(count * state.streamed_bytes for count, state in zip(by_state, states, strict=True)),
+            read_bytes=sum(count * state.streamed_bytes for count, state in zip(by_state, states, strict=True))
+            + by_state[COLD] * self.streamed.cold_read_bytes,
             peak_preload_bytes=max(box.peak_bytes for box in self.boxes),
-            preload_byte_s=sum(box.preload_byte_s for box in self.boxes),
+            peak_shard_bytes=max(box.peak_shard_bytes for box in self.boxes),
             working_bytes=self.streamed.working_bytes,
+            ledgers=tuple(self.boxes),
         )

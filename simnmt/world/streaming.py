@@ -39,11 +39,11 @@ class Streaming:
             found += pool.streamed.row_columns(block.src_len, block.tgt_len, block.execution_s[target])
         return found
 
-    def accounts(self, targets: int, end_s: float) -> tuple[StreamedAccount | None, ...]:
-        """Per target; empty where none streams. `end_s`: of the run."""
+    def accounts(self, targets: int) -> tuple[StreamedAccount | None, ...]:
+        """Per target; empty where none streams."""
         if not self.pools:
             return ()
-        accounts = {target: pool.account(end_s) for target, pool in self.pools.items()}
+        accounts = {target: pool.account() for target, pool in self.pools.items()}
         return tuple(accounts.get(target) for target in range(targets))
 
 

@@ -139,7 +139,7 @@ class Traffic:
         """What became of the requests."""
         accounts = {target: tier.account() for target, tier in self._tiers.items()}
         batches = tuple(accounts.get(target) for target in range(self._places.targets)) if accounts else ()
-        streamed = self.streaming.accounts(self._places.targets, self._clock.now_s)
+        streamed = self.streaming.accounts(self._places.targets)
         return self.trail.finished(self.deciders, batches, streamed)
 
     def _reaching(self, target: int, pool: Pool | BatchPool | StreamedPool) -> Callable[[Any], None]:

@@ -11,8 +11,9 @@ from simnmt.results.streamed import COLUMNS, BoxesAccount, StreamAccount, state_
 from simnmt.results.summary import Device, measure
 
 BOXES = BoxesAccount(
-    boxes=2, compute_s=3.0, read_s=1.0, read_bytes=12_000, peak_buffer_bytes=900, buffer_byte_s=4000.0, working_bytes=50
-)
+    boxes=2, compute_s=3.0, read_s=1.0, read_bytes=12_000, peak_buffer_bytes=900, peak_shard_bytes=1300, buffer_byte_s=4000.0,
+    working_bytes=50,
+)  # fmt: skip
 LOG = {
     "target": np.array([0, 1, 0, 0, 0], np.int8),
     "state": np.array([0, -1, 1, 2, 2], np.int8),
@@ -49,6 +50,7 @@ def test_the_summarys_numbers_follow_from_it() -> None:
         "cold_lost_mean_s": 3.0,
         "read_mean_bytes": 3000.0,
         "peak_buffer_bytes": 900.0,
+        "peak_shard_bytes": 1300.0,
         "mean_buffer_bytes": pytest.approx(200.0),
     }
 
@@ -57,7 +59,8 @@ def test_what_nothing_tells_is_unknown_not_zero() -> None:
     nobody = StreamAccount(np.zeros(2, np.int64), np.zeros(2), np.zeros(2), np.zeros(2, np.int64), BOXES)
     said = stream_columns("gateway", nobody, 10.0)
     assert {name for name, value in said.items() if value is not None} == {
-        f"gateway_{name}" for name in ("compute_busy_share", "disk_busy_share", "peak_buffer_bytes", "mean_buffer_bytes")
+        f"gateway_{name}"
+        for name in ("compute_busy_share", "disk_busy_share", "peak_buffer_bytes", "peak_shard_bytes", "mean_buffer_bytes")
     }
     assert stream_columns("gateway", stream_account(LOG, 0, 3, BOXES), 10.0)["gateway_cold_lost_mean_s"] is None
     assert set(stream_columns("gateway", None, 10.0).values()) == {None}

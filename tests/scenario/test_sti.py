@@ -6,6 +6,7 @@ import json
 import pickle
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from simnmt.scenario.deciding import deciding
 from simnmt.scenario.drawing import draw
 from simnmt.scenario.learning import learn
 from simnmt.scenario.source import open_source
-from simnmt.scenario.streaming import covering
+from simnmt.scenario.streaming import StreamedDevice, covering
 from tests.scenario.streamed_profile import STI, TEXT, streamed_profile, written
 
 
@@ -76,6 +77,11 @@ CASES = {
     "no time at all": (
         ("deadline_ms: 900", "deadline_ms: 0"),
         "s.yaml:17:24: devices.gateway.sti.deadline_ms: must be >= 0.001, got 0",
+    ),
+    "memory that goes before an engagement is over": (
+        ("cache_mb: 20", "engagement_gap_s: 60, reclaimed_after_s: 45"),
+        "s.yaml:17:85: devices.gateway.sti.reclaimed_after_s: memory reclaimed after 45 s ends engagements before their "
+        "engagement_gap_s of 60 s does (give as much or more, or a shorter engagement_gap_s)",
     ),
     "no deadline": ((STI, "sti: {preload_mb: 2}"), "s.yaml:17:5: devices.gateway.sti.deadline_ms: missing key"),
     "a key misspelt": (
@@ -147,6 +153,79 @@ def test_the_deadline_holds_for_what_is_computed_beside_the_layers_too(folder: P
     assert device.planned.states[1].latency_s <= device.planned.deadline_s
 
 
+def test_a_gap_beyond_the_default_time_to_reclaim_is_refused_as_well_and_none_is_no_time(folder: Path) -> None:
+    said = complaint(folder, TEXT.replace("cache_mb: 20", "engagement_gap_s: 400"))
+    assert "memory reclaimed after 300 s ends engagements before their engagement_gap_s of 400 s does" in said
+    plan_of(folder, TEXT.replace("cache_mb: 20", "engagement_gap_s: 400, reclaimed_after_s: null"))
+
+
+def of_profile(folder: Path, *overrides: str, **block: Any) -> StreamedDevice:
+    """The device of a profile whose block `sti` holds these values."""
+    profile = streamed_profile()
+    assert profile.sti is not None
+    changed = written(folder, profile.model_copy(update={"name": "other", "sti": profile.sti.model_copy(update=block)}))
+    device = plan_of(folder, TEXT, f"devices.gateway.profile={changed.name}", *overrides).cases["w"].streamed[0]
+    assert device is not None
+    return device
+
+
+def test_a_cold_start_reads_what_is_in_no_shard_first(folder: Path) -> None:
+    """12 MB at the profile's 30 MB/s: known by the profile, said by the scenario, or not known and then counted as nothing."""
+    unknown = plan_of(folder)
+    assert "what a cold start reads beside shards (embeddings, norms, head) is in no profile and counted as nothing" in (
+        notes_of(unknown)
+    )
+    plain = unknown.cases["w"].streamed[0]
+    assert plain is not None
+    of_block = of_profile(folder, resident_bytes=12_000_000)
+    said = of_profile(folder, "devices.gateway.sti.cold_read_mb=12")
+    stays = of_profile(folder, "devices.gateway.sti.cold_read_mb=0", resident_bytes=12_000_000)
+    sti = streamed_profile().sti
+    assert sti is not None
+    more_s = sti.io.s_fixed + 12e6 / sti.io.bytes_per_s
+    assert more_s == pytest.approx(0.4, rel=0.1)
+    assert of_block.planned.states == said.planned.states and stays.planned.states == plain.planned.states
+    (cold, *turns), (without, *others) = of_block.planned.states, plain.planned.states
+    assert turns == others
+    assert cold.read_bytes == without.read_bytes + 12_000_000
+    assert cold.latency_s == pytest.approx(without.latency_s + more_s)
+    assert of_block.streamed.states[0].read_s == pytest.approx(plain.streamed.states[0].read_s + more_s)
+    assert of_block.streamed.cold_read_bytes == 12_000_000
+
+
+@pytest.mark.parametrize("slowed", [1.0, 1.3])
+def test_what_is_predicted_layer_by_layer_is_what_the_world_takes(folder: Path, slowed: float) -> None:
+    """The picture's pipelines and the world's columns: embedding, what a decoder pays once, choosing words, slower reads."""
+    sti = streamed_profile().sti
+    assert sti is not None and sti.decoder is not None
+    device = of_profile(
+        folder,
+        compute=sti.compute.model_copy(update={"slowed_by_reads": slowed}),
+        decoder=sti.decoder.model_copy(update={"once_s": tuple(0.002 + 0.0001 * m for m in range(8))}),
+        resident_bytes=3_000_000,
+    )
+    planned, streamed = device.planned, device.streamed
+    in_memory_s = streamed.compute.in_memory_s(planned.src_len, planned.tgt_len)
+    assert streamed.compute.once_s > 0.0 and streamed.compute.head_s > 0.0 and planned.states[0].before_s > 0.0
+    for told, state in zip(planned.states, streamed.states, strict=True):
+        alone_s = float(state.alone_s(streamed.compute, planned.src_len, planned.tgt_len))
+        assert told.latency_s == pytest.approx(alone_s)
+        assert told.stall_s == pytest.approx(alone_s - in_memory_s, abs=1e-12)
+    assert planned.states[0].stall_s > 0.0
+    assert in_memory_s <= planned.deadline_s
+
+
+def test_a_deeper_submodel_may_be_preferred_to_more_shards(folder: Path) -> None:
+    sizes = [
+        (device.planned.states[0].layers, device.planned.states[0].slices)
+        for device in (
+            of_profile(folder, "devices.gateway.sti.deadline_ms=450", f"devices.gateway.sti.similar_share={share}")
+            for share in (0.0, 0.5)
+        )
+    ]
+    assert sizes[0][0] < sizes[1][0] and sizes[0][1] > sizes[1][1]
+
+
 def test_a_deadline_that_nothing_meets_is_planned_as_small_as_can_be_and_said(folder: Path) -> None:
     plan = plan_of(folder, TEXT, "devices.gateway.sti.deadline_ms=1")
     device = plan.cases["w"].streamed[0]
@@ -208,7 +287,7 @@ def test_who_knows_the_state_adds_what_it_reads_and_nothing_of_the_planes_error(
     plane = learnt.planes[0]
     wrong = replace(plane, s_per_src_token=1.5 * plane.s_per_src_token, s_per_tgt_token=1.5 * plane.s_per_tgt_token)
     learnt = replace(learnt, planes=(wrong, *learnt.planes[1:]))
-    drawn = draw(scenario, case, "n", plan.networks["n"], learnt, 0, tmp_path / "unit")
+    drawn = draw(scenario, case, "n", plan.networks["n"], learnt, 0, tmp_path)
     block = next(iter(drawn.requests.blocks()))
     found = {}
     for told in (frozenset(), frozenset({"times"})):

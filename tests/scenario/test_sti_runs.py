@@ -87,6 +87,26 @@ def run_row(result: simnmt.RunResult, policy: str) -> dict[str, Any]:
     return next(row for row in result.rows if row["policy"] == policy)
 
 
+def test_what_the_buffers_held_counts_until_the_last_answer_comes(folder: Path) -> None:
+    """Of two gateways one is idle when the other ends the run; by hand from the executions, all shards being kept."""
+    devices = ("devices.gateway.count=2", "devices.gateway.sti={deadline_ms: 900, preload_mb: 1000}", "workloads.w.end_nodes=2")
+    found = run(folder, *devices, requests=300, replications=1)
+    log, planned = of(found, "edge"), found.cells[0].planned[0]
+    assert planned is not None
+    first = planned.states[1]
+    assert first.read_bytes == 0, "everything is held, in an engagement and after it"
+    end_s = float((log.arrival_s + log.latency_s).max())
+    held_s, idle_s = 0.0, []
+    for _, box in log.groupby("server"):
+        begin_s = (box.arrival_s + box.t_queue_s).to_numpy()
+        pauses_s = np.r_[begin_s[1:], end_s] - begin_s - box.t_exe_s.to_numpy()
+        held_s += np.minimum(pauses_s, 300.0).sum() + box.t_exe_s[box.state > 0].sum()
+        idle_s.append(pauses_s[-1])
+    assert min(idle_s) == pytest.approx(0.0, abs=1e-6) and 1.0 < max(idle_s) < 300.0
+    held_bytes = run_row(found, "edge")["gateway_mean_buffer_bytes"]
+    assert held_bytes == pytest.approx(first.held_bytes * held_s / (2 * end_s), rel=1e-9)
+
+
 def test_a_plane_of_the_warm_model_loses_on_cold_requests(folder: Path) -> None:
     """XP-04: what a cold request loses is foreseen by an oracle of that moment; engagements of one turn, so that nobody profits
     of a box that others have warmed."""

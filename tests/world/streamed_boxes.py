@@ -14,8 +14,8 @@ from simnmt.sti.streamed_latency import PlannedCompute, StreamedState
 from simnmt.world.requests import Requests
 from simnmt.world.streamed import Streamed
 
-COMPUTE = PlannedCompute(2, (8, 16), (0.100, 0.150), 2, 0.020, 0.010, 0.005)
-"""Two encoder and two decoder layers; a step takes 45 ms."""
+COMPUTE = PlannedCompute(2, (8, 16), (0.100, 0.150), 2, step_s=0.020, once_s=0.003, embed_s=(0.008, 0.012), head_s=0.005)
+"""Two encoder and two decoder layers; a step takes 45 ms, the first 6 more."""
 STATES = (
     StreamedState("cold", (0.30, 0.12, 0.08, 0.08), 0, 300, 900),
     StreamedState("turn 1", (0.0, 0.12, 0.08, 0.08), 200, 300, 700),
@@ -85,7 +85,8 @@ class SlowBox:
         self.under_way += 1
         before, self.had_turn = self.had_turn, self.environment.event()
         layers = self.streamed.compute.layers + self.streamed.compute.decoder_layers
-        loaded = [self.environment.event() for _ in range(layers)]
+        # The first event: reading has begun.
+        loaded = [self.environment.event() for _ in range(1 + layers)]
         self.environment.process(self._reads(self.streamed.states[self.state].load_s, loaded, before))
         self.environment.process(self._computes(src_len, tgt_len, factor, loaded, self.had_turn, found))
 
@@ -94,7 +95,8 @@ class SlowBox:
             yield turn
             if before is not None:
                 yield before
-            for each_s, done in zip(load_s, loaded, strict=True):
+            loaded[0].succeed(self.environment.now + sum(load_s))
+            for each_s, done in zip(load_s, loaded[1:], strict=True):
                 yield self.environment.timeout(each_s)
                 done.succeed()
 
@@ -110,30 +112,37 @@ class SlowBox:
         clock, compute = self.environment, self.streamed.compute
         entry_s, worked_s = clock.now, 0.0
         padded = min((length for length in compute.lengths if length >= src_len), default=compute.lengths[-1])
-        layer_s = compute.layer_s[compute.lengths.index(padded)] * max(1.0, src_len / padded) * factor
+        at, grown = compute.lengths.index(padded), max(1.0, src_len / padded) * factor
         with self.computing.request() as turn:
             yield turn
             turn_came.succeed()
             found["queue_s"] = clock.now - entry_s
             begin_s = clock.now
-            works_s = [compute.fixed_s * factor]
-            yield clock.timeout(works_s[0])
+            read_until_s = yield loaded[0]
+
+            def works(work_s: float) -> simpy.Event:
+                """Slower while its own reads go on."""
+                nonlocal worked_s
+                worked_s += work_s
+                until_s = clock.now + compute.slowed * work_s
+                if until_s > read_until_s:
+                    beside_s = max(read_until_s - clock.now, 0.0)
+                    until_s = clock.now + beside_s + (work_s - beside_s / compute.slowed)
+                return clock.timeout(until_s - clock.now)
+
+            yield works(compute.embed_s[at] * grown)
             for layer in range(compute.layers):
-                yield loaded[layer]
-                yield clock.timeout(layer_s)
-                works_s.append(layer_s)
+                yield loaded[1 + layer]
+                yield works(compute.layer_s[at] * grown)
             for step in range(max(tgt_len, 1) if compute.decoder_layers else 1):
                 for layer in range(compute.decoder_layers):
-                    yield loaded[compute.layers + layer]
-                    yield clock.timeout(compute.step_s * factor)
-                    works_s.append(compute.step_s * factor)
-                yield clock.timeout(compute.step_fixed_s * factor)
-                works_s.append(compute.step_fixed_s * factor)
+                    yield loaded[1 + compute.layers + layer]
+                    yield works((compute.step_s + (compute.once_s if step == 0 else 0.0)) * factor)
+                yield works(compute.head_s * factor)
                 if step == 0:
                     found["first_token_s"] = clock.now - entry_s
                 if step + 1 <= self.streamed.deadline_steps:
                     found["deadline_missed"] = clock.now - entry_s > self.streamed.deadline_s
-            worked_s = sum(works_s)
             found["execution_s"] = clock.now - begin_s
             found["stall_s"] = clock.now - begin_s - worked_s
             self.last_end_s = clock.now

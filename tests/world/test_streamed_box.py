@@ -50,12 +50,16 @@ def slowly(requests: Requests, streamed: Streamed, deciders: int) -> list[dict[s
 @pytest.mark.parametrize("gap_s", [0.4, 1.5, 10.0])
 @pytest.mark.parametrize("deciders", [1, 3])
 @pytest.mark.parametrize("keeps_preload", [True, False])
-@pytest.mark.parametrize("slower", [1.0, 4.0])
-def test_a_box_does_what_its_disk_and_its_processor_do(gap_s: float, deciders: int, keeps_preload: bool, slower: float) -> None:
+@pytest.mark.parametrize(("slower", "slowed"), [(1.0, 1.0), (4.0, 1.0), (1.0, 1.3), (4.0, 1.3)])
+def test_a_box_does_what_its_disk_and_its_processor_do(
+    gap_s: float, deciders: int, keeps_preload: bool, slower: float, slowed: float
+) -> None:
     """States, waits, stalls, first tokens and deadlines: crowded, in turns, and alone; with a disk that computing hides, and
-    with one about as slow as it, so that reading one request ahead and no further matters."""
+    with one about as slow as it, so that reading one request ahead and no further matters; and where a request's reads slow
+    its computing."""
     states = tuple(replace(state, load_s=tuple(slower * each_s for each_s in state.load_s)) for state in STATES)
-    streamed = replace(STREAMED, states=states, lifecycle=Lifecycle(3, 5.0, 60.0, keeps_preload))
+    compute = replace(STREAMED.compute, slowed=slowed)
+    streamed = replace(STREAMED, compute=compute, states=states, lifecycle=Lifecycle(3, 5.0, 60.0, keeps_preload))
     requests = asked(gap_s=gap_s, nodes=3)
     trail, slow = kept(requests, streamed, deciders), slowly(requests, streamed, deciders)
     for name in COLUMNS:
@@ -69,7 +73,7 @@ def test_a_box_does_what_its_disk_and_its_processor_do(gap_s: float, deciders: i
 
 
 def test_an_encoder_alone_needs_no_target_lengths() -> None:
-    compute = replace(STREAMED.compute, decoder_layers=0, step_s=0.0)
+    compute = replace(STREAMED.compute, decoder_layers=0, step_s=0.0, once_s=0.0)
     states = tuple(replace(state, load_s=state.load_s[:2]) for state in STATES)
     streamed = Streamed(compute, states, STREAMED.lifecycle, 0.5)
     requests = replace(asked(streamed=streamed), tgt_len=None)
@@ -121,7 +125,7 @@ def test_the_ledger_is_what_the_buffer_held_over_time(keeps_preload: bool, gap_s
     assert account is not None and trail.state is not None and trail.execution_s is not None
     begin_s = np.asarray(requests.arrival_s) + trail.queue_s
     end_s = begin_s + trail.execution_s
-    over_s = float(end_s[-1])
+    over_s = float(end_s[-1]) + 70.0
     at_s = np.linspace(begin_s[0], over_s, 400_000)
     last = np.searchsorted(begin_s, at_s, "right") - 1
     state, idle_s = trail.state[last], at_s - end_s[last]
@@ -129,9 +133,34 @@ def test_the_ledger_is_what_the_buffer_held_over_time(keeps_preload: bool, gap_s
     held_bytes = np.array([each.held_bytes for each in STATES])[state]
     after = np.where(idle_s > 60.0, 0, np.where(idle_s > 5.0, 200 if keeps_preload else 0, kept_bytes))
     held = np.where(idle_s < 0.0, held_bytes, after)
-    assert account.preload_byte_s == pytest.approx(held.mean() * (over_s - begin_s[0]), rel=2e-3)
+    assert account.preload_byte_s(over_s) == pytest.approx(held.mean() * (over_s - begin_s[0]), rel=2e-3)
     assert account.peak_preload_bytes == held.max()
     assert account.working_bytes == 1_000
+
+
+@pytest.mark.parametrize("gap_s", [0.4, 2_000.0])
+def test_the_most_of_packed_shards_is_what_requests_hold_that_overlap(gap_s: float) -> None:
+    """A request holds what was there and what it reads from the begin of its reads until its end; of one that begins to be read
+    before the one ahead has ended, what it reads is there besides (STI-23)."""
+    requests = asked(gap_s=gap_s, nodes=1)
+    trail = kept(requests)
+    account = trail.streamed[0]
+    assert account is not None and trail.state is not None and trail.execution_s is not None
+    entry_s = np.asarray(requests.arrival_s)
+    begin_s = entry_s + trail.queue_s
+    end_s = begin_s + trail.execution_s
+    reads_from_s = np.zeros(len(requests))
+    for each in range(1, len(requests)):
+        reads_s = STATES[trail.state[each - 1]].read_s
+        reads_from_s[each] = max(reads_from_s[each - 1] + reads_s, begin_s[each - 1], entry_s[each])
+    read, own = (
+        np.array(column)[trail.state]
+        for column in zip(*((each.streamed_bytes, each.held_bytes + each.streamed_bytes) for each in STATES), strict=True)
+    )
+    ahead = reads_from_s[1:] < end_s[:-1]
+    most = max(own.max(), (own[:-1] + read[1:])[ahead].max(initial=0))
+    assert account.peak_shard_bytes == most
+    assert (most > 1_050) == (gap_s < 1.0)
 
 
 def test_the_account_sums_what_the_requests_say() -> None:
@@ -144,7 +173,7 @@ def test_the_account_sums_what_the_requests_say() -> None:
     assert account.stall_s == pytest.approx(trail.stall_s.sum())
     assert account.compute_s == pytest.approx(requests.execution_s[0].sum())
     assert account.read_s == pytest.approx(np.dot(counts, [state.read_s for state in STATES]))
-    assert account.streamed_bytes == np.dot(counts, [state.streamed_bytes for state in STATES])
+    assert account.read_bytes == np.dot(counts, [state.streamed_bytes for state in STATES])
 
 
 @settings(max_examples=200)
