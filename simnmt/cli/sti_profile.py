@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from simnmt.calibrate.sti.classifier import Progress
+    from simnmt.calibrate.sti.encoder_block import Progress
     from simnmt.calibrate.sti.measured_profile import Named
     from simnmt.calibrate.sti.settings import StiSettings
     from simnmt.costs import DeviceProfile

@@ -202,7 +202,9 @@ def test_a_translator_tells_both_halves_and_its_plane(tmp_path: Path) -> None:
     assert cost.decoder.shard_bytes[32] > cost.shard_bytes[32]
     for layer, shards in ((0, cost.geometry), (4, cost.decoder.geometry)):
         assert cost.t_io(32, layer) >= record_bytes(shards, 32) / 1e6
-    assert blocks["sti"].step_fixed_s > 0.0
+    assert cost.head_s > 0.0
+    # 60 tokens of 16 numbers and a bias; 4 + 8 attention projections, 32 neurons and their sums, 2 and 3 norms.
+    assert blocks["sti"].resident_bytes == 4 * (60 * 17 + 2 * (64 + 48 + 64) + 3 * (128 + 48 + 96))
     assert blocks["execution"]["plane"]["s_per_tgt_token"] > 0.0
     assert list(tmp_path.iterdir()) == []
 

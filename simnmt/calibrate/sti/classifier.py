@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from simnmt.calibrate.sti.layer_times import BITS, measure_layers
+from simnmt.calibrate.sti.encoder_block import Progress, encoder_block, packed_shards
 from simnmt.calibrate.sti.settings import StiSettings
-from simnmt.calibrate.sti.shard_reads import check_bits, measure_reads
+from simnmt.calibrate.sti.shard_reads import check_bits
 from simnmt.calibrate.sti.whole_runs import WholeEncoder, encoder_execution
-from simnmt.costs.sti_block import StiBlock, StiGeometry, StiImportance
+from simnmt.costs.sti_block import StiImportance
 from simnmt.elastic.elastic_encoder import ElasticEncoder
 from simnmt.elastic.errors import ElasticError
 from simnmt.elastic.evaluation import Evaluator
 from simnmt.elastic.importance import measure_importance
 from simnmt.elastic.pipeline.pipeline import torch_threads
-from simnmt.elastic.store import decode
 
 if TYPE_CHECKING:
     from simnmt.elastic.store import ShardStore
     from simnmt.elastic.task import Task
-
-READS = 3
-"""Reads of each bitwidth for each repeat of a layer: they vary more, and take a hundredth of the time."""
-Progress = Callable[[int, int, str], None]
-"""Called with what is done, what there is in all, and what is at work."""
 
 
 def check_classifier(store: ShardStore, settings: StiSettings, task: Task | None) -> None:
@@ -38,44 +31,15 @@ def check_classifier(store: ShardStore, settings: StiSettings, task: Task | None
 
 def classifier_blocks(store: ShardStore, settings: StiSettings, progress: Progress) -> dict[str, Any]:
     """Blocks `sti`, without importance, and `execution` of a profile; on `settings.threads` threads."""
-    encoder = ElasticEncoder(store.configuration, store.resident())
-    reads = measure_reads(
-        store,
-        pace_bytes_per_s=settings.pace_bytes_per_s,
-        repeats=READS * settings.repeats,
-        seed=settings.seed,
-        progress=lambda done, total: progress(done, total, "reading shards"),
-    )
-    geometry = store.geometry
-    shards = {
-        (layer, slice_): decode(store.read(store.record(layer, slice_, BITS)))
-        for layer in range(geometry.layers)
-        for slice_ in range(geometry.heads)
-    }
-    compute = measure_layers(
-        encoder,
-        shards,
-        settings.lengths,
-        repeats=settings.repeats,
-        threads=settings.threads,
-        seed=settings.seed,
-        progress=lambda done, total: progress(done, total, "computing layers"),
-    )
+    resident = store.resident()
+    encoder, shards = ElasticEncoder(store.configuration, resident), packed_shards(store)
+    block = encoder_block(store, encoder, shards, settings, progress)
     progress(0, 1, "whole texts")
     execution = encoder_execution(
         WholeEncoder(encoder, shards), settings.lengths, repeats=settings.repeats, threads=settings.threads, seed=settings.seed
     )
-    block = StiBlock(
-        kind="measured",
-        model=store.index.origin or store.kind,
-        fingerprint=store.fingerprint,
-        geometry=StiGeometry(layers=geometry.layers, heads=geometry.heads, width=geometry.width, ffn=geometry.ffn),
-        io=reads,
-        compute=compute,
-        threads=settings.threads,
-        store_bytes=sum(record.size for record in store.index.records),
-    )
-    return {"sti": block, "execution": execution}
+    resident_bytes = sum(tensor.nbytes for tensor in resident.values())
+    return {"sti": block.model_copy(update={"resident_bytes": resident_bytes}), "execution": execution}
 
 
 def classifier_importance(

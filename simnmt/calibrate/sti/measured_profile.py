@@ -15,7 +15,8 @@ from simnmt.calibrate import conditions, profiling
 from simnmt.calibrate.box import BoxDescription, describe
 from simnmt.calibrate.errors import CalibrationError
 from simnmt.calibrate.pinning import pinned
-from simnmt.calibrate.sti.classifier import Progress, check_classifier, classifier_blocks, classifier_importance
+from simnmt.calibrate.sti.classifier import check_classifier, classifier_blocks, classifier_importance
+from simnmt.calibrate.sti.encoder_block import Progress
 from simnmt.calibrate.sti.settings import StiSettings
 from simnmt.calibrate.sti.translator import check_translator, translator_blocks
 from simnmt.costs import DeviceProfile, checked_profile

@@ -10,9 +10,9 @@ import torch
 
 from simnmt.calibrate.disk import measure_disk
 from simnmt.calibrate.errors import CalibrationError
-from simnmt.calibrate.sti.classifier import READS, Progress
 from simnmt.calibrate.sti.decoder_layers import DecoderLayers
 from simnmt.calibrate.sti.decoder_times import measure_decoder
+from simnmt.calibrate.sti.encoder_block import READS, Progress
 from simnmt.calibrate.sti.layer_times import BITS as UNPACKED_BITS
 from simnmt.calibrate.sti.layer_times import measure_layers
 from simnmt.calibrate.sti.random_shards import random_shards, record_bytes
@@ -97,9 +97,21 @@ def translator_blocks(
         compute=compute,
         decoder=decoder,
         threads=settings.threads,
+        resident_bytes=resident_bytes(model),
         notes=(NOTE, *([] if pace is None else ["no read counts less than the pace allows"])),
     )
     return {"sti": block, "execution": execution}
+
+
+def resident_bytes(model: TransformerArchitecture) -> int:
+    """Float32 bytes that are in no shard: shared embeddings, the output's biases, and biases and norms of all layers.
+
+    Static positions are computed, not kept.
+    """
+    width = model.d_model
+    encoder = 4 * width + model.ffn + width + 2 * 2 * width
+    decoder = 8 * width + model.ffn + width + 3 * 2 * width
+    return 4 * (model.vocab * (width + 1) + model.encoder_layers * encoder + model.decoder_layers * decoder)
 
 
 def check_translator(model: TransformerArchitecture, settings: StiSettings) -> None:
