@@ -15,7 +15,8 @@ def init(
         typer.Option(
             "--template",
             metavar="NAME",
-            help="quickstart, batched-cloud, load-sweep, locked-local, open-loop, own-data, table1, table1-measured or tiers.",
+            help="quickstart, batched-cloud, load-sweep, locked-local, open-loop, own-data, sti-gateway, table1, "
+            "table1-measured or tiers.",
         ),
     ] = "quickstart",
 ) -> None:

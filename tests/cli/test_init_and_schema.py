@@ -24,8 +24,8 @@ def schema() -> Any:
     return json.loads(schema_text())
 
 
-def test_nine_are_shipped() -> None:
-    shipped = "batched-cloud load-sweep locked-local open-loop own-data quickstart table1 table1-measured tiers"
+def test_ten_are_shipped() -> None:
+    shipped = "batched-cloud load-sweep locked-local open-loop own-data quickstart sti-gateway table1 table1-measured tiers"
     assert " ".join(TEMPLATES) == shipped
 
 

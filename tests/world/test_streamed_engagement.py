@@ -29,6 +29,18 @@ def test_an_enlarged_buffer_keeps_what_was_read_and_a_cold_start_reads_all() -> 
     assert latency_s == pytest.approx([2.6, 2.0, 2.0])
 
 
+def test_plans_are_one_and_the_number_of_changed_buffers() -> None:
+    """STI-18: a turn that finds what the one before was planned with is not planned for again, however many follow."""
+    cost = round_cost(first=[(1, 0)])
+    same, enlarged = (engagement(cost, 2.0, 6_000, cache_bytes, length=LENGTH) for cache_bytes in (6_000, 12_000))
+    assert (len(same.plans), len(enlarged.plans)) == (1, 2)
+    held = [state.held_bytes for state in enlarged.states[1:]]
+    assert held == sorted(set(held)) and enlarged.states[-1].kept_bytes == held[-1]
+    assert {plan.deadline_s for plan in enlarged.plans} == {2.0}
+    assert [enlarged.plans[1].bits[(1, piece)] for piece in range(3)] == [6, 5, 5]
+    assert [plan.preload_bytes for plan in enlarged.plans] == [6_000, 12_000]
+
+
 def test_a_buffer_that_is_not_enlarged_makes_all_turns_alike() -> None:
     """One shot leaves it as it was."""
     for cache_bytes in (None, 0, 6_000):
@@ -45,7 +57,7 @@ def test_what_else_a_cold_start_reads_comes_before_the_first_layer() -> None:
 
 
 @settings(max_examples=40)
-@given(costs(), st.floats(0.05, 5.0), st.integers(0, 60_000), st.integers(0, 60_000), st.integers(1, 4))
+@given(costs(beside=True), st.floats(0.05, 5.0), st.integers(0, 60_000), st.integers(0, 60_000), st.integers(1, 4))
 def test_every_turn_takes_what_its_plan_predicts_and_later_ones_are_no_worse(
     cost: StiCost, deadline_s: float, preload_bytes: int, more_bytes: int, steps: int
 ) -> None:
