@@ -37,9 +37,11 @@ class Drawn:
     compute_end: Sequence[float]
     stall: Sequence[float]
     after_s: float = 0.0
-    """What a decoder computes after its first step."""
+    """What is computed after the last layer: the head, and a decoder's later steps."""
     layers: Sequence[int] | None = None
     """Their numbers; None: from 0."""
+    before_s: float = 0.0
+    """What is computed ahead of the first layer: the embedding."""
 
     @property
     def end_s(self) -> float:
@@ -58,6 +60,7 @@ def drawn(name: str, timeline: Timeline, layers: Sequence[int] | None = None) ->
         timeline.stall.tolist(),
         timeline.after_s,
         layers,
+        timeline.before_s,
     )
 
 
@@ -98,7 +101,8 @@ def _rows(each: Drawn, top: float, scale: float) -> list[Markup]:
         found += _box("stall", top + ROW, begin - stall, begin, scale, f"waiting for layer {number}")
         found += _box("compute", top + ROW, begin, end, scale, f"layer {number} computed", str(number))
     last = each.compute_end[-1]
-    return found + _box("later", top + ROW, last, last + each.after_s, scale, "later decoder steps")
+    found += _box("later", top + ROW, 0.0, each.before_s, scale, "embedding")
+    return found + _box("later", top + ROW, last, last + each.after_s, scale, "head and later decoder steps")
 
 
 def _box(kind: str, y: float, begin: float, end: float, scale: float, said: str, inside: str = "") -> list[Markup]:

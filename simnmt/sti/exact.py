@@ -35,7 +35,10 @@ class Exact:
 
     @property
     def gap(self) -> float:
-        """Share of the best fidelity that the greedy plan lacks; below 0 where that one is better because it waits."""
+        """Share of the best fidelity that the greedy plan lacks.
+
+        Below 0 where that one is better because it waits, or because slowed computing hides more than its undisturbed time.
+        """
         return 1.0 - self.greedy_fidelity / self.fidelity
 
     @property

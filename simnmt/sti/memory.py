@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from simnmt.costs.shard_geometry import ShardGeometry
 from simnmt.costs.sti_cost import StiCost
 from simnmt.sti.buffer import bytes_held
 
@@ -20,9 +19,9 @@ class Memory:
     preload_bytes: int
     """Between executions as well."""
     working_bytes: int
-    """One unpacked layer in float32, whatever the depth; before any is computed, all of them where nothing overlaps."""
+    """One unpacked layer in float32, whatever the depth; where nothing overlaps, all, computed where they were loaded."""
     streamed_bytes: int
-    """Compressed shards that an execution reads: what it holds of them until it evicts."""
+    """Compressed shards that an execution reads and holds besides until it evicts; 0 where nothing overlaps."""
 
 
 def memory_of(cost: StiCost, plan: Plan, *, whole: bool = False, in_turn: bool = False) -> Memory:
@@ -30,7 +29,7 @@ def memory_of(cost: StiCost, plan: Plan, *, whole: bool = False, in_turn: bool =
     loaded = {shard: plan.bits[shard] for shard in plan.loaded}
     held = plan.preload_bytes if whole else bytes_held(cost, plan.bits) - bytes_held(cost, loaded)
     layers_bytes = [4 * plan.slices_per_layer * weights_of(cost, layer) for layer in plan.layer_indices]
-    return Memory(held, sum(layers_bytes) if in_turn else max(layers_bytes), bytes_held(cost, loaded))
+    return Memory(held, sum(layers_bytes) if in_turn else max(layers_bytes), 0 if in_turn else bytes_held(cost, loaded))
 
 
 def weights_of(cost: StiCost, layer: int) -> int:
@@ -42,8 +41,3 @@ def weights_of(cost: StiCost, layer: int) -> int:
 def model_bytes(cost: StiCost, bits: int) -> int:
     """All shards of the model at so many bits."""
     return bytes_held(cost, dict.fromkeys(cost.all_shards(), bits))
-
-
-def times_less(geometry: ShardGeometry, bits: int, preload_bytes: int) -> float:
-    """How many times a preload buffer goes into the packed weights of the whole model, dictionaries and outliers left out."""
-    return geometry.layers * geometry.heads * geometry.index_bytes(bits) / preload_bytes

@@ -115,7 +115,12 @@ def timeline_json(timeline: Timeline) -> dict[str, Any]:
     """Its columns as lists, and the two sums."""
     names = ("load_begin", "load_end", "compute_begin", "compute_end", "stall")
     columns = {f"{name}_s": getattr(timeline, name).tolist() for name in names}
-    return columns | {"before_s": timeline.before_s, "after_s": timeline.after_s, "latency_s": timeline.latency_s, "total_stall_s": timeline.stall_s}
+    return columns | {
+        "before_s": timeline.before_s,
+        "after_s": timeline.after_s,
+        "latency_s": timeline.latency_s,
+        "total_stall_s": timeline.stall_s,
+    }
 
 
 def _best(cost: StiCost, plan: Plan, *, cold: bool, fills_deadline: bool) -> Exact | None:

@@ -12,12 +12,10 @@ import numpy as np
 from simnmt.costs.shard_geometry import BITS
 from simnmt.costs.sti_cost import Shard, StiCost
 from simnmt.sti.allocation import accumulated_budgets, allocated, read_in_time
-from simnmt.sti.buffer import longest_prefix
+from simnmt.sti.buffer import held_prefix
 from simnmt.sti.errors import PlanError
 from simnmt.sti.submodel import Submodel, chosen_size, submodel, work_of
 from simnmt.sti.timeline import ROUNDING, Column, Run, Timeline, timeline
-
-__all__ = ["Plan", "Shard", "Timeline", "budgets_of", "planned", "timeline", "timeline_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +143,7 @@ def planned(
         return submodel(cost, layers, slices, length=length, importance=order, steps=steps)
 
     def held(bits: Mapping[Shard, int]) -> frozenset[Shard]:
-        return longest_prefix(cost, bits, preload_bytes) if cached is None else frozenset(cached).intersection(bits)
+        return held_prefix(cost, bits, preload_bytes) if cached is None else frozenset(cached).intersection(bits)
 
     def fits(layers: int, slices: int) -> bool:
         if not fills_deadline and cost.slowed == 1.0:

@@ -126,9 +126,10 @@ def test_with_an_enlarged_buffer_the_next_turn_skips_what_is_there_and_raises_ot
 
 
 def test_without_one_every_turn_is_the_first_again(store: ShardStore) -> None:
-    """One-shot executions leave S as it was."""
+    """One-shot executions leave S as it was, and nothing is planned anew (STI-18)."""
     buffer = PreloadBuffer(2500)
     turns = engaged(store, buffer=buffer)
+    assert all(turn.plan is turns[0].plan for turn in turns)
     assert {tuple(turn.held.items()) for turn in turns} == {tuple(turns[0].held.items())}
     assert [turn.plan.bits for turn in turns] == [turns[0].plan.bits] * len(turns)
     assert buffer.contents == turns[0].held

@@ -27,6 +27,15 @@ def test_boxes_lie_where_the_times_are() -> None:
     assert boxes(svg, "later") == pytest.approx([0.625, 0.375], abs=2e-3)
 
 
+def test_the_last_bar_ends_at_the_latency_whatever_is_computed_besides_the_layers() -> None:
+    told = timeline([1.0, 1.0], [0.5, 0.5], 0.75, 1.25, before_s=0.4)
+    svg = pipeline_svg("p", [drawn("one", told)])
+    assert told.latency_s == pytest.approx(3.25)
+    embedding, head = boxes(svg, "later")[:2], boxes(svg, "later")[2:]
+    assert embedding == pytest.approx([0.0, 0.5 / 3.25], abs=2e-3)
+    assert sum(head) == pytest.approx(1.0, abs=2e-3)
+
+
 def test_what_takes_no_time_has_no_box_and_names_are_text() -> None:
     svg = pipeline_svg("a & b", [drawn("<i>", timeline([0.0, 0.0], [0.5, 0.5]), [0, 6])])
     assert boxes(svg, "io") == []

@@ -52,7 +52,8 @@ def test_nothing_that_never_waits_is_better(cost: StiCost, shards_of_1000: int, 
         return
     assert found.fidelity == pytest.approx(best, abs=1e-9)
     assert found.bound == pytest.approx(best, abs=1e-6)
-    assert -1e-9 <= found.gap <= found.gap_at_most + 1e-9
+    assert found.gap <= found.gap_at_most + 1e-9
+    assert found.gap >= -1e-9 or cost.slowed > 1.0  # slower computing hides more than its undisturbed time would
     assert not found.plan.stalls
     assert found.greedy_fidelity == fidelity(plan.bits, cost.importance)
 

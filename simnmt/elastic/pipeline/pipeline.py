@@ -16,11 +16,12 @@ from simnmt.costs.sti_cost import Shard
 from simnmt.elastic.errors import ElasticError
 from simnmt.elastic.pipeline.execution import Execution, LayerExecution
 from simnmt.elastic.pipeline.loads import Loads
-from simnmt.elastic.pipeline.preload_buffer import PreloadBuffer, longest_prefix
+from simnmt.elastic.pipeline.preload_buffer import PreloadBuffer
 from simnmt.elastic.pipeline.shard_reader import ShardReader
 from simnmt.elastic.pipeline.unpacking import unpack_into
 from simnmt.elastic.shard_layout import LayerBuffer
 from simnmt.elastic.store.packed import Packed
+from simnmt.sti.buffer import longest_prefix
 
 if TYPE_CHECKING:
     from simnmt.elastic.elastic_encoder import ElasticEncoder

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from simnmt.costs.sti_cost import Shard
 from simnmt.elastic.errors import ElasticError
 from simnmt.elastic.store.packed import Packed, record_size
+from simnmt.sti.buffer import longest_prefix
 
 if TYPE_CHECKING:
     from simnmt.elastic.pipeline.shard_reader import ShardReader
@@ -64,24 +65,12 @@ class PreloadBuffer:
 
     def evict(self) -> tuple[Shard, ...]:
         """From the top layer down, and within it from the last slice, until the rest fits; those that went, in this order."""
-        size, gone = self.size_bytes, []
-        for shard in sorted(self._held, reverse=True):
-            if size <= self.capacity_bytes:
-                break
-            size -= packed_bytes(self._held.pop(shard))
-            gone.append(shard)
-        return tuple(gone)
-
-
-def longest_prefix(sizes: Iterable[tuple[Shard, int]], capacity_bytes: int) -> frozenset[Shard]:
-    """What eviction leaves of shards in layer order: those before the first that does not fit."""
-    kept, used = set[Shard](), 0
-    for shard, size in sizes:
-        used += size
-        if used > capacity_bytes:
-            break
-        kept.add(shard)
-    return frozenset(kept)
+        sizes = [(shard, packed_bytes(packed)) for shard, packed in sorted(self._held.items())]
+        kept = longest_prefix(sizes, self.capacity_bytes)
+        gone = tuple(shard for shard, _ in reversed(sizes) if shard not in kept)
+        for shard in gone:
+            del self._held[shard]
+        return gone
 
 
 def packed_bytes(packed: Packed) -> int:
