@@ -1,4 +1,4 @@
-"""What of a file lies in memory, and dropping it from there: Linux alone."""
+"""What of a file lies in memory, and dropping it from there: Linux alone, elsewhere it is not known."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ def drop(file: int, *, tries: int = 20) -> int | None:
 
     What is not yet written, or just being read ahead, stays: flush first; it is tried again a few times.
     """
+    if not hasattr(os, "posix_fadvise"):
+        return None
     size = os.fstat(file).st_size
     left: int | None = None
     for attempt in range(tries):

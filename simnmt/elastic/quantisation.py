@@ -50,10 +50,6 @@ class GaussianFit:
         room = 2 * (-LOG_DENSITY - 0.5 * math.log(2 * math.pi) - math.log(self.deviation))
         return self.deviation * math.sqrt(max(room, 0.0))
 
-    def log_density(self, weight: float) -> float:
-        """Natural, of the Gaussian."""
-        return -0.5 * math.log(2 * math.pi * self.deviation**2) - (weight - self.mean) ** 2 / (2 * self.deviation**2)
-
     def outliers(self, weights: NDArray[np.float32]) -> NDArray[np.bool_]:
         """Whether each weight is one."""
         return np.abs(weights.astype(np.float64) - self.mean) > self.cut

@@ -95,12 +95,12 @@ def test_a_store_is_never_written_over_and_an_unfinished_one_is_its_models_alone
 ) -> None:
     with monkeypatch.context() as patched:
         layer = EncoderWeights.layer
-        # The fingerprint asks for all layers first.
+        # The fingerprint asks for all three layers, then their fits do.
         asked: list[int] = []
 
         def cut_off(weights: EncoderWeights, index: int) -> Any:
             asked.append(index)
-            if len(asked) == 5:
+            if len(asked) == 8:
                 raise OSError(28, "No space left on device")
             return layer(weights, index)
 
@@ -109,7 +109,7 @@ def test_a_store_is_never_written_over_and_an_unfinished_one_is_its_models_alone
     assert cut.status == 2
     assert cut.err == (
         "simnmt: s.partial: cannot be written: No space left on device"
-        " (make room or mend its rights, and give the same command again)\n"
+        " (make room, and give the same command again)\n"
     )
     other = simnmt("sti", "shard", "other", "--out", "s")
     assert other.status == 2

@@ -15,13 +15,17 @@ from simnmt.elastic.quantisation import DEVIATION_LIMIT, Ascending, GaussianFit
 STI_04 = np.array([0.2, -0.1, 0.6, 0, 0.4, -0.3, 0.1, 0.5], np.float32)
 
 
+def log_density(fit: GaussianFit, weight: float) -> float:
+    return -0.5 * math.log(2 * math.pi * fit.deviation**2) - (weight - fit.mean) ** 2 / (2 * fit.deviation**2)
+
+
 def none_out(weights: np.ndarray) -> Ascending:
     return Ascending.of(weights, np.zeros(len(weights), bool))
 
 
 def test_outliers_of_sti_03() -> None:
     fit = GaussianFit(0.0, 0.04)
-    assert [round(fit.log_density(weight), 3) for weight in (0.14, 0.15)] == [-3.825, -4.731]
+    assert [round(log_density(fit, weight), 3) for weight in (0.14, 0.15)] == [-3.825, -4.731]
     assert fit.outliers(np.array([0.14, -0.14, 0.15, -0.15], np.float32)).tolist() == [False, False, True, True]
     assert fit.cut == pytest.approx(0.14198, abs=1e-5)
 
@@ -42,7 +46,6 @@ def test_the_fit_is_the_one_component_mixture_that_the_paper_fits() -> None:
     assert fit.mean == pytest.approx(theirs.means_[0, 0], rel=1e-9)
     assert fit.deviation**2 == pytest.approx(theirs.covariances_[0, 0, 0], rel=1e-9)
     densities = theirs.score_samples(weights[:, None].astype(float))
-    assert fit.log_density(float(weights[0])) == pytest.approx(densities[0])
     assert fit.outliers(weights).tolist() == (densities < -4).tolist()
     assert 10 < fit.outliers(weights).sum() < 500
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
 
 from simnmt.costs.shard_geometry import BERT_BASE, BITS  # noqa: E402
+from simnmt.elastic import page_cache  # noqa: E402
 from simnmt.elastic.errors import StoreError  # noqa: E402
 from simnmt.elastic.quantisation import Ascending, GaussianFit  # noqa: E402
 from simnmt.elastic.shard_layout import shard_of  # noqa: E402
@@ -148,6 +151,53 @@ def test_any_flipped_bit_is_told(copied: Path) -> None:
         store.check()
 
 
+def test_a_record_in_anothers_place_is_told_though_its_checksum_fits(copied: Path) -> None:
+    path = copied / "store.json"
+    said = json.loads(path.read_text())
+    one, other = (next(i for i, r in enumerate(said["records"]) if (r["slice"], r["bits"]) == (s, 32)) for s in (0, 1))
+    for key in ("crc32", "outliers", "squared_error"):
+        said["records"][one][key], said["records"][other][key] = said["records"][other][key], said["records"][one][key]
+    content = bytearray((copied / "shards.bin").read_bytes())
+    low, high, size = said["records"][one]["offset"], said["records"][other]["offset"], said["records"][one]["size"]
+    content[low : low + size], content[high : high + size] = content[high : high + size], content[low : low + size]
+    path.write_text(_signed(said))
+    (copied / "shards.bin").write_bytes(content)
+    with ShardStore.open(copied) as store:
+        told = r"shards\.bin: shard 0 of layer 0 at 32 bits: another one lies in its place \(shard the model again"
+        with pytest.raises(StoreError, match=told):
+            store.shard(0, 0, 32)
+        with pytest.raises(StoreError, match=told):
+            store.check()
+
+
+@pytest.mark.parametrize("bits", [0, 1, 7, 8, 31])
+def test_a_record_of_bits_that_no_store_has_is_told(written: Path, bits: int) -> None:
+    with ShardStore.open(written) as store:
+        content = store.read(store.record(0, 0, 6))
+    content[14:16] = (bits, 0)  # behind magic, version, layer and slice
+    with pytest.raises(StoreError, match="no record of a shard"):
+        decode(content)
+
+
+@pytest.mark.parametrize("lacking", [(), ("preadv",)])
+def test_reads_need_no_more_than_the_system_has(
+    written: Path, monkeypatch: pytest.MonkeyPatch, lacking: tuple[str, ...]
+) -> None:
+    with ShardStore.open(written) as store:
+        for name in lacking:
+            monkeypatch.delattr(os, name)
+        store.check()
+        assert len(store.read(store.record(1, 1, 2))) == store.record(1, 1, 2).size
+
+
+def test_where_memory_cannot_be_dropped_nobody_knows_whether_reads_are_cold(
+    written: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "posix_fadvise", raising=False)
+    with ShardStore.open(written) as store:
+        assert page_cache.drop(store.file) is None
+
+
 @pytest.mark.parametrize("name", ["resident.safetensors", "beside/tokens.json"])
 def test_a_changed_file_beside_the_shards_is_told(copied: Path, name: str) -> None:
     path = copied / name
@@ -183,11 +233,29 @@ def test_a_file_that_shrinks_while_it_is_read_is_told(copied: Path) -> None:
             store.read(last)
 
 
-def test_what_is_no_store_or_whose_index_has_changed_is_told(copied: Path, tmp_path: Path) -> None:
+def _denied(path: Path, *_: object, **__: object) -> None:
+    raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+
+def test_what_is_no_store_or_whose_index_has_changed_is_told(
+    copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(StoreError, match=r"no shard store.*give what simnmt sti shard wrote"):
         ShardStore.open(tmp_path)
+    with pytest.raises(StoreError, match=r"cannot be read: File name too long \(give what"):
+        ShardStore.open(tmp_path / ("x" * 300))
     path = copied / "store.json"
+    with (
+        monkeypatch.context() as patched,
+        pytest.raises(StoreError, match=r"cannot be read: Permission denied \(mend its rights"),
+    ):
+        patched.setattr(Path, "stat", _denied)
+        patched.setattr(Path, "read_text", _denied)
+        ShardStore.open(copied)
     said = json.loads(path.read_text())
+    path.write_text("[" * 100_000)
+    with pytest.raises(StoreError, match="no index of shards"):
+        ShardStore.open(copied)
     for changed, complaint in (
         (said | {"fingerprint": "0" * 64}, "damaged"),
         (said | {"records": said["records"][1:]}, "damaged"),

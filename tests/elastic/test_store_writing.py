@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models
 
 from simnmt.elastic.encoder_weights import EncoderWeights, LayerWeights  # noqa: E402
 from simnmt.elastic.errors import StoreError  # noqa: E402
-from simnmt.elastic.store import ShardStore, write_store  # noqa: E402
+from simnmt.elastic.store import ShardStore, unfinished, write_store  # noqa: E402
 from tests.elastic.random_weights import random_layer, random_weights  # noqa: E402
 
 WEIGHTS = random_weights()
@@ -32,10 +32,12 @@ def with_layers(layer: Callable[[int], LayerWeights]) -> EncoderWeights:
     return other
 
 
-def failing_at(wrong: int, asked: list[int]) -> EncoderWeights:
+def asking(asked: list[int], last: int = 99) -> EncoderWeights:
+    """The power goes off once so many layers were asked for: each once to be fitted, and again to be written."""
+
     def layer(index: int) -> LayerWeights:
         asked.append(index)
-        if index == wrong:
+        if len(asked) == last:
             raise Power
         return WEIGHTS.layer(index)
 
@@ -63,7 +65,7 @@ def interrupted(tmp_path: Path) -> Path:
     """Where a store is to be, of which two layers of three are done."""
     out = tmp_path / "store"
     with pytest.raises(Power):
-        write_store(failing_at(2, []), out)
+        write_store(asking([], last=6), out)
     return out
 
 
@@ -71,8 +73,8 @@ def test_an_interrupted_store_is_gone_on_with_and_the_same_in_the_end(interrupte
     assert names(interrupted.parent) == ["store.partial"]  # never half a store
     asked: list[int] = []
     told: list[tuple[int, int]] = []
-    write_store(failing_at(9, asked), interrupted, progress=lambda done, total: told.append((done, total)))
-    assert asked == [2]
+    write_store(asking(asked), interrupted, progress=lambda done, total: told.append((done, total)))
+    assert asked == [2, 2]
     assert told == [(2, 3), (3, 3)]
     assert content(interrupted) == whole
     assert names(interrupted.parent) == ["store"]
@@ -97,8 +99,8 @@ def test_what_a_crash_of_the_box_took_from_the_shards_is_done_again(interrupted:
         file.seek(0, os.SEEK_END)
         file.write(bytes(size // 4))
     asked: list[int] = []
-    write_store(failing_at(9, asked), interrupted)
-    assert asked == [1, 2]
+    write_store(asking(asked), interrupted)
+    assert asked == [1, 2, 1, 2]
     assert content(interrupted) == whole
 
 
@@ -145,7 +147,7 @@ def test_two_runs_cannot_write_one_store(tmp_path: Path) -> None:
         return WEIGHTS.layer(index)
 
     write_store(with_layers(layer), tmp_path / "store")
-    assert len(complaints) == 3
+    assert len(complaints) == 6
     assert "another run is writing this store (let it end, or choose another --out)" in complaints[0]
 
 
@@ -172,14 +174,23 @@ def test_what_cannot_be_written_is_refused_before_anything_is_done(tmp_path: Pat
     assert names(tmp_path) == ["there"]  # what would stand in another model's way
 
 
-def test_a_layer_that_cannot_be_quantised_is_named_and_leaves_no_store(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("factor", "complaint"),
+    [(0.0, "layer 2: all weights are -?0,"), (2000.0, r"layer 2: with a deviation of [\d.]+ every weight")],
+)
+def test_a_layer_that_cannot_be_quantised_is_named_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, factor: float, complaint: str
+) -> None:
+    """Even the last: hours into a large model would be too late."""
+
     def layer(index: int) -> LayerWeights:
         made = random_layer(16, 32)
-        return made if index == 0 else LayerWeights(*(torch.zeros_like(each) for each in made.named().values()))
+        return made if index < 2 else LayerWeights(*(factor * each for each in made.named().values()))
 
-    with pytest.raises(StoreError, match="layer 1: all weights are 0"):
+    monkeypatch.setattr(unfinished, "_write", lambda file, content: pytest.fail("written"))
+    with pytest.raises(StoreError, match=complaint):
         write_store(EncoderWeights(WEIGHTS.configuration, WEIGHTS.resident, layer), tmp_path / "store")
-    assert not (tmp_path / "store").exists()
+    assert names(tmp_path) == []
 
 
 def test_an_empty_folder_may_become_the_store_and_resident_tensors_may_share_memory(tmp_path: Path) -> None:

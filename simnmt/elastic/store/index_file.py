@@ -79,9 +79,11 @@ class Index:
             if said.pop("format") != "simnmt shards":
                 raise ValueError
         except OSError as error:
-            what = "no shard store" if not path.exists() else f"cannot be read: {error.strerror}"
-            raise StoreError(what, path=folder, remedy="give what simnmt sti shard wrote") from None
-        except (ValueError, KeyError, TypeError, AttributeError):
+            absent = isinstance(error, (FileNotFoundError, NotADirectoryError))
+            what = "no shard store" if absent else f"cannot be read: {error.strerror}"
+            remedy = "mend its rights" if isinstance(error, PermissionError) else "give what simnmt sti shard wrote"
+            raise StoreError(what, path=folder, remedy=remedy) from None
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise StoreError("damaged, or no index of shards", path=path, remedy=AGAIN) from None
         if version != VERSION:
             raise StoreError(f"a store of version {version}, where {VERSION} is known", path=path, remedy=AGAIN)

@@ -16,22 +16,19 @@ from simnmt.elastic.store.packed import FULL, encode, encode_full
 from simnmt.elastic.store.record import Record
 
 
+def layer_fit(geometry: ShardGeometry, weights: LayerWeights, layer: int) -> GaussianFit:
+    """A layer's Gaussian. Raises `StoreError`, which names the layer, for one that cannot be quantised."""
+    return GaussianFit.of(_shards(geometry, weights).reshape(-1), f"layer {layer}")
+
+
 def layer_records(
-    geometry: ShardGeometry, weights: LayerWeights, layer: int, bits: Sequence[int], offset: int
-) -> tuple[GaussianFit, Iterator[tuple[Record, bytes]]]:
-    """A layer's Gaussian, and its records with their bytes in the order of the file, from `offset` on: by bits, then slice.
-
-    So a layer at one fidelity is one piece of the file. Raises `StoreError`, which names the layer, for one that cannot be
-    quantised.
-    """
-    shards = np.stack([shard_of(geometry, weights, index) for index in range(geometry.heads)])
-    fit = GaussianFit.of(shards.reshape(-1), f"layer {layer}")
-    return fit, _records(shards, fit, layer, bits, offset)
-
-
-def _records(
-    shards: NDArray[np.float32], fit: GaussianFit, layer: int, bits: Sequence[int], offset: int
+    geometry: ShardGeometry, weights: LayerWeights, fit: GaussianFit, layer: int, bits: Sequence[int], offset: int
 ) -> Iterator[tuple[Record, bytes]]:
+    """A layer's records with their bytes in the order of the file, from `offset` on: by bits, then slice.
+
+    So a layer at one fidelity is one piece of the file. `fit`: what `layer_fit` gives.
+    """
+    shards = _shards(geometry, weights)
     outliers = fit.outliers(shards.reshape(-1))
     ascending = Ascending.of(shards.reshape(-1), outliers)
     places = [np.flatnonzero(each).astype(np.int32) for each in outliers.reshape(shards.shape)]
@@ -52,3 +49,7 @@ def _records(
             count = 0 if each == FULL else len(places[index])
             yield Record(layer, index, each, offset, len(content), count, zlib.crc32(content), float(errors[index])), content
             offset += len(content)
+
+
+def _shards(geometry: ShardGeometry, weights: LayerWeights) -> NDArray[np.float32]:
+    return np.stack([shard_of(geometry, weights, index) for index in range(geometry.heads)])

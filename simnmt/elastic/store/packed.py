@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simnmt.costs.shard_geometry import BITS
 from simnmt.elastic.errors import StoreError
 from simnmt.elastic.shard_layout import ALIGNMENT
 from simnmt.elastic.store.bit_stream import packed_bits, unpacked_bits
@@ -68,6 +70,28 @@ def encode_full(layer: int, index: int, shard: NDArray[np.float32]) -> bytes:
     return _joined(_HEADER.pack(_MAGIC, _VERSION, layer, index, FULL, len(shard), 0), shard.astype("<f4", copy=False))
 
 
+class Header(NamedTuple):
+    """What a record says of itself."""
+
+    layer: int
+    slice: int
+    bits: int
+    weights: int
+    outliers: int
+
+
+def header(record: NDArray[np.uint8] | bytes | bytearray | memoryview) -> Header:
+    """The beginning of a record; raises `StoreError` for bytes that are none."""
+    raw = np.frombuffer(record, np.uint8)
+    if len(raw) < ALIGNMENT:
+        raise StoreError("no record of a shard: too short", remedy="shard the model again")
+    magic, version, *rest = _HEADER.unpack(raw[: _HEADER.size].tobytes())
+    found = Header(*rest)
+    if (magic, version) != (_MAGIC, _VERSION) or found.bits not in BITS:
+        raise StoreError("no record of a shard", remedy="shard the model again")
+    return found
+
+
 def decode(record: NDArray[np.uint8] | bytes | bytearray | memoryview) -> Packed:
     """Views of a record's fields; nothing is copied.
 
@@ -75,11 +99,7 @@ def decode(record: NDArray[np.uint8] | bytes | bytearray | memoryview) -> Packed
     this: `ShardStore.verify`.
     """
     raw = np.frombuffer(record, np.uint8)
-    if len(raw) < ALIGNMENT:
-        raise StoreError("no record of a shard: too short", remedy="shard the model again")
-    magic, version, layer, index, bits, weights, outliers = _HEADER.unpack(raw[: _HEADER.size].tobytes())
-    if (magic, version) != (_MAGIC, _VERSION) or bits not in (*range(1, 9), FULL):
-        raise StoreError("no record of a shard", remedy="shard the model again")
+    layer, index, bits, weights, outliers = header(raw)
     sizes = _field_sizes(weights, bits, outliers)
     if len(raw) < sum(sizes):
         raise StoreError(f"a record of {sum(sizes):,} bytes cut short at {len(raw):,}", remedy="shard the model again")

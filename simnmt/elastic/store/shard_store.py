@@ -18,7 +18,8 @@ from simnmt.elastic.encoder_weights import EncoderConfiguration, EncoderWeights,
 from simnmt.elastic.errors import StoreError
 from simnmt.elastic.shard_layout import SEGMENTS, LayerBuffer, aligned_bytes
 from simnmt.elastic.store.index_file import AGAIN, BESIDE, RESIDENT, SHARDS, Index, StoredFile
-from simnmt.elastic.store.packed import FULL, decode, dequantised
+from simnmt.elastic.store.packed import FULL, decode, dequantised, header, record_size
+from simnmt.elastic.store.positioned import read_at
 from simnmt.elastic.store.record import Record
 from simnmt.elastic.tokenizer import Tokenizer, tokenizer_from
 
@@ -42,7 +43,7 @@ class ShardStore:
         for name, size in expected.items():
             _check_size(folder / name, size)
         try:
-            file = os.open(folder / SHARDS, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+            file = os.open(folder / SHARDS, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0))
         except OSError as error:
             raise StoreError(f"cannot be read: {error.strerror}", path=folder / SHARDS, remedy="make it readable") from None
         return cls(folder, index, file)
@@ -98,7 +99,7 @@ class ShardStore:
         rest, offset = out.data[: record.size], record.offset
         while rest:
             try:
-                read = os.preadv(self.file, [rest], offset)
+                read = read_at(self.file, rest, offset)
             except OSError as error:
                 what = f"{_called(record)} cannot be read: {error.strerror}"
                 raise StoreError(what, path=self.path / SHARDS, remedy=AGAIN) from None
@@ -107,10 +108,17 @@ class ShardStore:
             rest, offset = rest[read:], offset + read
 
     def verify(self, record: Record, read: NDArray[np.uint8]) -> None:
-        """Raise `StoreError`, which names the shard, where the first `record.size` bytes are not what was written."""
+        """Raise `StoreError`, which names the shard, where the first `record.size` bytes are not what was written.
+
+        Or where they are another shard's: the checksum is of whatever lies there.
+        """
         if zlib.crc32(read.data[: record.size]) != record.crc32:
             what = f"{_called(record)} is not what was written: its checksum differs"
             raise StoreError(what, path=self.path / SHARDS, remedy=AGAIN)
+        found = header(read[: record.size])
+        wanted = (record.layer, record.slice, record.bits, self.geometry.weights_per_shard, record.outliers)
+        if found != wanted or record.size != record_size(found.weights, found.bits, found.outliers):
+            raise StoreError(f"{_called(record)}: another one lies in its place", path=self.path / SHARDS, remedy=AGAIN)
 
     def shard(self, layer: int, index: int, bits: int) -> NDArray[np.float32]:
         """A shard's weights as they are computed with, verified."""

@@ -7,6 +7,7 @@ import os
 import shutil
 import zlib
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from io import FileIO
 from pathlib import Path
@@ -21,22 +22,31 @@ from simnmt.elastic.store.record import Record
 class Unfinished:
     """The folder of an unfinished store, held alone by one process: shards so far, and a journal that tells which.
 
-    Raises `StoreError` where the folder holds another model's shards or another run writes to it, and `OSError`.
+    What lies there is read at once, and stays as it is until `begin`. Raises `StoreError` where the folder holds another
+    model's shards or another run writes to it, and `OSError`.
     """
 
-    def __init__(self, folder: Path, header: Mapping[str, Any]) -> None:
-        """`header`: what tells one run from another, JSON."""
+    def __init__(self, folder: Path, header: Mapping[str, Any], *, resume: bool = True) -> None:
+        """`header`: what tells one run from another, JSON. Unless `resume`, what lies there counts for nothing."""
         self.folder = folder
         self.fits: list[GaussianFit] = []
         """Of the layers that are done."""
         self.records: list[Record] = []
         folder.mkdir(exist_ok=True)
+        there = {path.name for path in folder.iterdir()}
+        if there and JOURNAL not in there:
+            raise StoreError("no unfinished store", path=folder, remedy="remove it, or choose another --out")
+        self._header, self._end, self._ours = json.dumps(header).encode() + b"\n", 0, False
         self._journal = _opened(folder / JOURNAL)
-        self._shards = _opened(folder / SHARDS)
-        self._ours = False
         try:
-            _lock(self._journal, folder)
-            self._take_over(dict(header))
+            self._lock()
+            self._shards = _opened(folder / SHARDS)
+        except BaseException:
+            self._journal.close()
+            raise
+        try:
+            if resume:
+                self._take_over(header)
             self._ours = True
         except BaseException:
             self.close()
@@ -47,8 +57,17 @@ class Unfinished:
         """Bytes of shards so far."""
         return self.records[-1].offset + self.records[-1].size if self.records else 0
 
+    def begin(self) -> None:
+        """Drop what is not done. Raises `OSError`."""
+        for file, whole in ((self._journal, self._end), (self._shards, self.size)):
+            file.seek(whole)
+            file.truncate()
+        if not self._end:
+            _write(self._journal, self._header)
+        self._remove_all_but(JOURNAL, SHARDS)  # what an interrupted last step left
+
     def add(self, fit: GaussianFit, records: Iterable[tuple[Record, bytes]]) -> None:
-        """Write the next layer; it is done once this returns, whatever happens then. Raises `OSError`."""
+        """Write the next layer, after `begin`; it is done once this returns, whatever happens then. Raises `OSError`."""
         written = []
         for record, content in records:
             _write(self._shards, content)
@@ -63,14 +82,45 @@ class Unfinished:
     def close(self) -> None:
         """Let go of the files and keep them, unless no layer is done: then they must stand in nobody's way."""
         if self._ours and not self.records:
-            shutil.rmtree(self.folder, ignore_errors=True)
+            with suppress(OSError):
+                # The journal last: as long as it is there and locked, nobody else begins to write.
+                self._remove_all_but(JOURNAL)
+                (self.folder / JOURNAL).unlink()
+                self.folder.rmdir()
         self._journal.close()
         self._shards.close()
 
-    def _take_over(self, header: dict[str, Any]) -> None:
+    def _remove_all_but(self, *names: str) -> None:
+        for path in self.folder.iterdir():
+            if path.name in names:
+                continue
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+
+    def _lock(self) -> None:
+        try:
+            import fcntl
+        except ImportError:  # Windows
+            return
+        remedy = "let it end, or choose another --out"
+        busy = StoreError("another run is writing this store", path=self.folder, remedy=remedy)
+        try:
+            fcntl.flock(self._journal, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise busy from None
+        except OSError:
+            return  # a file system without locks, as some network ones are
+        # Between our opening it and locking it, the run that held it may have ended and taken its folder away.
+        path = self.folder / JOURNAL
+        if not path.exists() or not os.path.samestat(path.stat(), os.fstat(self._journal.fileno())):
+            raise busy
+
+    def _take_over(self, header: Mapping[str, Any]) -> None:
         lines = self._journal.read().splitlines(keepends=True)
-        end = self._compare(lines[0], header) if lines and lines[0].endswith(b"\n") else 0
-        for line in lines[1:] if end else ():
+        self._end = self._compare(lines[0], header) if lines and lines[0].endswith(b"\n") else 0
+        for line in lines[1:] if self._end else ():
             try:
                 said = json.loads(line)
                 fit, records = GaussianFit(**said["fit"]), [Record(**record) for record in said["records"]]
@@ -78,14 +128,9 @@ class Unfinished:
                 break  # cut short by what interrupted it
             if not self._as_written(records):
                 break
-            end += len(line)
+            self._end += len(line)
             self.fits.append(fit)
             self.records += records
-        for file, whole in ((self._journal, end), (self._shards, self.size)):
-            file.seek(whole)
-            file.truncate()
-        if not end:
-            _write(self._journal, json.dumps(header).encode() + b"\n")
 
     def _compare(self, line: bytes, header: Mapping[str, Any]) -> int:
         try:
@@ -106,32 +151,21 @@ class Unfinished:
     def _as_written(self, records: Iterable[Record]) -> bool:
         """Whether the file holds what the journal says: a crash of the whole box may have cost it."""
         for record in records:
-            content = os.pread(self._shards.fileno(), record.size, record.offset)
+            self._shards.seek(record.offset)
+            content = self._shards.read(record.size)
             if len(content) != record.size or zlib.crc32(content) != record.crc32:
                 return False
         return True
 
 
 def _opened(path: Path) -> FileIO:
+    # Made or opened in one step, and never cut: another run may have made it and be writing it since.
+    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
     # Unbuffered: what found no room must not be tried once more when the file is closed.
-    return open(path, "r+b" if path.exists() else "w+b", buffering=0)  # noqa: PTH123
+    return open(os.open(path, flags, 0o666), "r+b", buffering=0)  # noqa: PTH123
 
 
 def _write(file: FileIO, content: bytes) -> None:
     rest = memoryview(content)
     while rest:
         rest = rest[file.write(rest) :]
-
-
-def _lock(file: FileIO, folder: Path) -> None:
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        return
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        remedy = "let it end, or choose another --out"
-        raise StoreError("another run is writing this store", path=folder, remedy=remedy) from None
-    except OSError:
-        return  # a file system without locks, as some network ones are

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,8 +15,9 @@ from simnmt.costs.shard_geometry import BITS
 from simnmt.elastic.encoder_weights import EncoderWeights
 from simnmt.elastic.errors import StoreError
 from simnmt.elastic.shard_layout import check_layout
-from simnmt.elastic.store.index_file import BESIDE, JOURNAL, RESIDENT, VERSION, Index, StoredFile
-from simnmt.elastic.store.layer_records import layer_records
+from simnmt.elastic.store.durable import synced
+from simnmt.elastic.store.index_file import BESIDE, INDEX, JOURNAL, RESIDENT, VERSION, Index, StoredFile
+from simnmt.elastic.store.layer_records import layer_fit, layer_records
 from simnmt.elastic.store.packed import record_size
 from simnmt.elastic.store.unfinished import Unfinished
 from simnmt.nmt.tensor_files import write_tensors
@@ -40,21 +42,21 @@ def write_store(
     """
     out = Path(path) if Path(path).name else Path(path).resolve()
     partial = out.with_name(f"{out.name}.partial")
-    bits = _checked_bits(bits)
-    check_layout(weights.geometry)
+    bits, geometry = _checked_bits(bits), weights.geometry
+    check_layout(geometry)
     with _blamed(out):
         _check_free(out)
-    if partial.exists() and not resume:
-        with _blamed(partial):
-            shutil.rmtree(partial)
     header = {"version": VERSION, "fingerprint": weights.fingerprint, "bits": list(bits)}
-    with _blamed(partial), closing(Unfinished(partial, header)) as unfinished:
+    with _blamed(partial), closing(Unfinished(partial, header, resume=resume)) as unfinished:
         _check_room(weights, bits, partial, unfinished.size)
-        layers = weights.geometry.layers
-        for layer in range(len(unfinished.fits), layers):
+        done, layers = len(unfinished.fits), geometry.layers
+        # All of them ahead of the first write: one that cannot be quantised may be the last.
+        fits = [layer_fit(geometry, weights.layer(layer), layer) for layer in range(done, layers)]
+        unfinished.begin()
+        for layer, fit in enumerate(fits, done):
             if progress is not None:
                 progress(layer, layers)
-            unfinished.add(*layer_records(weights.geometry, weights.layer(layer), layer, bits, unfinished.size))
+            unfinished.add(fit, layer_records(geometry, weights.layer(layer), fit, layer, bits, unfinished.size))
         _write_beside(partial, weights, beside or {})
         names = sorted(str(each.relative_to(partial)) for each in (partial / RESIDENT, *(partial / BESIDE).iterdir()))
         Index(
@@ -68,7 +70,11 @@ def write_store(
             records=tuple(unfinished.records),
             files={name: StoredFile.of(partial / name) for name in names},
         ).write(partial)
+        # Else a crash of the box could leave the store's name on files that are not there whole.
+        for each in (*(partial / name for name in (*names, INDEX)), partial / BESIDE, partial):
+            synced(each)
         partial.replace(out)
+        synced(out.parent)
         (out / JOURNAL).unlink()
         if progress is not None:
             progress(layers, layers)
@@ -78,7 +84,6 @@ def _write_beside(folder: Path, weights: EncoderWeights, beside: Mapping[str, by
     own: dict[int, str] = {}
     shared = {name for name, tensor in weights.resident.items() if own.setdefault(tensor.data_ptr(), name) != name}
     write_tensors(folder / RESIDENT, {n: tensor.clone() if n in shared else tensor for n, tensor in weights.resident.items()})
-    shutil.rmtree(folder / BESIDE, ignore_errors=True)  # an interrupted run's
     (folder / BESIDE).mkdir()
     for name, content in beside.items():
         (folder / BESIDE / name).write_bytes(content)
@@ -115,6 +120,11 @@ def _blamed(path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, SafetensorError) as error:
-        what = getattr(error, "strerror", None) or str(error)
-        remedy = "make room or mend its rights, and give the same command again"
+        what, number = (error.strerror or str(error), error.errno) if isinstance(error, OSError) else (str(error), None)
+        if number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            remedy = "make room, and give the same command again"
+        elif number in (errno.EACCES, errno.EPERM):
+            remedy = "mend its rights, or choose another --out"
+        else:
+            remedy = "choose another --out"
         raise StoreError(f"cannot be written: {what}", path=path, remedy=remedy) from None
