@@ -11,7 +11,7 @@ import torch
 from simnmt.kernels.contract import Case, Comparison, Contest, Work
 from simnmt.kernels.interleaved import Run
 from simnmt.kernels.native_at import level_name
-from simnmt.kernels.unpack import ALIGNED, PACKED_BITS
+from simnmt.kernels.unpack import ALIGNED, PACKED_BITS, at_once
 from simnmt.kernels.unpack_ways import BY_CODES, BY_WORDS, DrawnShard
 
 SHARD_WEIGHTS = 589_824
@@ -23,7 +23,7 @@ TARGET, EVEN_TARGET = 2.0, 0.8
 
 
 def unpack_cases(threads: int, weights: int = SHARD_WEIGHTS) -> Iterator[Case]:
-    """One shard, in the cache; and the twelve of a layer one after another, into the 28 MB of a working buffer."""
+    """One shard, in the cache; and the twelve of a layer, into the 28 MB of a working buffer, divided among `threads`."""
     yield Case("a shard", "hot", level_name(), partial(_contest, weights, 1, threads))
     yield Case("a layer of 12 shards", "beyond", level_name(), partial(_contest, weights, SHARDS, threads))
 
@@ -35,7 +35,9 @@ def _contest(weights: int, shards: int, threads: int) -> Contest:
     for bits in PACKED_BITS:
         drawn = [DrawnShard.of(bits, weights, seed=1 + shard) for shard in range(shards)]
         ours, theirs = f"{bits} bits", [f"{bits} bits, {way}" for way in (BY_CODES, BY_WORDS)]
-        runs[ours] = _one_after_another([each.ours(out, threads, start=i * weights) for i, each in enumerate(drawn)])
+        pieces = [each.ours(out, start=i * weights) for i, each in enumerate(drawn)]
+        shares = [_one_after_another(pieces[part::threads]) for part in range(min(threads, shards))]
+        runs[ours] = partial(at_once, shares)
         parts = [each.torchs(torch.from_numpy(out)[i * weights :]) for i, each in enumerate(drawn)]
         for name, way in zip(theirs, (BY_CODES, BY_WORDS), strict=True):
             runs[name] = _one_after_another([part[way] for part in parts])

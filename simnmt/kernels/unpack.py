@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import itertools
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -24,8 +23,6 @@ WHOLE_BITS = 32
 """Weights as they are: copied."""
 ALIGNED = 8
 """Weights: so many codes end with a byte, whatever their width."""
-LEAST_OF_A_THREAD = 1 << 19
-"""Weights below which work is not divided among threads: 70 us of work, as long as handing it over can take."""
 
 Place = tuple[int, int, int]
 """First weight of the shard, first element of the layer's buffer, and how many."""
@@ -41,18 +38,16 @@ def unpack(
     out: Float32,
     places: Sequence[Place] | NDArray[np.int64],
     *,
-    threads: int = 1,
     level: str | None = None,
 ) -> None:
     """Write the weights of each of `places` into `out`, a flat float32 array; the rest of it stays as it is (STI-06).
 
     `codes` uint8: weight i in bits [i * bits, (i + 1) * bits), the least significant first; for 32 `bits` the weights' own
     bytes, and then centroids and outliers are not looked at. `centroids`: 2^bits of them. `outlier_at`: ascending weights of
-    the shard that have a value of their own. `threads` divide the weights. By numpy where nothing was compiled, with the same
-    result. Raises `KernelError` for arrays that do not fit each other, `KernelLevelError` for an unknown level.
+    the shard that have a value of their own. By one thread, for a shard is too little to be divided: whole shards are, by
+    `at_once`. By numpy where nothing was compiled, with the same result. Raises `KernelError` for arrays that do not fit each
+    other, `KernelLevelError` for an unknown level.
     """
-    if threads < 1:
-        raise KernelError(f"{threads} threads: 1 is the least")
     known = _checked_places(places)
     _check_packed(codes, bits, centroids, outlier_at, outlier_values, known)
     checked_out("out", out, (out.size,))
@@ -65,17 +60,8 @@ def unpack(
     kernel, addresses = _kernel(native), [each.ctypes.data for each in (codes, centroids, outlier_at, outlier_values, out)]
     codes_at, centroids_at, at_at, values_at, out_at = addresses
     count = 0 if bits == WHOLE_BITS else len(outlier_at)
-
-    def work(part: NDArray[np.int64]) -> None:
-        own = (codes_at, codes.size, bits, centroids_at, at_at, values_at, count)
-        kernel(*own, part.ctypes.data, len(part), out_at)
-
-    total = int(known[:, 2].sum())
-    parts = min(threads, total // LEAST_OF_A_THREAD)
-    if parts < 2:
-        work(known)
-        return
-    at_once([functools.partial(work, piece) for piece in divided(known, parts)])
+    own = (codes_at, codes.size, bits, centroids_at, at_at, values_at, count)
+    kernel(*own, known.ctypes.data, len(known), out_at)
 
 
 def at_once(works: Sequence[Callable[[], object]]) -> None:
@@ -91,13 +77,6 @@ def at_once(works: Sequence[Callable[[], object]]) -> None:
         wait(waiting)  # an interrupt must not free the arrays that the others still read and write
     for future in waiting:
         future.result()
-
-
-def divided(places: NDArray[np.int64], parts: int) -> list[NDArray[np.int64]]:
-    """The same places in `parts` shares: a stretch of each of them, cut where a code's byte ends."""
-    eights = places[:, 2] // ALIGNED
-    cuts = [eights * part // parts * ALIGNED for part in range(parts)] + [places[:, 2]]
-    return [np.stack([places[:, 0] + low, places[:, 1] + low, high - low], axis=1) for low, high in itertools.pairwise(cuts)]
 
 
 def _checked_places(places: Sequence[Place] | NDArray[np.int64]) -> NDArray[np.int64]:

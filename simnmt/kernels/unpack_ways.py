@@ -44,13 +44,13 @@ class DrawnShard:
             draw.normal(0.0, 0.2, outliers).astype(np.float32),
         )
 
-    def ours(self, out: NDArray[np.float32], threads: int = 1, start: int = 0) -> Run:
+    def ours(self, out: NDArray[np.float32], start: int = 0) -> Run:
         """By the kernel, six segments one after another from `start` of `out`."""
         length = self.weights // 6 // ALIGNED * ALIGNED
         begins = [segment * length for segment in range(6)] + [self.weights]
         places: list[Place] = [(low, start + low, high - low) for low, high in itertools.pairwise(begins)]
         own = (self.codes, self.bits, self.centroids, self.outlier_at, self.outlier_values, out, np.array(places, np.int64))
-        return lambda: unpack(*own, threads=threads)
+        return lambda: unpack(*own)
 
     def torchs(self, out: Tensor) -> dict[str, Run]:
         """By torch, into the first `weights` of `out`: everything that can be made beforehand is."""

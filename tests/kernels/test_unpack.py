@@ -10,10 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simnmt.kernels import unpack as unpacking
 from simnmt.kernels.errors import KernelError, KernelLevelError
 from simnmt.kernels.levels import LEVELS, NONE
-from simnmt.kernels.unpack import PACKED_BITS, WHOLE_BITS, Place, codes_of, divided, unpack
+from simnmt.kernels.unpack import PACKED_BITS, WHOLE_BITS, Place, codes_of, unpack
 from simnmt.kernels.unpack_ways import WORD, DrawnShard
 from tests.kernels.each_level import each_level
 
@@ -57,14 +56,10 @@ def test_worked_example_of_sti_04_comes_back(level: str) -> None:
 
 @each_level
 @each_bits
-@pytest.mark.parametrize("threads", [1, 3])
-def test_every_weight_is_its_codes_centroid_or_its_own_value(
-    monkeypatch: pytest.MonkeyPatch, level: str, bits: int, threads: int
-) -> None:
-    monkeypatch.setattr(unpacking, "LEAST_OF_A_THREAD", 8000)
+def test_every_weight_is_its_codes_centroid_or_its_own_value(level: str, bits: int) -> None:
     drawn = DrawnShard.of(bits, 40_040, outlier_share=0.01)
     out = np.full(drawn.weights, np.nan, np.float32)
-    unpack(*given_to(drawn), out, [(0, 0, drawn.weights)], threads=threads, level=level)
+    unpack(*given_to(drawn), out, [(0, 0, drawn.weights)], level=level)
     np.testing.assert_array_equal(out, wanted(drawn))
 
 
@@ -111,21 +106,6 @@ def test_codes_can_be_had_themselves(bits: int) -> None:
     np.testing.assert_array_equal(codes_of(packed(codes, bits), bits, 16, 300), codes[16:316])
 
 
-@settings(max_examples=40)
-@given(
-    st.lists(st.tuples(st.integers(0, 40), st.integers(0, 300)), min_size=1, max_size=6),
-    st.integers(1, 5),
-)
-def test_shares_of_threads_are_the_whole_and_begin_with_a_byte(sizes: list[tuple[int, int]], parts: int) -> None:
-    places = np.array([(8 * first, 7 * index + first, count) for index, (first, count) in enumerate(sizes)], np.int64)
-    pieces = divided(places, parts)
-    assert len(pieces) == parts
-    for index, (first, to, count) in enumerate(places.tolist()):
-        own = [piece[index].tolist() for piece in pieces]
-        assert all(begin % 8 == 0 and begin - first == at - to for begin, at, _ in own)
-        assert [weight for begin, _, length in own for weight in range(begin, begin + length)] == [*range(first, first + count)]
-
-
 @each_bits
 def test_torchs_ways_find_the_same(bits: int) -> None:
     drawn = DrawnShard.of(bits, 240)
@@ -152,7 +132,6 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "strided": ({"out": np.zeros(32, np.float32)[::2]}, "out is not contiguous"),
     "within a byte": ({"places": [(4, 0, 4)]}, "weight 4 is within a byte"),
     "before": ({"places": [(0, -1, 4)]}, "before the first"),
-    "threads": ({"threads": 0}, "0 threads"),
 }
 
 

@@ -59,7 +59,7 @@ def measure_decoder(
                 read_s = perf_counter()
                 for position in range(width):
                     place = (0, position * geometry.weights_per_shard, geometry.weights_per_shard)
-                    unpack(*parts, room, [place], threads=threads)
+                    unpack(*parts, room, [place])
                 unpack_s = perf_counter() - read_s
                 step_s[width].append((stepped_s - begin_s) / geometry.layers)
                 once_s[width].append((read_s - stepped_s) / geometry.layers + unpack_s)
