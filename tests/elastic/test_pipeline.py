@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from typing import Any, cast
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
 
 from simnmt.elastic.errors import ElasticError, StoreError
-from simnmt.elastic.pipeline import Execution, Pipeline, PreloadBuffer, load_then_run
+from simnmt.elastic.pipeline import Execution, Pipeline, PreloadBuffer, load_then_run, shard_reader
 from simnmt.sti.plan import Plan
 from simnmt.sti.timeline import timeline
 from tests.elastic.sleeping_model import BYTES_A_BIT, GEOMETRY, MASK, TOKENS, SleepingEncoder, SleepingStore, plan_of
@@ -115,6 +116,37 @@ def test_compressed_shards_in_memory_are_counted_at_their_peak() -> None:
     assert whole / 3 <= run.peak_bytes < whole, "reads are slower than layers: never all three"
     kept = pipeline(SleepingStore(), encoder, plan, PreloadBuffer(10**9)).run(TOKENS, MASK)
     assert kept.peak_bytes == kept.bytes_read
+
+
+@pytest.mark.parametrize("layer_s", [0.0, 0.004])
+def test_no_moment_has_more_compressed_shards_in_memory_than_the_peak_says(
+    monkeypatch: pytest.MonkeyPatch, layer_s: float
+) -> None:
+    """What is being read, what was just computed, what the buffer holds until it is evicted: seen from the memory itself."""
+    live, most, lock = 0, 0, threading.RLock()
+
+    def change(size: int) -> None:
+        nonlocal live, most
+        with lock:
+            live += size
+            most = max(most, live)
+
+    def watched(size: int) -> np.ndarray:
+        made = np.empty(size, np.uint8)
+        change(size)
+        weakref.finalize(made, change, -size)
+        return made
+
+    monkeypatch.setattr(shard_reader, "aligned_bytes", watched)
+    plan = plan_of([[2, 2, 2], [6, 6, 6], [4, 4, 4]], preloaded=[(2, 0), (2, 1), (1, 2)])
+    buffer = PreloadBuffer(10**6)
+    made = pipeline(SleepingStore(slow_s=0.002), SleepingEncoder(layer_s), plan, buffer)
+    assert most == buffer.size_bytes > 0
+    buffer.capacity_bytes = 3 * BYTES_A_BIT  # of all that, one shard of the first layer stays
+    run = made.run(TOKENS, MASK)
+    assert list(buffer.contents) == [(0, 0)]
+    assert most <= run.peak_bytes <= most + 6.5 * BYTES_A_BIT, "or, between its counting and its making, one shard more"
+    assert live == buffer.size_bytes
 
 
 def test_a_broken_record_ends_the_run_and_leaves_no_thread() -> None:

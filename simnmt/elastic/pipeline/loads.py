@@ -56,9 +56,14 @@ class Loads:
             job.result()
 
     def forget(self, layer: int, shards: Iterable[Shard]) -> None:
-        """Let go of a layer that was computed; these of its shards do not stay in the buffer."""
+        """Let go of a layer that was computed; these of its shards do not stay in the buffer.
+
+        Those that it holds already count until it is evicted, after the execution.
+        """
         packed = self._jobs.pop(layer).result().packed
-        self._count(-sum(packed_bytes(packed[shard]) for shard in shards))
+        size = sum(packed_bytes(packed[shard]) for shard in shards if self._buffer.get(shard, packed[shard].bits) is None)
+        del packed  # gone before it counts as gone
+        self._count(-size)
 
     def stop(self) -> None:
         """Read no more than what is being read."""
@@ -75,9 +80,10 @@ class Loads:
             bits = self._plan.bits[shard]
             held = self._buffer.get(shard, bits)
             if held is None:
+                size = self._reader.store.record(*shard, bits).size
+                self._count(size)  # it takes its room while it is read
                 held = self._reader.read(shard, bits)
-                read += packed_bytes(held)
-                self._count(packed_bytes(held))
+                read += size
             packed[shard] = held
         return Loaded(packed, begin_s, self._clock(), read)
 

@@ -110,7 +110,9 @@ class Pipeline:
             )
             free_s = end_s
             kept |= {shard: packed for shard, packed in loaded.packed.items() if shard in staying}
-            loads.forget(index, loaded.packed.keys() - staying)
+            gone = loaded.packed.keys() - staying
+            del loaded  # else its shards stayed until those of the next layer are there
+            loads.forget(index, gone)
         logits = self.encoder.logits(hidden, mask)
         latency_s = self._clock() - begin_s
         self.buffer.keep(kept)
