@@ -71,32 +71,16 @@ def costs(
 def _measured(
     store: ShardStore, encoder: ElasticEncoder, length: int, pace_bytes_per_s: float | None, threads: int
 ) -> RunSource:
-    from simnmt.calibrate.sti.layer_times import measure_layers
+    from simnmt.calibrate.sti.encoder_block import encoder_block, packed_shards
     from simnmt.calibrate.sti.settings import StiSettings
-    from simnmt.calibrate.sti.shard_reads import measure_reads
-    from simnmt.costs.sti_cost import StiCost
-    from simnmt.elastic.store import decode
+    from simnmt.calibrate.sti.shard_reads import check_bits
 
+    check_bits(store)
     settings = StiSettings(lengths=(length,), pace_bytes_per_s=pace_bytes_per_s, repeats=REPEATS, threads=threads)
     settings.within(store.configuration.positions)
     print("measuring the disk and the layers, briefly: simnmt sti profile does it well", file=sys.stderr)
-    reads = measure_reads(store, pace_bytes_per_s=pace_bytes_per_s, repeats=REPEATS)
-    geometry = store.geometry
-    shards = {
-        (layer, piece): decode(store.read(store.record(layer, piece, 6)))
-        for layer in range(geometry.layers)
-        for piece in range(geometry.heads)
-    }
-    compute = measure_layers(encoder, shards, settings.lengths, repeats=REPEATS, threads=threads).lengths[0]
-    cost = StiCost(
-        geometry=geometry,
-        io_s=reads.io_s,
-        comp_s={length: compute.seconds},
-        shard_bytes=reads.shard_bytes,
-        embed_s={length: compute.embed_s or 0.0},
-        head_s=compute.head_s or 0.0,
-    )
-    return RunSource("this box, just now", "measured", cost, length, pace_bytes_per_s)
+    block = encoder_block(store, encoder, packed_shards(store), settings, lambda done, total, what: None)
+    return RunSource("this box, just now", block.kind, block.cost(), length, pace_bytes_per_s)
 
 
 def texts_of(texts: Sequence[str] | None, task: Path | None, turns: int) -> tuple[Text, ...]:
