@@ -44,7 +44,7 @@ def told(store: ShardStore, source: RunSource, engaged: Engaged, turns: Sequence
             [_turn(number, turn) for number, turn in enumerate(turns, start=1)],
             0,
         ),
-        *_remarks(turns),
+        *_remarks(source, turns),
         "",
         f"The last turn, layer by layer; {last.execution.peak_bytes / 1e6:.3g} MB of compressed shards in memory at most:",
         aligned(
@@ -68,7 +68,7 @@ def document(
     return {
         "store": str(store.path),
         "fingerprint": store.fingerprint,
-        "costs": {"name": source.name, "kind": source.kind},
+        "costs": {"name": source.name, "kind": source.kind, "importance": source.cost.importance is not None},
         "length": engaged.length,
         "pace_bytes_per_s": source.pace_bytes_per_s,
         "cache_bytes": engaged.capacity_bytes,
@@ -117,7 +117,9 @@ def _answer(run: Execution) -> tuple[str, str]:
     return str(int(share.argmax())), f"{100 * float(share.max()):.0f}"
 
 
-def _remarks(turns: Sequence[Turn]) -> Iterator[str]:
+def _remarks(source: RunSource, turns: Sequence[Turn]) -> Iterator[str]:
+    if source.cost.importance is None:
+        yield "importance was not measured (simnmt sti profile --task does): slices and upgrades go in layer order"
     missed = [str(number) for number, turn in enumerate(turns, start=1) if turn.execution.latency_s > turn.plan.deadline_s]
     if missed:
         yield f"the deadline was missed in turn {', '.join(missed)}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from simnmt.costs.sti_block import ShardReads, StiBlock, StiDecoder
+from simnmt.costs.sti_block import StiBlock, StiDecoder, StiIo
 
 Facts = list[tuple[str, str]]
 _FIRST = 6
@@ -17,6 +17,7 @@ def sti_facts(block: StiBlock) -> Facts:
     said = [f"{block.kind}: {block.model}, {own.layers} layers of {own.heads} shards", f"{own.width} x {own.ffn}"]
     said += [] if block.threads is None else [f"{block.threads} {'thread' if block.threads == 1 else 'threads'}"]
     said += [] if block.store_bytes is None else [f"{block.store_bytes / 1e6:.4g} MB of shards"]
+    said += [] if block.resident_bytes is None else [f"{block.resident_bytes / 1e6:.4g} MB that are in none"]
     return [
         ("sti", ", ".join(said)),
         *_reads(block),
@@ -33,12 +34,16 @@ def _reads(block: StiBlock) -> Facts:
     fit += "" if own.r2 is None else f", R2 {own.r2:.4f}"
     fit += ", cold" if own.cold else ", not known to be cold"
     fit += "" if own.paced_bytes_per_s is None else f", paced to {own.paced_bytes_per_s / 1e6:.4g} MB/s"
-    return [("sti read", f"{_by_bits(own.reads)}; {fit}")]
+    return [("sti read", f"{_by_bits(own)}; {fit}")]
 
 
-def _by_bits(reads: Sequence[ShardReads]) -> str:
-    """`2 bits 1.9 ms, ...`."""
-    return ", ".join(f"{each.bits} bits {1e3 * each.median_s:.4g} ms" for each in reads)
+def _by_bits(own: StiIo | StiDecoder) -> str:
+    """`2 bits 1.9 ms, ...`, and which of them a planner takes for slower than they were."""
+    said = ", ".join(f"{each.bits} bits {1e3 * each.median_s:.4g} ms" for each in own.reads)
+    raised = [
+        f"{each.bits} bits {1e3 * own.io_s[each.bits]:.4g} ms" for each in own.reads if own.io_s[each.bits] > each.median_s
+    ]
+    return said + (f"; planned as {', '.join(raised)}, since more bits never read faster" if raised else "")
 
 
 def _layers(block: StiBlock) -> Facts:
@@ -48,6 +53,8 @@ def _layers(block: StiBlock) -> Facts:
         for each in own.lengths
     ]
     error = "unknown" if own.heldout_error is None else f"{100 * own.heldout_error:.3g} % held out"
+    if own.slowed_by_reads is not None:
+        found.append(("sti layer beside reads", f"{own.slowed_by_reads:.4g} times as long"))
     return [*found, ("sti layer error", error + (f" ({own.heldout_how})" if own.heldout_how else ""))]
 
 
@@ -66,7 +73,7 @@ def _decoder(own: StiDecoder) -> Facts:
     once = "" if own.once_s is None else f"; once for each request {1e3 * own.once_s[-1]:.4g} ms with all shards"
     once += "" if own.output_s is None else f"; choosing a word {1e3 * own.output_s:.4g} ms"
     return [
-        ("sti decoder", f"{own.layers} layers; {_by_bits(own.reads)}"),
+        ("sti decoder", f"{own.layers} layers; {_by_bits(own)}"),
         ("sti decoder layer", f"{_by_width(own.step_s)} for one token, {under}{once}"),
     ]
 

@@ -164,14 +164,15 @@ def _remarks(cost: StiCost, plan: Plan, *, cold: bool, exactly: bool, best: Exac
         late_ms = 1e3 * (plan.latency_s - plan.deadline_s)
         why = "for which the processor waits for reads" if plan.stalls else "by which reads slow the processor"
         yield f"The deadline is missed by {late_ms:.4g} ms, {why}."
-    if plan.short_of_io:
+    if plan.short_of_io and plan.misses_deadline:
         what = "the empty buffer" if cold else f"this buffer of {plan.preload_bytes / 1e6:g} MB"
         yield (
             f"The disk is too slow for {what}: not even shards of 2 bits all arrive in time, and the processor waits "
             f"{1e3 * plan.stall_s:.4g} ms."
         )
     elif plan.stalls:
-        yield f"The pipeline waits {1e3 * plan.stall_s:.4g} ms for reads, within the deadline."
+        least = ", as it would with 2 bits everywhere" if plan.short_of_io else ""
+        yield f"The pipeline waits {1e3 * plan.stall_s:.4g} ms for reads, within the deadline{least}."
     least = min(cost.bytes_of(BITS[0], layer) for layer in plan.layer_indices[:1])
     if not cold and plan.preload_bytes < least:
         yield f"The buffer is smaller than one shard of 2 bits ({least / 1e6:.3g} MB): nothing is preloaded."

@@ -77,6 +77,12 @@ def test_the_comparison_and_the_best_bits_are_told(simnmt: Callable[..., Any]) -
     [
         ("200", "2", ["--cold"], "The disk is too slow for the empty buffer"),
         ("200", "0.5", [], "The disk is too slow for this buffer of 0.5 MB"),
+        (
+            "200",
+            "2",
+            ["--cold", "--fill"],
+            "The pipeline waits 14.53 ms for reads, within the deadline, as it would with 2 bits",
+        ),
         ("200", "0.1", [], "The buffer is smaller than one shard of 2 bits (0.147 MB): nothing is preloaded."),
         ("2", "2", [], "One layer of one shard takes 3.5 ms already: nothing meets the deadline."),
         ("200", "0", [], "The deadline is missed by "),

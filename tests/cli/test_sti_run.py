@@ -52,11 +52,14 @@ def test_turns_are_told_beside_what_was_planned(path: Path) -> None:
     told = done(str(path), *FAST, "--cache-mb", "0.02", "--turns", "2")
     for line in ("turn  n x m", "The last turn, layer by layer", "layer  bits", "= reads, # computes", "paced to 20 MB/s"):
         assert line in told
-    assert "this box, just now (measured)" in told
+    assert "this box, just now (measured); " in told
+    assert " ms of embedding, " in told
+    assert "importance was not measured (simnmt sti profile --task does): slices and upgrades go in layer order" in told
 
 
 def test_the_json_holds_plans_and_executions(path: Path) -> None:
     found = as_json(str(path), *FAST, "--turns", "2", "--compare")
+    assert found["costs"] == {"name": "this box, just now", "kind": "measured", "importance": False}
     assert [turn["plan"]["length"] for turn in found["turns"]] == [6, 6]
     for turn in found["turns"]:
         execution = turn["execution"]

@@ -76,11 +76,20 @@ def test_what_is_computed_besides_the_layers_goes_by_length(streamed: Callable[.
 
 
 def test_more_bits_never_load_faster_whatever_a_busy_disk_said(streamed: Callable[..., DeviceProfile]) -> None:
-    """STI-07: T_io does not fall with the bits; the samples stay as they were measured."""
+    """STI-07: T_io does not fall with the bits; the samples stay as they were measured, and a summary says what is planned."""
     profile = streamed(("io", "reads", 1, "median_s"), 0.0001)
     assert profile.sti is not None
     assert profile.sti.io.reads[1].median_s == 0.0001
     assert profile.sti_cost.t_io(3) == profile.sti_cost.t_io(2)
+    said = dict(facts(profile))["sti read"]
+    assert "3 bits 0.1 ms, " in said
+    assert f"; planned as 3 bits {1e3 * profile.sti_cost.t_io(2):.4g} ms, since more bits never read faster; " in said
+    assert "planned as" not in dict(facts(streamed()))["sti read"]
+
+
+def test_what_slows_layers_and_what_is_in_no_shard_are_told(streamed: Callable[..., DeviceProfile]) -> None:
+    assert dict(facts(streamed(("compute", "slowed_by_reads"), 1.25)))["sti layer beside reads"] == "1.25 times as long"
+    assert ", 95 MB that are in none" in dict(facts(streamed(("resident_bytes",), 95_000_000)))["sti"]
 
 
 def test_ties_in_accuracy_go_by_log_likelihood_then_by_place(streamed: Callable[..., DeviceProfile]) -> None:

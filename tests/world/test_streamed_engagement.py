@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -39,6 +40,16 @@ def test_plans_are_one_and_the_number_of_changed_buffers() -> None:
     assert {plan.deadline_s for plan in enlarged.plans} == {2.0}
     assert [enlarged.plans[1].bits[(1, piece)] for piece in range(3)] == [6, 5, 5]
     assert [plan.preload_bytes for plan in enlarged.plans] == [6_000, 12_000]
+
+
+def test_what_a_decoder_does_once_a_request_waits_for_its_own_loads() -> None:
+    """12 loads of 10 ms: 6 + 6 layers, of which a decoder's unpack for 3 ms and compute a step in 0.8 ms."""
+    cost = round_cost(6, (0.001,), a_bit_s=0.005, decoder_layers=6, step_s=0.0008)
+    assert cost.decoder is not None
+    once = replace(cost, decoder=replace(cost.decoder, once_s=(0.003,)))
+    turns = [engagement(each, 1.0, 0, length=LENGTH) for each in (cost, once)]
+    took_s = [float(each.states[0].alone_s(each.compute, LENGTH, 3)) for each in turns]
+    assert took_s == pytest.approx([0.1208 + 2 * 0.0048, 0.1238 + 2 * 0.0048])
 
 
 def test_a_buffer_that_is_not_enlarged_makes_all_turns_alike() -> None:
