@@ -105,6 +105,6 @@ def train(
     print(f"trained on {account['examples']:,} examples, {spent}")
     if "dev" in account:
         told = account["dev"]
-        print(
-            f"right on {told['path']}: {told['accuracy']:.1%} of {told['examples']:,} (commonest class {told['majority']:.1%})"
-        )
+        seen = f", {told['trained_on']:,} of them trained on too" if told["trained_on"] else ""
+        right = f"{told['accuracy']:.1%} of {told['examples']:,}{seen}"
+        print(f"right on {told['path']}: {right} (commonest class {told['majority']:.1%})")

@@ -12,9 +12,6 @@ import pytest
 pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
 pytest.importorskip("sentencepiece", reason="the extra packages of simnmt[models] are not installed")
 
-import typer
-
-from simnmt.cli import app, sti_inspect, sti_shard
 from simnmt.elastic import loading
 from simnmt.elastic.encoder_weights import EncoderWeights
 from simnmt.elastic.errors import StoreError
@@ -36,15 +33,6 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (place / name / PIECES_FILE).write_bytes(PIECES.files[PIECES_FILE])
         save_encoder(place / name, made, {"label_names": ["no", "yes"]})
     return place
-
-
-@pytest.fixture(autouse=True)
-def mounted(monkeypatch: pytest.MonkeyPatch) -> None:
-    verbs, sti = typer.Typer(), typer.Typer()
-    sti.command("shard")(sti_shard.shard)
-    sti.command("inspect")(sti_inspect.inspect)
-    verbs.add_typer(sti, name="sti")
-    monkeypatch.setattr(app, "app", verbs)
 
 
 @pytest.fixture
@@ -108,8 +96,7 @@ def test_a_store_is_never_written_over_and_an_unfinished_one_is_its_models_alone
         cut = simnmt("sti", "shard", "m", "--out", "s")
     assert cut.status == 2
     assert cut.err == (
-        "simnmt: s.partial: cannot be written: No space left on device"
-        " (make room, and give the same command again)\n"
+        "simnmt: s.partial: cannot be written: No space left on device (make room, and give the same command again)\n"
     )
     other = simnmt("sti", "shard", "other", "--out", "s")
     assert other.status == 2

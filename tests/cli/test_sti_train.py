@@ -8,20 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
-
-from simnmt.cli import app, sti_train
 
 SMALL = ("--layers", "2", "--slices", "2", "--width", "8", "--ffn", "8", "--vocab", "30", "--positions", "8", "--threads", "1")
-
-
-@pytest.fixture(autouse=True)
-def mounted(monkeypatch: pytest.MonkeyPatch) -> None:
-    verbs, sti = typer.Typer(), typer.Typer()
-    sti.command("train")(sti_train.train)
-    sti.command("other")(lambda: None)
-    verbs.add_typer(sti, name="sti")
-    monkeypatch.setattr(app, "app", verbs)
 
 
 @pytest.fixture
@@ -30,20 +18,22 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     rows = [f"a {word} {thing}\t{label}" for word, label in (("good", 1), ("bad", 0)) for thing in ("film", "book", "day")]
     (tmp_path / "films.tsv").write_text("sentence\tlabel\n" + "\n".join(rows * 4) + "\n")
+    (tmp_path / "other.tsv").write_text(f"sentence\tlabel\n{rows[0]}\na bad good day\t0\n")
     return tmp_path
 
 
 def test_a_model_is_trained_and_the_same_command_finds_it_done(here: Path, simnmt: Callable[..., Any]) -> None:
-    asked = ("sti", "train", "--task", "films.tsv", "--dev", "films.tsv", "--out", "model", "--epochs", "2", *SMALL)
+    asked = ("sti", "train", "--task", "films.tsv", "--dev", "other.tsv", "--out", "model", "--epochs", "2", *SMALL)
     told = simnmt(*asked)
     assert (told.status, told.err) == (0, "")
     lines = told.out.splitlines()
     assert lines[0].startswith("model: 2 x 2 elastic encoder of width 8, ")
     assert lines[1].startswith("trained on 24 examples, 2 epochs, ")
-    assert lines[2].startswith("right on films.tsv: ") and lines[2].endswith("of 24 (commonest class 50.0%)")
+    assert lines[2].startswith("right on other.tsv: ")
+    assert lines[2].endswith("of 2, 1 of them trained on too (commonest class 50.0%)")
     again = simnmt(*asked, "--json")
     account = json.loads(again.out)
-    assert account["training"]["epochs"] == 2 and account["dev"]["examples"] == 24
+    assert account["training"]["epochs"] == 2 and account["dev"]["examples"] == 2
     assert account == json.loads((here / "model" / "training.json").read_text())
 
 
@@ -53,6 +43,7 @@ def test_a_model_is_trained_and_the_same_command_finds_it_done(here: Path, simnm
         (("--task", "none.tsv"), "none.tsv: cannot be read"),
         (("--task", "films.tsv", "--width", "9"), "do not divide into 2 slices"),
         (("--task", "films.tsv", "--epochs", "0"), "--epochs 0.0"),
+        (("--task", "films.tsv", "--dev", "films.tsv"), "films.tsv: --dev: the very examples that are trained on"),
         (("--task", "films.tsv", "--dev", "dev.tsv"), "dev.tsv:2: the label '7' is no class"),
     ],
 )

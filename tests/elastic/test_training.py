@@ -21,8 +21,10 @@ from simnmt.elastic.task import Task, read_task
 from simnmt.elastic.tokenizer import PADDING, Pieces, learn_pieces, padded, tokenizer_from
 from simnmt.elastic.training.batches import epoch_batches, in_order
 from simnmt.elastic.training.folder import ACCOUNT_FILE, STATE_FILE, WEIGHTS_FILE
+from simnmt.elastic.training.learner import ElasticLearner
+from simnmt.elastic.training.model import ElasticClassifier
 from simnmt.elastic.training.recipe import ElasticRecipe, recipe_with
-from simnmt.elastic.training.train import train
+from simnmt.elastic.training.train import configuration_of, train
 
 RECIPE = ElasticRecipe(
     layers=2,
@@ -42,42 +44,54 @@ RECIPE = ElasticRecipe(
 
 
 @pytest.fixture(scope="module")
-def task(tmp_path_factory: pytest.TempPathFactory) -> Task:
-    """Whether more of a sentence's words are pleasant than unpleasant."""
+def films(tmp_path_factory: pytest.TempPathFactory) -> list[Task]:
+    """Whether more of a sentence's words are pleasant than unpleasant; two parts without a common sentence."""
     words = {"good": 1, "fine": 1, "bad": -1, "sad": -1, "film": 0, "the": 0}
-    path = tmp_path_factory.mktemp("task") / "films.tsv"
     lines = ["sentence\tlabel"]
     for chosen in itertools.product(words, repeat=4):
         told = sum(words[word] for word in chosen)
         if told:
             lines.append(f"{' '.join(chosen)}\t{int(told > 0)}")
-    path.write_text("\n".join([lines[0], *lines[1::3]]) + "\n")
-    return read_task(path)
+    folder, parts = tmp_path_factory.mktemp("task"), []
+    for begin, name in ((1, "films.tsv"), (2, "dev.tsv")):
+        (folder / name).write_text("\n".join([lines[0], *lines[begin::3]]) + "\n")
+        parts.append(read_task(folder / name))
+    return parts
 
 
 @pytest.fixture(scope="module")
-def trained(task: Task, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+def task(films: list[Task]) -> Task:
+    return films[0]
+
+
+@pytest.fixture(scope="module")
+def dev(films: list[Task]) -> Task:
+    return films[1]
+
+
+@pytest.fixture(scope="module")
+def trained(task: Task, dev: Task, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     out = tmp_path_factory.mktemp("trained") / "model"
-    return out, train(task, out, RECIPE, dev=task, threads=1)
+    return out, train(task, out, RECIPE, dev=dev, threads=1)
 
 
-def test_it_learns_and_every_depth_and_width_answers(trained: tuple[Path, dict[str, Any]], task: Task) -> None:
+def test_it_learns_and_every_depth_and_width_answers(trained: tuple[Path, dict[str, Any]], dev: Task) -> None:
     out, account = trained
     loaded = load_encoder(out)
     assert account["dev"]["accuracy"] > 0.9 and loaded.label_names == ("0", "1") and loaded.tokenizer is not None
-    tokens, mask = padded(loaded.tokenizer.encode(task.texts, 8), loaded.tokenizer.padding)
-    labels = torch.from_numpy(task.labels)
+    tokens, mask = padded(loaded.tokenizer.encode(dev.texts, 8), loaded.tokenizer.padding)
+    labels = torch.from_numpy(dev.labels)
 
     def accuracy(**told: Any) -> float:
         return float((logits_of(loaded.weights, tokens, mask, **told).argmax(1) == labels).float().mean())
 
     assert accuracy() == pytest.approx(account["dev"]["accuracy"])
     for layers, slices in ((1, [0, 1, 2, 3]), (2, [1, 2]), (1, [3])):
-        assert accuracy(layers=layers, slices=slices) > task.majority + 0.2
+        assert accuracy(layers=layers, slices=slices) > dev.majority + 0.2
 
 
 def test_a_training_cut_in_two_gives_the_same_weights(
-    trained: tuple[Path, dict[str, Any]], task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trained: tuple[Path, dict[str, Any]], task: Task, dev: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An interrupt keeps the last whole step, and the same call goes on from there as if nothing had been."""
     from simnmt.elastic.training import learner as learning
@@ -93,18 +107,52 @@ def test_a_training_cut_in_two_gives_the_same_weights(
 
     monkeypatch.setattr(learning.ElasticLearner, "step", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        train(task, out, RECIPE, dev=task, threads=1)
+        train(task, out, RECIPE, dev=dev, threads=1)
     assert not (out / WEIGHTS_FILE).exists()
     with pytest.raises(ElasticError, match="its training has not ended"):
         load_encoder(out)
-    account = train(task, out, RECIPE, dev=task, threads=1)
+    account = train(task, out, RECIPE, dev=dev, threads=1)
     assert steps == 1 + account["training"]["steps"]
     assert load_encoder(out).weights.fingerprint == load_encoder(trained[0]).weights.fingerprint
 
 
-def test_a_finished_training_is_not_trained_on(trained: tuple[Path, dict[str, Any]], task: Task) -> None:
-    again = train(task, trained[0], RECIPE, dev=task, threads=1)
+def test_a_finished_training_is_not_trained_on(trained: tuple[Path, dict[str, Any]], task: Task, dev: Task) -> None:
+    again = train(task, trained[0], RECIPE, dev=dev, threads=1)
     assert (again["training"]["steps"], again["dev"]) == (trained[1]["training"]["steps"], trained[1]["dev"])
+
+
+def test_what_is_trained_on_does_not_judge(task: Task, tmp_path: Path) -> None:
+    """A copy neither; examples that both files hold are counted."""
+    shutil.copy(task.path, tmp_path / "copy.tsv")
+    with pytest.raises(ElasticError, match=r"copy\.tsv: --dev: the very examples"):
+        train(task, tmp_path / "out", RECIPE, dev=read_task(tmp_path / "copy.tsv"))
+    assert not (tmp_path / "out").exists()
+    few = "\n".join(Path(task.path).read_text().splitlines()[:4]) + "\nodd film\t1\n"
+    (tmp_path / "few.tsv").write_text(few)
+    account = train(task, tmp_path / "out", replace(RECIPE, epochs=0.1), dev=read_task(tmp_path / "few.tsv"), threads=1)
+    assert (account["dev"]["examples"], account["dev"]["trained_on"]) == (4, 3)
+
+
+@pytest.mark.parametrize("where", ["submodel", "slope"])
+def test_a_step_that_would_spoil_the_weights_is_not_made(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole model's loss is a number all the while."""
+    learner = ElasticLearner(configuration_of(RECIPE, 40, 2), RECIPE, torch.device("cpu"))
+    before = {name: tensor.clone() for name, tensor in learner.tensors().items()}
+    forward = ElasticClassifier.forward
+
+    def broken(self: Any, *told: Any, **named: Any) -> torch.Tensor:
+        answer = forward(self, *told, **named)
+        return answer * float("nan") if named else answer
+
+    if where == "submodel":
+        monkeypatch.setattr(ElasticClassifier, "forward", broken)
+    else:
+        next(iter(learner.model.parameters())).register_hook(lambda slope: slope * float("inf"))
+    tokens = torch.randint(4, 40, (6, 5), generator=torch.Generator().manual_seed(1))
+    mask = torch.ones_like(tokens, dtype=torch.bool)
+    with pytest.raises(ElasticError, match="step 1 is not a number"):
+        learner.step(tokens, mask, torch.tensor([0, 1] * 3), step=1, share=0.5)
+    assert learner.whole and all(torch.equal(before[name], tensor) for name, tensor in learner.tensors().items())
 
 
 def test_another_recipe_or_task_does_not_go_on(trained: tuple[Path, dict[str, Any]], task: Task) -> None:

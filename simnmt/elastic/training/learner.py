@@ -57,7 +57,7 @@ class ElasticLearner:
     def step(self, tokens: Tensor, mask: Tensor, labels: Tensor, *, step: int, share: float) -> float:
         """Learn from one batch as step number `step`, from 1, when `share` of the training is done; the whole model's loss.
 
-        Raises `ElasticError` where the loss is no number, before it spoils the weights.
+        Raises `ElasticError` where a loss or its slope is no number, before it spoils the weights.
         """
         recipe, draw = self.recipe, stream(self.recipe.seed, 0, "elastic-step", step)
         torch.manual_seed(int(draw.integers(2**62)))
@@ -74,11 +74,12 @@ class ElasticLearner:
         smaller = self.model(tokens, mask, depth=depth, slices=slices)
         taught = functional.cross_entropy(smaller, answer.detach().softmax(1))
         loss = loss + 0.5 * (functional.cross_entropy(smaller, labels, label_smoothing=recipe.smoothing) + taught)
-        if not math.isfinite(value):
-            raise ElasticError(f"the loss of step {step:,} is not a number", remedy="start again with a smaller --rate")
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
-        nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        slope = nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        # Of both models: a submodel may overflow where the whole does not, and slopes where losses do not.
+        if not math.isfinite(float(loss.detach() + slope)):
+            raise ElasticError(f"the loss of step {step:,} is not a number", remedy="start again with a smaller --rate")
         for group, factor in zip(self.optimizer.param_groups, self._factors, strict=True):
             group["lr"] = factor * recipe.rate_at(share)
         self.whole = False

@@ -12,7 +12,7 @@ import torch
 
 from simnmt.elastic.encoder_weights import EncoderConfiguration
 from simnmt.elastic.errors import ElasticError
-from simnmt.elastic.task import Task
+from simnmt.elastic.task import Task, shared_texts
 from simnmt.elastic.tokenizer import PADDING, PIECES_FILE, Pieces, learn_pieces
 from simnmt.elastic.training.folder import (
     ACCOUNT_FILE,
@@ -45,8 +45,11 @@ def train(
     Only after the last step does `out` hold a model; whatever ends it earlier, the last whole step is kept. `dev` is looked at
     after each epoch and chooses nothing: the weights are the running mean at the end, whatever `dev` says of them.
 
-    Raises `ElasticError`; any other exception, an interrupt among them, passes through.
+    Raises `ElasticError`, also where `dev` is `task` itself, on which anything looks well learnt; any other exception, an
+    interrupt among them, passes through.
     """
+    if dev is not None and dev.sha256 == task.sha256:
+        raise ElasticError("--dev: the very examples that are trained on", path=dev.path, remedy="give others, or leave it out")
     tell = progress or (lambda stage, share: None)
     where = torch_device(device)
     identity = {"recipe": recipe.as_json(), "task": task.sha256}
@@ -94,6 +97,7 @@ def train(
                 "path": Path(dev.path).name,
                 "sha256": dev.sha256,
                 "examples": len(dev),
+                "trained_on": shared_texts(dev, task),
                 "majority": dev.majority,
                 "accuracy": sitting.accuracy(looked),
             }
