@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from simnmt.errors import InputError
+from simnmt.results import streamed as told_of
 from simnmt.scenario.account import notes
 from simnmt.scenario.build import Plan, build
 from simnmt.scenario.deciding import deciding
@@ -19,6 +20,7 @@ from simnmt.scenario.drawing import draw
 from simnmt.scenario.learning import learn
 from simnmt.scenario.source import open_source
 from simnmt.scenario.streaming import StreamedDevice, covering
+from simnmt.sti import lifecycle
 from tests.scenario.streamed_profile import STI, TEXT, streamed_profile, written
 
 
@@ -213,6 +215,11 @@ def test_what_is_predicted_layer_by_layer_is_what_the_world_takes(folder: Path, 
         assert told.stall_s == pytest.approx(alone_s - in_memory_s, abs=1e-12)
     assert planned.states[0].stall_s > 0.0
     assert in_memory_s <= planned.deadline_s
+
+
+def test_the_log_numbers_states_as_the_lifecycle_does() -> None:
+    """Results stand below the worlds and name the first state themselves."""
+    assert told_of.COLD == lifecycle.COLD and told_of.state_name(lifecycle.FIRST_TURN, 3) == "turn 1"
 
 
 def test_a_deeper_submodel_may_be_preferred_to_more_shards(folder: Path) -> None:
