@@ -58,7 +58,7 @@ def standard_pipeline(
 def in_memory(
     cost: StiCost, deadline_s: float, bits: int, *, length: int, importance: Sequence[Shard] | None = None, steps: float = 1.0
 ) -> Plan:
-    """PreloadModel-X: the whole model is in memory; the submodel that STI would compute, 1 x 1 where none ends in time."""
+    """PreloadModel-X: the whole model is in memory; the largest submodel computed in time, 1 x 1 where there is none."""
     check(deadline_s, 0)
     size = chosen_size(cost, deadline_s, length=length, steps=steps)
     chosen = submodel(cost, *size, length=length, importance=_order(cost, importance), steps=steps)

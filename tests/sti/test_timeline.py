@@ -69,3 +69,30 @@ def test_a_budget_that_passes_while_the_timeline_stalls_outside_the_prefix_rule(
 
 def test_later_decoder_steps_follow_the_last_layer() -> None:
     assert timeline([1.0], [2.0], 5.0).latency_s == 8.0
+
+
+def test_an_embedding_runs_beside_the_loads_and_a_head_follows_the_last_layer() -> None:
+    told = timeline([0.5, 0.5], [1.0, 1.0], 0.25, before_s=0.75)
+    assert told.compute_begin.tolist() == [0.75, 1.75]
+    assert (told.stall_s, told.latency_s) == (0.0, 3.0)
+    assert timeline([1.0, 0.5], [1.0, 1.0], 0.25, before_s=0.75).stall.tolist() == [0.25, 0.0]
+    assert load_then_run([0.5, 0.5], [1.0, 1.0], 0.25, before_s=0.75).latency_s == 3.25
+    assert load_then_run([0.5, 0.5], [1.0, 1.0], 0.25, before_s=1.5).latency_s == 3.75
+
+
+def test_reads_slow_what_is_computed_meanwhile_and_no_more() -> None:
+    """Reads until 2 s: of 1 s of work that begins at 1 s, half is done by then, and the rest takes its own time."""
+    told = timeline([1.0, 1.0], [1.0, 1.0], slowed=2.0)
+    assert told.compute_begin.tolist() == [1.0, 2.5]
+    assert told.compute_end.tolist() == [2.5, 3.5]
+    assert told.load_end.tolist() == [1.0, 2.0]
+    assert load_then_run([1.0, 1.0], [1.0, 1.0], slowed=2.0).latency_s == 4.0
+
+
+@given(LAYERS, st.sampled_from([1.0, 1.5, 3.0]))
+def test_slowing_costs_its_share_of_the_reads_at_most(layers: list[tuple[float, float]], slowed: float) -> None:
+    load, comp = (np.array(column) for column in zip(*layers, strict=True))
+    alone, beside = timeline(load, comp), timeline(load, comp, slowed=slowed)
+    assert alone.latency_s <= beside.latency_s + 1e-9
+    assert beside.latency_s <= alone.latency_s + load.sum() * (1.0 - 1.0 / slowed) + 1e-9
+    assert (beside.compute_begin >= beside.load_end - 1e-9).all()
