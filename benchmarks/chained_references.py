@@ -2,8 +2,8 @@
 
 A sentence is a beginning, a number of steps, and for each letter the one it leads to, in random order; the label is where the
 chain ends, 0 for a. No word by itself says anything, and each step has to find what the one before gave: so accuracy falls
-with depth and with the fidelity of the weights, as it does not on a task that word counts solve. Synthetic, by a seed; the dev
-part shares no sentence with the other.
+with depth and with the fidelity of the weights, as it does not on a task that word counts solve. Synthetic, by a seed; no
+sentence stands in two of its three parts: to learn from, to rank shards by, and to judge by.
 """
 
 from __future__ import annotations
@@ -41,24 +41,29 @@ def examples(count: int, letters: int, steps: int, seed: int) -> list[tuple[str,
 
 
 def main() -> None:
-    """Write OUT/dev.tsv and OUT/train.tsv."""
+    """Write OUT/train.tsv, OUT/dev.tsv and OUT/test.tsv."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
     parser.add_argument("--letters", type=int, default=8)
     parser.add_argument("--steps", type=int, default=4, help="most of a chain")
     parser.add_argument("--train", type=int, default=100_000)
     parser.add_argument("--dev", type=int, default=1_000)
+    parser.add_argument("--test", type=int, default=1_000)
     parser.add_argument("--seed", type=int, default=1)
     told = parser.parse_args()
     try:
-        rows = examples(told.dev + told.train, told.letters, told.steps, told.seed)
+        rows = examples(told.dev + told.train + told.test, told.letters, told.steps, told.seed)
     except ValueError as error:
         parser.error(str(error))
     told.out.mkdir(parents=True, exist_ok=True)
-    for name, part in (("dev", rows[: told.dev]), ("train", rows[told.dev :])):
+    begin = 0
+    # The test part comes last: what was made before there was one is made as it was.
+    for name, count in (("dev", told.dev), ("train", told.train), ("test", told.test)):
+        part, begin = rows[begin : begin + count], begin + count
         lines = [f"{sentence}\t{label}\n" for sentence, label in part]
         (told.out / f"{name}.tsv").write_text("sentence\tlabel\n" + "".join(lines), encoding="utf-8")
-    print(f"{told.out}: {told.train} examples to learn from, {told.dev} to judge by, {told.letters} classes")
+    parts = f"{told.train} examples to learn from, {told.dev} to rank by, {told.test} to judge by"
+    print(f"{told.out}: {parts}, {told.letters} classes")
 
 
 if __name__ == "__main__":

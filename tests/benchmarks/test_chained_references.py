@@ -37,7 +37,10 @@ def test_too_many_are_refused() -> None:
 def test_files_that_the_reader_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["chained_references", "--out", str(tmp_path), "--train", "40", "--dev", "20"])
+    monkeypatch.setattr(
+        sys, "argv", ["chained_references", "--out", str(tmp_path), "--train", "40", "--dev", "20", "--test", "10"]
+    )
     main()
-    train, dev = read_task(tmp_path / "train.tsv"), read_task(tmp_path / "dev.tsv")
-    assert (len(train), len(dev)) == (40, 20) and not set(train.texts) & set(dev.texts)
+    train, dev, test = (read_task(tmp_path / f"{name}.tsv") for name in ("train", "dev", "test"))
+    assert (len(train), len(dev), len(test)) == (40, 20, 10)
+    assert len({*train.texts, *dev.texts, *test.texts}) == 70
