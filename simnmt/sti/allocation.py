@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from math import inf
 
@@ -52,7 +52,7 @@ def allocated(
     held = frozenset(chosen.shards) - set(free)
     capacity_bytes = preload_bytes if cached is None else 0
     loads = _loading(cost, chosen, capacity_bytes, held, whole_shards)
-    in_time = _in_time(cost, chosen.work, may_wait_s, max(deadline_s, _end_s(cost, chosen.work, loads(bits))))
+    in_time = _in_time(cost, chosen.work, may_wait_s, max(deadline_s, _end_s(cost, chosen.work, list(loads(bits)))))
 
     def valid(changed: Mapping[Shard, int]) -> bool:
         return in_time(loads(changed))
@@ -76,38 +76,40 @@ def allocated(
 
 def read_in_time(cost: StiCost, chosen: Submodel, bits: Mapping[Shard, int], held: frozenset[Shard], deadline_s: float) -> bool:
     """Whether computing that those bits' reads slow, but do not hold up, ends by the deadline."""
-    loads = _loading(cost, chosen, 0, held, True)(bits)
-    return chosen.work.total_s + loads[-1] * (1.0 - 1.0 / cost.slowed) <= deadline_s * (1.0 + ROUNDING)
+    *_, read_s = _loading(cost, chosen, 0, held, True)(bits)
+    return chosen.work.total_s + read_s * (1.0 - 1.0 / cost.slowed) <= deadline_s * (1.0 + ROUNDING)
 
 
 def _loading(
     cost: StiCost, chosen: Submodel, capacity_bytes: int, held: frozenset[Shard], whole_shards: bool
-) -> Callable[[Mapping[Shard, int]], list[float]]:
-    """When each layer's remaining loads end, by bits.
+) -> Callable[[Mapping[Shard, int]], Iterator[float]]:
+    """When each layer's remaining loads end, one layer after the other, by bits.
 
     What is preloaded is left out of the loads, not granted as a bonus: where it is a prefix, both are the same, and where it is
     not, a bonus for layers yet to come would hide the stall of those before (STI-12).
     """
-    position = {layer: k for k, layer in enumerate(chosen.layer_indices)}
 
-    def loaded_s(bits: Mapping[Shard, int]) -> list[float]:
-        room, each_s = capacity_bytes, [0.0] * len(position)
+    def loaded_s(bits: Mapping[Shard, int]) -> Iterator[float]:
+        room, loading_s, at = capacity_bytes, 0.0, chosen.shards[0][0]
         for shard, width in bits.items():
             layer = shard[0]
+            if layer != at:
+                yield loading_s
+                at = layer
             if shard in held:
                 continue
             size = cost.bytes_of(width, layer)
             if room >= size:
                 room -= size
                 continue
-            each_s[position[layer]] += cost.t_io(width, layer) * (1.0 if whole_shards else 1.0 - room / size)
+            loading_s += cost.t_io(width, layer) * (1.0 if whole_shards else 1.0 - room / size)
             room = 0
-        return list(accumulate(each_s))
+        yield loading_s
 
     return loaded_s
 
 
-def _in_time(cost: StiCost, work: Work, may_wait_s: float, limit_s: float) -> Callable[[Sequence[float]], bool]:
+def _in_time(cost: StiCost, work: Work, may_wait_s: float, limit_s: float) -> Callable[[Iterator[float]], bool]:
     """Whether no layer's remaining loads last longer than what is computed before it and what may be waited.
 
     A pipeline ends at the latest of all layers' loads, each followed by all computing from its layer on, so that both together
@@ -116,10 +118,13 @@ def _in_time(cost: StiCost, work: Work, may_wait_s: float, limit_s: float) -> Ca
     before = list(accumulate(work.comp_s, initial=work.before_s))
     slack_s = may_wait_s + ROUNDING * before[-1]
 
-    def valid(loaded_s: Sequence[float]) -> bool:
-        if any(loaded > ready + slack_s for loaded, ready in zip(loaded_s, before, strict=False)):
-            return False
-        return cost.slowed == 1.0 or _end_s(cost, work, loaded_s) <= limit_s * (1.0 + ROUNDING)
+    def valid(loaded_s: Iterator[float]) -> bool:
+        known_s = []
+        for ready_s, layer_s in zip(before, loaded_s, strict=False):
+            if layer_s > ready_s + slack_s:
+                return False
+            known_s.append(layer_s)
+        return cost.slowed == 1.0 or _end_s(cost, work, known_s) <= limit_s * (1.0 + ROUNDING)
 
     return valid
 

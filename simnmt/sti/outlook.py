@@ -171,8 +171,8 @@ def _remarks(cost: StiCost, plan: Plan, *, cold: bool, exactly: bool, best: Exac
             f"{1e3 * plan.stall_s:.4g} ms."
         )
     elif plan.stalls:
-        least = ", as it would with 2 bits everywhere" if plan.short_of_io else ""
-        yield f"The pipeline waits {1e3 * plan.stall_s:.4g} ms for reads, within the deadline{least}."
+        so = ", as it would with 2 bits everywhere" if plan.short_of_io else ""
+        yield f"The pipeline waits {1e3 * plan.stall_s:.4g} ms for reads, within the deadline{so}."
     least = min(cost.bytes_of(BITS[0], layer) for layer in plan.layer_indices[:1])
     if not cold and plan.preload_bytes < least:
         yield f"The buffer is smaller than one shard of 2 bits ({least / 1e6:.3g} MB): nothing is preloaded."
