@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from simnmt.elastic.encoder_checks import check_resident
 from simnmt.elastic.encoder_weights import EncoderConfiguration, EncoderWeights
-from simnmt.elastic.shard_layout import LayerBuffer, shard_of
+from simnmt.elastic.shard_layout import LayerBuffer
 
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": functional.gelu,
@@ -109,20 +109,3 @@ class ElasticEncoder:
 
     def _linear(self, read: Tensor, name: str) -> Tensor:
         return functional.linear(read, self._resident[f"{name}.weight"], self._resident[f"{name}.bias"])
-
-
-@torch.inference_mode()
-def logits_of(
-    weights: EncoderWeights, token_ids: Tensor, mask: Tensor, *, layers: int | None = None, slices: Sequence[int] | None = None
-) -> Tensor:
-    """Logits [b, classes] of the bottom `layers` with the same `slices` of each, all by default, straight from the weights."""
-    encoder, geometry = ElasticEncoder.of(weights), weights.geometry
-    chosen = range(geometry.heads) if slices is None else slices
-    buffer = LayerBuffer(geometry, len(chosen))
-    hidden = encoder.embed(token_ids, mask)
-    for index in range(geometry.layers if layers is None else layers):
-        matrices = weights.layer(index)
-        for position, number in enumerate(chosen):
-            buffer.put(position, shard_of(geometry, matrices, number))
-        hidden = encoder.layer(hidden, mask, index, list(chosen), buffer)
-    return encoder.logits(hidden, mask)

@@ -14,11 +14,11 @@ pytest.importorskip("sentencepiece", reason="the extra packages of simnmt[models
 
 from simnmt.calibrate import busy
 from simnmt.costs import read_profile
-from simnmt.elastic.elastic_encoder import logits_of
 from simnmt.elastic.evaluation import Evaluator
 from simnmt.elastic.store import write_store
 from simnmt.elastic.tokenizer import PIECES_FILE, learn_pieces, padded
 from tests.elastic.made_encoder import made_weights
+from tests.elastic.whole_logits import logits_of
 
 TEXTS = [f"{one} and {other}" for one in ("red", "blue", "green") for other in ("up", "down", "left")]
 PIECES = learn_pieces(TEXTS, 30)

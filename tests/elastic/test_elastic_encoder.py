@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
 
-from simnmt.elastic.elastic_encoder import ElasticEncoder, logits_of
+from simnmt.elastic.elastic_encoder import ElasticEncoder
 from simnmt.elastic.encoder_weights import EncoderConfiguration, EncoderWeights
 from simnmt.elastic.shard_layout import LayerBuffer, shard_of
 from simnmt.elastic.training.model import ElasticClassifier
+from tests.elastic.whole_logits import logits_of
 
 LAYERS, SLICES = 3, 4
 

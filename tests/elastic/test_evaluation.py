@@ -13,12 +13,13 @@ pytest.importorskip("torch", reason="the extra packages of simnmt[models] are no
 
 import torch
 
-from simnmt.elastic.elastic_encoder import ElasticEncoder, logits_of
+from simnmt.elastic.elastic_encoder import ElasticEncoder
 from simnmt.elastic.errors import ElasticError
 from simnmt.elastic.evaluation import Evaluator
 from simnmt.elastic.paired import mcnemar, paired_difference
 from simnmt.elastic.store import ShardStore
 from tests.elastic.made_encoder import made_texts, made_weights, stored
+from tests.elastic.whole_logits import logits_of
 
 WEIGHTS = made_weights()
 TEXTS = made_texts()

@@ -17,12 +17,12 @@ transformers = pytest.importorskip("transformers")
 from simnmt.calibrate.errors import CalibrationError  # noqa: E402
 from simnmt.calibrate.sti.classifier import check_classifier  # noqa: E402
 from simnmt.calibrate.sti.settings import StiSettings  # noqa: E402
-from simnmt.elastic.elastic_encoder import logits_of  # noqa: E402
 from simnmt.elastic.errors import ElasticError  # noqa: E402
 from simnmt.elastic.loading import load_encoder  # noqa: E402
 from simnmt.elastic.store import ShardStore, write_store  # noqa: E402
 from simnmt.elastic.tokenizer import HuggingFaceTokenizer  # noqa: E402
 from simnmt.nmt.hugging_face import silent  # noqa: E402
+from tests.elastic.whole_logits import logits_of  # noqa: E402
 
 SIZES = {
     "hidden_size": 32,

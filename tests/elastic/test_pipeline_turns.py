@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models
 
 from simnmt.costs.shard_geometry import BITS, ShardGeometry  # noqa: E402
 from simnmt.costs.sti_cost import StiCost  # noqa: E402
-from simnmt.elastic.elastic_encoder import ElasticEncoder, logits_of  # noqa: E402
+from simnmt.elastic.elastic_encoder import ElasticEncoder  # noqa: E402
 from simnmt.elastic.errors import ElasticError, StoreError  # noqa: E402
 from simnmt.elastic.pipeline import Pipeline, PreloadBuffer, ShardReader, load_then_run  # noqa: E402
 from simnmt.elastic.pipeline.comparing import rivals  # noqa: E402
@@ -26,6 +26,7 @@ from simnmt.kernels.library_threads import library_threads  # noqa: E402
 from simnmt.sti.errors import PlanError  # noqa: E402
 from simnmt.sti.plan import Plan, planned  # noqa: E402
 from tests.elastic.made_encoder import made_weights  # noqa: E402
+from tests.elastic.whole_logits import logits_of  # noqa: E402
 
 WEIGHTS = made_weights(layers=3, heads=4, width=32, ffn=64)
 LENGTH, ENLARGED = 6, 20_000

@@ -14,7 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from simnmt.elastic.elastic_encoder import ElasticEncoder, logits_of
+from simnmt.elastic.elastic_encoder import ElasticEncoder
 from simnmt.elastic.errors import ElasticError
 from simnmt.elastic.loading import load_encoder
 from simnmt.elastic.task import Task, read_task
@@ -25,6 +25,7 @@ from simnmt.elastic.training.learner import ElasticLearner
 from simnmt.elastic.training.model import ElasticClassifier
 from simnmt.elastic.training.recipe import ElasticRecipe, recipe_with
 from simnmt.elastic.training.train import configuration_of, train
+from tests.elastic.whole_logits import logits_of
 
 RECIPE = ElasticRecipe(
     layers=2,
