@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from itertools import accumulate
@@ -101,8 +102,8 @@ class Index:
                     "files": {name: StoredFile(**file) for name, file in said["files"].items()},
                 }
             )
-            makes_sense = _makes_sense(index)
-        except (KeyError, TypeError, AttributeError):
+            makes_sense = _of_their_types(index) and _makes_sense(index)
+        except (KeyError, TypeError, AttributeError, OverflowError):
             makes_sense = False
         if not makes_sense:
             # The digest tells of accidents; anybody can write one that fits.
@@ -110,14 +111,37 @@ class Index:
         return index
 
 
+def _of_their_types(index: Index) -> bool:
+    counts = [
+        value
+        for each in index.records
+        for value in (each.layer, each.slice, each.bits, each.offset, each.size, each.outliers, each.crc32)
+    ]
+    counts += [file.size for file in index.files.values()] + [index.configuration[name] for name in ("layers", "heads")]
+    measured = [value for fit in index.layers for value in (fit.mean, fit.deviation)] + [
+        record.squared_error for record in index.records
+    ]
+    texts = (index.fingerprint, index.origin, *index.label_names, *(file.sha256 for file in index.files.values()))
+    return (
+        all(type(value) is int and value >= 0 for value in counts)
+        and all(isinstance(value, (int, float)) and math.isfinite(value) for value in measured)
+        and all(fit.deviation > 0.0 for fit in index.layers)
+        and all(isinstance(value, str) for value in texts)
+        and isinstance(index.random, bool)
+    )
+
+
 def _makes_sense(index: Index) -> bool:
     """Whether its records fill one file, each shard at each of the bits once, and its files lie in the store."""
     slices = index.configuration["heads"]
+    if len(index.records) != len(index.layers) * len(index.bits) * slices:
+        return False
     every = [(layer, bits, piece) for layer in range(len(index.layers)) for bits in index.bits for piece in range(slices)]
     ends = accumulate(record.size for record in index.records)
     return (
         len(index.layers) == index.configuration["layers"] > 0
         and set(index.bits) <= set(BITS)
+        and RESIDENT in index.files
         and [(record.layer, record.bits, record.slice) for record in index.records] == every
         and all(record.size > 0 and record.offset == end - record.size for record, end in zip(index.records, ends, strict=True))
         and all(name == RESIDENT or _lies_beside(name) for name in index.files)

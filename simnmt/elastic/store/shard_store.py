@@ -46,7 +46,11 @@ class ShardStore:
             file = os.open(folder / SHARDS, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0))
         except OSError as error:
             raise StoreError(f"cannot be read: {error.strerror}", path=folder / SHARDS, remedy="make it readable") from None
-        return cls(folder, index, file)
+        try:
+            return cls(folder, index, file)
+        except BaseException:
+            os.close(file)
+            raise
 
     @property
     def fingerprint(self) -> str:
