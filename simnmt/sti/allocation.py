@@ -7,7 +7,6 @@ from itertools import accumulate
 from math import inf
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from simnmt.costs.shard_geometry import BITS
 from simnmt.costs.sti_cost import Shard, StiCost
@@ -15,16 +14,6 @@ from simnmt.sti.submodel import Submodel, Work
 from simnmt.sti.timeline import ROUNDING, timeline
 
 Bits = dict[Shard, int]
-
-
-def accumulated_budgets(bonus_s: float, comp_s: ArrayLike, spent_s: ArrayLike) -> NDArray[np.float64]:
-    """AIB of each layer: the bonus and all computing before it, less the reading of it and of all layers before it (STI-11).
-
-    `comp_s`, `spent_s`: of shape (layers,); what is preloaded is spent as well, which cancels the bonus. Never below zero: the
-    plan is valid.
-    """
-    comp, spent = np.asarray(comp_s, np.float64), np.asarray(spent_s, np.float64)
-    return bonus_s + np.concatenate([[0.0], np.cumsum(comp)[:-1]]) - np.cumsum(spent)
 
 
 def allocated(

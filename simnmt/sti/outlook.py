@@ -9,11 +9,12 @@ from typing import Any
 from simnmt.costs.shard_geometry import BITS
 from simnmt.costs.sti_cost import StiCost
 from simnmt.sti.baselines import Contestant, contestants
+from simnmt.sti.budgets import budgets_of
 from simnmt.sti.errors import PlanError
 from simnmt.sti.exact import Exact
 from simnmt.sti.exact import exact as exact_plan
 from simnmt.sti.memory import Memory, memory_of
-from simnmt.sti.plan import Plan, budgets_of, loads_s, planned, timeline_of
+from simnmt.sti.plan import Plan, loads_s, planned, timeline_of
 from simnmt.sti.submodel import compute_s
 from simnmt.sti.timeline import Timeline
 

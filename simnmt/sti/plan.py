@@ -7,15 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from simnmt.costs.shard_geometry import BITS
 from simnmt.costs.sti_cost import Shard, StiCost
-from simnmt.sti.allocation import accumulated_budgets, allocated, read_in_time
+from simnmt.sti.allocation import allocated, read_in_time
 from simnmt.sti.buffer import held_prefix
 from simnmt.sti.errors import PlanError
 from simnmt.sti.submodel import Submodel, chosen_size, submodel, work_of
-from simnmt.sti.timeline import ROUNDING, Column, Run, Timeline, timeline
+from simnmt.sti.timeline import ROUNDING, Run, Timeline, timeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,14 +248,3 @@ def check(deadline_s: float, preload_bytes: int) -> None:
         raise PlanError(f"a deadline of {deadline_s:g} s", remedy="give a positive one")
     if preload_bytes < 0:
         raise PlanError(f"a preload buffer of {preload_bytes:,} bytes", remedy="give 0 or more")
-
-
-def budgets_of(plan: Plan, cost: StiCost) -> tuple[Column, Column]:
-    """Accumulated IO budgets of each executed layer: what the preloaded shards and the computing grant, and what is left of it.
-
-    Below zero: the layer's loads are late (STI-11).
-    """
-    work = work_of(cost, plan.layers, plan.slices_per_layer, length=plan.length)
-    bonus_s = sum(cost.t_io(plan.bits[shard], shard[0]) for shard in plan.preloaded)
-    granted = accumulated_budgets(work.before_s + bonus_s, work.comp_s, [0.0] * len(work.comp_s))
-    return granted, granted - np.cumsum(loads_s(cost, plan.bits, frozenset()))

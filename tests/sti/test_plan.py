@@ -14,9 +14,10 @@ from simnmt.costs.shard_geometry import BERT_BASE, BITS
 from simnmt.costs.sti_cost import Shard, StiCost
 from simnmt.sti.allocation import allocated
 from simnmt.sti.baselines import standard_pipeline
+from simnmt.sti.budgets import budgets_of
 from simnmt.sti.buffer import bytes_held, evicted
 from simnmt.sti.errors import PlanError
-from simnmt.sti.plan import Plan, budgets_of, planned, timeline_of
+from simnmt.sti.plan import Plan, planned, timeline_of
 from simnmt.sti.submodel import chosen_size, compute_s, submodel
 from tests.sti.made_cost import LENGTH, costs, round_cost
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt.sti.allocation import accumulated_budgets
+from simnmt.sti.budgets import accumulated_budgets
 from simnmt.sti.timeline import load_then_run, timeline
 
 SECONDS = st.sampled_from([0.0, 0.125, 0.25, 0.5, 1.0, 1.75])
