@@ -18,7 +18,7 @@ class Engagement:
     plans: tuple[Plan, ...]
     """Of the first turn, the second and so on; the last one repeats."""
     compute: PlannedCompute
-    """The same in every turn, since the deadline is."""
+    """The same in every turn: the first plan's submodel."""
     states: tuple[StreamedState, ...]
     """Cold, then one per plan."""
     working_bytes: int
@@ -57,8 +57,8 @@ def engagement(
             length=length,
             cached=kept,
             importance=importance,
-            similar=similar,
             steps=steps,
+            size=(first.layers, first.slices_per_layer),
         )
         plans.append(plan)
         held.append(kept)

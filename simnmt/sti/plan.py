@@ -119,6 +119,7 @@ def planned(
     steps: float = 1.0,
     repaired: bool = True,
     fills_deadline: bool = False,
+    size: tuple[int, int] | None = None,
 ) -> Plan:
     """The paper's two-stage plan: the largest submodel that can be computed in time, then bits by two passes over its shards.
 
@@ -132,7 +133,8 @@ def planned(
 
     Embedding and head count in the deadline, and what is computed ahead of a layer gives time for its loads. Where reads slow
     computing, the submodel is one that ends in time with 2 bits read meanwhile, and upgrades keep it so; budgets take the
-    undisturbed times of layers, which hide fewer reads than there will be room for. Raises `PlanError`.
+    undisturbed times of layers, which hide fewer reads than there will be room for. `size`: layers and slices a layer that are
+    given, as in the later turns of an engagement, which are slowed less. Raises `PlanError`.
     """
     check(deadline_s, preload_bytes)
     order = cost.importance if importance is None else importance
@@ -153,7 +155,9 @@ def planned(
             return not least.misses_deadline
         return read_in_time(cost, small, bits, held(bits), deadline_s)
 
-    chosen = sized(*chosen_size(cost, deadline_s, length=length, similar=similar, steps=steps, fits=fits))
+    if size is None:
+        size = chosen_size(cost, deadline_s, length=length, similar=similar, steps=steps, fits=fits)
+    chosen = sized(*size)
 
     def attempt(whole_shards: bool, may_wait_s: float = 0.0) -> Plan:
         bits, short = allocated(

@@ -87,3 +87,13 @@ def test_every_turn_takes_what_its_plan_predicts_and_later_ones_are_no_worse(
     for before, after in pairwise(engaged.plans):
         assert all(after.bits[shard] == before.bits[shard] for shard in after.preloaded)
     assert turns[-1].kept_bytes == turns[-1].held_bytes
+
+
+def test_all_turns_compute_the_same_submodel_although_later_ones_are_slowed_less() -> None:
+    """2 x 3 would end in time in the second turn alone, which reads less; what a box computes is one thing all along."""
+    cost = replace(round_cost(first=[(1, 0)]), slowed=2.0)
+    engaged = engagement(cost, 2.25, 6_000, 40_000, length=LENGTH)
+    assert len(engaged.plans) > 1
+    assert {(plan.layers, plan.slices_per_layer) for plan in engaged.plans} == {(2, 2)}
+    for plan, state in zip(engaged.plans, engaged.states[1:], strict=True):
+        assert plan.latency_s == pytest.approx(float(state.alone_s(engaged.compute, LENGTH)))

@@ -68,9 +68,9 @@ def engage(
 ) -> Iterator[Turn]:
     """Execute a turn for each of `inputs`, token ids and mask [batch, length].
 
-    A turn is planned anew where the one before left another buffer than it was planned with (STI-18). After the last the buffer
-    is evicted to its size between engagements. `buffer`: the one to be used, so that it can be had afterwards. Raises
-    `PlanError`, `StoreError`, and `ElasticError` for costs that are another model's.
+    A turn is planned anew, its submodel excepted, where the one before left another buffer than it was planned with (STI-18).
+    After the last the buffer is evicted to its size between engagements. `buffer`: the one to be used, so that it can be had
+    afterwards. Raises `PlanError`, `StoreError`, and `ElasticError` for costs that are another model's.
     """
     if cost.geometry != store.geometry or cost.decoder is not None:
         raise ElasticError("the profile is of another model than the store", remedy="profile this store: `simnmt sti profile`")
@@ -78,7 +78,14 @@ def engage(
     plan = planned(cost, engaged.deadline_s, engaged.preload_bytes, length=engaged.length)
     for number, (token_ids, mask) in enumerate(inputs):
         if number and own.contents != {shard: plan.bits[shard] for shard in plan.preloaded}:
-            plan = planned(cost, engaged.deadline_s, engaged.capacity_bytes, length=engaged.length, cached=own.contents)
+            plan = planned(
+                cost,
+                engaged.deadline_s,
+                engaged.capacity_bytes,
+                length=engaged.length,
+                cached=own.contents,
+                size=(plan.layers, plan.slices_per_layer),
+            )
         pipeline = Pipeline(
             store,
             encoder,
