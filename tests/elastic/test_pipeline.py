@@ -159,7 +159,7 @@ def test_a_broken_record_ends_the_run_and_leaves_no_thread() -> None:
 
 
 def test_a_layer_that_fails_stops_the_reads() -> None:
-    before, store = threading.active_count(), SleepingStore(slow_s=0.005)
+    before, store = threading.active_count(), SleepingStore(slow_s=0.02)
     buffer = PreloadBuffer(10**6)
     with pytest.raises(RuntimeError, match="a layer that fails"):
         pipeline(store, SleepingEncoder(fails_at=0), plan_of([[2, 2, 2]] * 3), buffer).run(TOKENS, MASK)

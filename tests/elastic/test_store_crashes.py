@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import signal
 import time
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 
+fcntl = pytest.importorskip("fcntl", reason="no locks of files here")
 pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
 
 from simnmt.elastic.errors import StoreError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simnmt.kernels.cases_unpack import COPY, SHARDS, unpack_cases
 from simnmt.kernels.errors import KernelError, KernelLevelError
 from simnmt.kernels.levels import LEVELS, NONE
 from simnmt.kernels.unpack import PACKED_BITS, WHOLE_BITS, Place, codes_of, unpack
@@ -104,6 +105,16 @@ def test_thirty_two_bits_are_the_weights_themselves(level: str) -> None:
 def test_codes_can_be_had_themselves(bits: int) -> None:
     codes = np.random.default_rng(1).integers(0, 1 << bits, 333).astype(np.uint8)
     np.testing.assert_array_equal(codes_of(packed(codes, bits), bits, 16, 300), codes[16:316])
+
+
+@pytest.mark.parametrize("threads", [1, 5, 30])
+def test_a_layers_shards_are_each_unpacked_by_one_of_the_threads(threads: int) -> None:
+    contest = list(unpack_cases(threads, weights=480))[1].build()
+    out = cast(Any, contest.runs[COPY]).args[0]
+    contest.runs["3 bits"]()
+    np.testing.assert_array_equal(
+        out, np.concatenate([wanted(DrawnShard.of(3, 480, seed=1 + shard)) for shard in range(SHARDS)])
+    )
 
 
 @each_bits
