@@ -115,6 +115,7 @@ def test_a_page_shows_every_pipeline(here: Path, simnmt: Callable[..., Any]) -> 
         page.count('text-anchor="end">compute</text>')
         == sum(" none " not in line for line in told.out.splitlines() if "PL-" in line) + 4
     )
+    assert "embedding, 0 to 0.4 ms" in page
     assert "<script" not in page
 
 
