@@ -16,9 +16,9 @@ import pytest
 fcntl = pytest.importorskip("fcntl", reason="no locks of files here")
 pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
 
-from simnmt.elastic.errors import StoreError
-from simnmt.elastic.store import ShardStore, unfinished, write_store, writing
-from tests.elastic.random_weights import random_weights
+from simnmt.elastic.errors import StoreError  # noqa: E402
+from simnmt.elastic.store import ShardStore, unfinished, write_store, writing  # noqa: E402
+from tests.elastic.random_weights import random_weights  # noqa: E402
 
 WEIGHTS = random_weights()
 FINGERPRINT = WEIGHTS.fingerprint
