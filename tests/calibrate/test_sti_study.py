@@ -18,10 +18,11 @@ pytest.importorskip("torch", reason="the extra packages of simnmt[models] are no
 from simnmt.calibrate.errors import CalibrationError
 from simnmt.calibrate.sti_study.beginning import study_of
 from simnmt.calibrate.sti_study.devices import LENGTH, boards
-from simnmt.calibrate.sti_study.document import PARTS, Point, Study, packed_correct, read_study, write_study
+from simnmt.calibrate.sti_study.document import PARTS, Point, packed_correct
 from simnmt.calibrate.sti_study.planning import chosen
 from simnmt.calibrate.sti_study.run import gone_on_with, measure
 from simnmt.calibrate.sti_study.settings import StudySettings
+from simnmt.calibrate.sti_study.study_file import read_study, study_text, write_study
 from simnmt.costs.profile_file import write_profile
 from simnmt.costs.shard_geometry import BERT_BASE
 from simnmt.costs.sti_block import StiBlock
@@ -219,6 +220,12 @@ def test_a_real_store_is_studied_and_gone_on_with(places: tuple[Path, Path], tmp
         study_of(store, task, importance_on_task=True, settings=SMALL, out=tmp_path / "s.json")
 
 
+def test_a_look_at_the_first_examples_tells_the_largest_class_of_these(places: tuple[Path, Path]) -> None:
+    store, task = places
+    found = study_of(store, task, importance_on_task=True, settings=replace(SMALL, examples=5), parts=["greedy"])
+    assert (found.task.examples, found.task.largest_class) == (5, 0.6) and found.importance.examples == 5
+
+
 def test_the_examples_that_judge_rank_no_shards_unless_that_is_said(
     places: tuple[Path, Path], make_profile: Any, tmp_path: Path
 ) -> None:
@@ -306,7 +313,7 @@ def test_what_cannot_be_studied_is_refused_in_one_line_before_anything_is_measur
     write_store(made_weights(layers=1), tmp_path / "random.store")
     write_store(made_weights(layers=1), tmp_path / "few.store", bits=(2, 32))
     (tmp_path / "other.tsv").write_text("sentence\tlabel\nfine\t2\ndull\t0\n")
-    (tmp_path / "s.json").write_text(read_text(study()))
+    (tmp_path / "s.json").write_text(study_text(study()))
     wrong: list[tuple[type[InputError], Path, Path, Path | None]] = [
         (CalibrationError, tmp_path / "random.store", task, None),
         (CalibrationError, tmp_path / "few.store", task, None),
@@ -322,13 +329,6 @@ def test_what_cannot_be_studied_is_refused_in_one_line_before_anything_is_measur
         with pytest.raises(error) as refused:
             study_of(own, examples, importance_on_task=True, settings=SMALL, out=out, say=said.append)
         assert "\n" not in str(refused.value) and not [line for line in said if line.startswith(PARTS)]
-
-
-def read_text(own: Study) -> str:
-    """As a file holds it."""
-    from simnmt.calibrate.sti_study.document import study_text
-
-    return study_text(own)
 
 
 def test_settings_of_nothing_are_refused() -> None:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
 
+import numpy as np
 import torch
 
 from simnmt.calibrate.errors import CalibrationError
@@ -18,13 +19,13 @@ from simnmt.calibrate.sti_study.document import (
     StudiedStore,
     StudiedTask,
     Study,
-    read_study,
 )
 from simnmt.calibrate.sti_study.judging import Judge
 from simnmt.calibrate.sti_study.parts import StudyBench
 from simnmt.calibrate.sti_study.ranking import Ranking, Say
 from simnmt.calibrate.sti_study.run import TOOL, gone_on_with, measure
 from simnmt.calibrate.sti_study.settings import StudySettings, quick_settings
+from simnmt.calibrate.sti_study.study_file import read_study
 from simnmt.costs import read_profile
 from simnmt.costs.shard_geometry import BITS
 from simnmt.costs.sti_block import StiBlock
@@ -164,7 +165,7 @@ def _studied(task: Task, examples: int) -> StudiedTask:
         sha256=task.sha256,
         examples=examples,
         classes=len(task.label_names),
-        largest_class=task.majority,
+        largest_class=float(np.bincount(task.labels[:examples]).max() / examples),
     )
 
 

@@ -8,18 +8,13 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
-import os
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, JsonValue, ValidationError, field_validator, model_validator
+from pydantic import Field, JsonValue, field_validator, model_validator
 
-from simnmt.calibrate.errors import CalibrationError
 from simnmt.configuration import Configuration
-from simnmt.files import written_whole
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Count = Annotated[int, Field(ge=0)]
@@ -349,46 +344,3 @@ class Study(Configuration):
         points = tuple(each.outcome for each in (*self.grid, *self.sizes) if each.outcome is not None)
         raised = tuple(out for each in self.upgrades for out in (each.base, each.best, *each.random))
         return (*(each.outcome for each in self.uniform), *points, *raised)
-
-
-def read_study(path: str | os.PathLike[str]) -> Study:
-    """Read and check a study's file; raises `CalibrationError` naming the place and the key."""
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise CalibrationError(f"cannot read the study: {error.strerror}", path=path, remedy="name a readable file") from None
-    except UnicodeDecodeError as error:
-        raise CalibrationError(f"no UTF-8 text at byte {error.start}", path=path, remedy="a study is a JSON file") from None
-    try:
-        return Study.model_validate_json(text)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        key = ".".join(str(part) for part in first["loc"])
-        said = first["msg"].removeprefix("Value error, ")
-        what = f"no study: {key}: {said}" if key else f"no study: {said}"
-        raise CalibrationError(what, path=path, remedy="make the study again with this version") from None
-
-
-def study_text(study: Study) -> str:
-    """JSON with each entry of a list on one line: hundreds of points else stand one number below the other."""
-    parts = []
-    for key, value in study.model_dump(mode="json").items():
-        if isinstance(value, list) and value:
-            entries = ",\n  ".join(_json(each) for each in value)
-            parts.append(f" {_json(key)}: [\n  {entries}\n ]")
-        else:
-            parts.append(f" {_json(key)}: {_json(value)}")
-    return "{\n" + ",\n".join(parts) + "\n}\n"
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, allow_nan=False)
-
-
-def write_study(path: str | os.PathLike[str], study: Study) -> None:
-    """Write a study whole or not at all; raises `CalibrationError` where the file cannot be written."""
-    try:
-        with written_whole(path) as partial:
-            partial.write_text(study_text(study), encoding="utf-8")
-    except OSError as error:
-        raise CalibrationError(f"cannot be written: {error.strerror}", path=path, remedy="choose another folder") from None

@@ -14,8 +14,9 @@ from simnmt import __version__
 from simnmt.calibrate import busy
 from simnmt.calibrate.box import describe
 from simnmt.calibrate.errors import CalibrationError
-from simnmt.calibrate.sti_study.document import PARTS, Part, PartRun, Study, read_study, write_study
+from simnmt.calibrate.sti_study.document import PARTS, Part, PartRun, Study
 from simnmt.calibrate.sti_study.parts import StudyBench
+from simnmt.calibrate.sti_study.study_file import read_study, write_study
 
 TOOL = f"simnmt {__version__}"
 _LIBRARIES = ("torch", "numpy", "scipy")

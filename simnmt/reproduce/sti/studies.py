@@ -25,7 +25,7 @@ def shipped_studies() -> list[Path]:
 
 def read_studies(paths: Iterable[Path]) -> list[Study]:
     """Raises `CalibrationError` for a file that is no study, and `InputError` for two of one model and task."""
-    from simnmt.calibrate.sti_study.document import read_study
+    from simnmt.calibrate.sti_study.study_file import read_study
 
     found: dict[str, tuple[Path, Study]] = {}
     for path in paths:
