@@ -59,6 +59,7 @@ def test_worked_example_of_sti_13_stalls_as_its_timeline_says() -> None:
     for name in ("load_end", "compute_begin", "compute_end", "stall"):
         np.testing.assert_allclose(getattr(measured, name), getattr(known, name), atol=LATE_S)
     assert measured.latency_s == pytest.approx(run.latency_s, abs=1e-9)
+    assert measured.before_s == run.embed_s > 0.0
 
 
 def test_load_then_run_does_not_overlap() -> None:

@@ -77,12 +77,12 @@ class Execution:
 
     @property
     def timeline(self) -> Timeline:
-        """In the terms of what was predicted; the embedding belongs to none of its rows, the head follows the last one."""
+        """In the terms of what was predicted; the embedding comes ahead of its rows, the head behind them."""
         columns = [
             (each.io_begin_s, each.io_end_s, each.begin_s, each.end_s, each.wait_s) for each in self.layers
         ]  # a row per layer
         load_begin, load_end, begin, end, stall = np.array(columns, np.float64).T
-        return Timeline(load_begin, load_end, begin, end, stall, self.head_s)
+        return Timeline(load_begin, load_end, begin, end, stall, self.head_s, self.embed_s)
 
     def as_json(self) -> dict[str, Any]:
         """Times alone."""
