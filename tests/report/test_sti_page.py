@@ -38,6 +38,10 @@ def test_every_claim_and_every_table_with_rows_is_on_the_page(page: str) -> None
     assert page.count("not in source text") >= 1 or "Not in source text" in page
 
 
+def test_the_page_tells_which_examples_shards_were_ranked_on(page: str) -> None:
+    assert "<td>ranking.tsv</td>" in re.sub(r"<td[^>]*>", "<td>", page) and "ranked on examples of ranking.tsv" in page
+
+
 def test_each_group_of_pipelines_is_one_picture(page: str) -> None:
     assert page.count('<svg class="pipelines"') == 4 and page.count('class="deadline"') == 3
 
