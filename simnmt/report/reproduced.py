@@ -57,12 +57,12 @@ def claim_groups(records: Sequence[Record]) -> list[list[dict[str, Any]]]:
 
 
 def verdict_matrix(records: Sequence[Record]) -> dict[str, Any]:
-    """Verdicts by claim and device, of the claims that are made of devices."""
+    """Verdicts by claim and device, of the claims that are made of devices; None where a claim is made of others."""
     devices = list(dict.fromkeys(record["device"] for record in records if record["device"]))
     verdicts = {(record["bare"], record["device"]): record["verdict"] for record in records if record["device"]}
     claims = {record["bare"]: record["claim"] for record in records if record["device"]}
     lines = [
-        {"bare": bare, "claim": claim, "verdicts": [verdicts.get((bare, device), "not measurable here") for device in devices]}
+        {"bare": bare, "claim": claim, "verdicts": [verdicts.get((bare, device)) for device in devices]}
         for bare, claim in claims.items()
     ]
     return {"devices": devices, "lines": lines}

@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
 
+from simnmt.report.reproduced import verdict_matrix
 from simnmt.report.sti_figures import drawings
 from simnmt.report.sti_page import render_sti
 from simnmt.reproduce.sti.reproduction import judged
@@ -36,6 +37,18 @@ def test_every_claim_and_every_table_with_rows_is_on_the_page(page: str) -> None
     shown = set(re.findall(r'<section id="([^"]+)">', page))
     assert {table["id"] for table in tables(found)} <= shown
     assert page.count("not in source text") >= 1 or "Not in source text" in page
+
+
+def test_a_claim_that_is_not_of_a_column_is_no_verdict_there() -> None:
+    records = [
+        {"bare": "a", "claim": "of one box", "device": "one", "verdict": "holds"},
+        {"bare": "b", "claim": "of both", "device": "one", "verdict": "not measurable here"},
+        {"bare": "b", "claim": "of both", "device": "both", "verdict": "does not hold"},
+    ]
+    assert [line["verdicts"] for line in verdict_matrix(records)["lines"]] == [
+        ["holds", None],
+        ["not measurable here", "does not hold"],
+    ]
 
 
 def test_the_page_tells_which_examples_shards_were_ranked_on(page: str) -> None:

@@ -1,4 +1,4 @@
-"""The reproduction in a sentence or two, for the top of its page."""
+"""The reproduction in a few lines, for the top of its page."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from simnmt.reproduce.verdicts import counted
 
 
 def summary(found: Reproduction) -> str:
-    """What planning gains on each model and device, then how many claims hold."""
+    """A line for what planning gains on each model and device, then how many claims hold."""
     said = []
     for study in found.studies:
         for device in study.devices:
@@ -28,4 +28,4 @@ def summary(found: Reproduction) -> str:
                 )
     if not found.studies:
         said.append(f"Published figures alone; what is ours {NEEDS}.")
-    return " ".join([*said, f"{counted(found.claims)}."])
+    return "\n".join([*said, f"{counted(found.claims)}."])
