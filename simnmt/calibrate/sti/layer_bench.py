@@ -46,19 +46,21 @@ class LayerBench:
         for length in lengths:
             self.ends_s(length)
             for width in range(1, self._encoder.geometry.heads + 1):
-                self.layer(length, width, 0)
+                self.layers(length, width, 1)
 
-    def layer(self, length: int, width: int, layer: int) -> LayerTiming:
-        """One layer of one text, all of it tokens."""
+    def layers(self, length: int, width: int, layers: int) -> list[LayerTiming]:
+        """Each of the bottom layers, one after the other, of one text, all of it tokens."""
         _, mask, hidden = self._text(length)
-        return self._run(hidden, mask, width, layer)[1]
+        found = []
+        for layer in range(layers):
+            hidden, timing = self._run(hidden, mask, width, layer)
+            found.append(timing)
+        return found
 
     def submodel_s(self, length: int, width: int, layers: int) -> float:
-        """The bottom layers one after the other."""
-        _, mask, hidden = self._text(length)
+        """The same in all, from its begin to its end."""
         begin_s = self._clock()
-        for layer in range(layers):
-            hidden, _ = self._run(hidden, mask, width, layer)
+        self.layers(length, width, layers)
         return self._clock() - begin_s
 
     def submodels_s(self, length: int, width: int, least_s: float) -> float:

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 BITS = 6
 """As many as a compressed shard has at most: the upper bound of unpacking."""
 JUDGED = 8
-"""Whole submodels that are timed only to judge, each `JUDGED_REPEATS` times."""
-JUDGED_REPEATS = 3
+"""Whole submodels that are timed only to judge."""
 
 
 def measure_layers(
@@ -39,9 +38,9 @@ def measure_layers(
 ) -> StiCompute:
     """Time every width at every padded length, one text at a time, and whole submodels to judge the table by.
 
-    `shards`: all of the model's at 6 bits, in memory. Every round visits all cells in an order of its own, and each cell takes
-    another layer than before: weights must come from memory, as they do where one layer follows another. `progress(done,
-    total)` in timings.
+    `shards`: all of the model's at 6 bits, in memory. Every round visits all of them in an order of its own, and times each
+    layer of a whole model of a width: as in a pipeline, shards come from memory and their buffer from the layer before.
+    `progress(done, total)` in models.
     """
     drawn = random.Random(seed)
     bench = LayerBench(encoder, shards, threads, clock)
@@ -52,24 +51,23 @@ def measure_layers(
     deep = range(1 + encoder.geometry.layers // 2, encoder.geometry.layers + 1)
     submodels = [(*cell, layers) for cell in cells for layers in deep]
     judged = drawn.sample(submodels, min(JUDGED, len(submodels)))
-    total, done = repeats * len(cells) + len(judged) * JUDGED_REPEATS, 0
+    runs: dict[tuple[int, int, int], list[float]] = {submodel: [] for submodel in judged}
+    total, done = repeats * (len(cells) + len(judged)), 0
     with torch_threads(threads), torch.inference_mode():
         bench.warm_up(lengths)
         for _ in range(repeats):
-            drawn.shuffle(cells)
-            for length, width in cells:
-                found[length, width].append(bench.layer(length, width, drawn.randrange(encoder.geometry.layers)))
+            work = [*((length, width, None) for length, width in cells), *judged]
+            drawn.shuffle(work)
+            for length, width, layers in work:
+                if layers is None:
+                    found[length, width] += bench.layers(length, width, encoder.geometry.layers)
+                else:
+                    runs[length, width, layers].append(bench.submodel_s(length, width, layers))
                 done += 1
                 if progress is not None:
                     progress(done, total)
             for length in lengths:
                 ends_s[length].append(bench.ends_s(length))
-        runs: dict[tuple[int, int, int], list[float]] = {submodel: [] for submodel in judged}
-        for submodel in judged * JUDGED_REPEATS:
-            runs[submodel].append(bench.submodel_s(*submodel))
-            done += 1
-            if progress is not None:
-                progress(done, total)
     table = tuple(
         _times(length, [found[length, width] for width in range(1, slices + 1)], ends_s[length]) for length in lengths
     )
@@ -81,7 +79,7 @@ def measure_layers(
         lengths=table,
         repeats=repeats,
         heldout_error=float(np.mean(off)),
-        heldout_how=f"{len(off)} whole submodels in memory, timed {JUDGED_REPEATS} times each after the table",
+        heldout_how=f"{len(off)} whole submodels in memory, timed in the same rounds for this alone",
     )
 
 
