@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import mmap
 import os
 import shutil
 from pathlib import Path
@@ -25,6 +26,7 @@ from simnmt.elastic.shard_layout import shard_of  # noqa: E402
 from simnmt.elastic.store import Record, ShardStore, decode, dequantised, write_store  # noqa: E402
 from simnmt.elastic.store.bit_stream import packed_bits, unpacked_bits  # noqa: E402
 from simnmt.elastic.store.packed import record_size  # noqa: E402
+from tests.elastic.made_encoder import made_weights, stored  # noqa: E402
 from tests.elastic.random_weights import random_weights  # noqa: E402
 
 WEIGHTS = random_weights()
@@ -188,6 +190,19 @@ def test_reads_need_no_more_than_the_system_has(
             monkeypatch.delattr(os, name)
         store.check()
         assert len(store.read(store.record(1, 1, 2))) == store.record(1, 1, 2).size
+
+
+def test_a_read_brings_in_no_more_than_its_record(tmp_path: Path) -> None:
+    """A plan names all that it reads; what a system reads ahead would be other fidelities, in its way."""
+    with stored(made_weights(layers=2, heads=2, width=64, ffn=256), tmp_path / "large") as store:
+        if page_cache.drop(store.file) != 0:
+            pytest.skip("this file system keeps files in memory, or does not tell")
+        record = store.record(0, 0, 2)
+        store.read(record)
+        size = os.fstat(store.file).st_size
+        assert size > 50 * record.size
+        brought = page_cache.resident_pages(store.file, size)
+        assert brought is not None and 0 < brought <= 2 + record.size // mmap.PAGESIZE
 
 
 def test_where_memory_cannot_be_dropped_nobody_knows_whether_reads_are_cold(

@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor, from_numpy
 
 from simnmt.costs.shard_geometry import ShardGeometry
+from simnmt.elastic import page_cache
 from simnmt.elastic.encoder_weights import EncoderConfiguration, EncoderWeights, LayerWeights
 from simnmt.elastic.errors import StoreError
 from simnmt.elastic.shard_layout import SEGMENTS, LayerBuffer, aligned_bytes
@@ -47,6 +48,7 @@ class ShardStore:
         except OSError as error:
             raise StoreError(f"cannot be read: {error.strerror}", path=folder / SHARDS, remedy="make it readable") from None
         try:
+            page_cache.read_only_what_is_asked(file)
             return cls(folder, index, file)
         except BaseException:
             os.close(file)
