@@ -18,11 +18,11 @@ pytest.importorskip("torch", reason="the extra packages of simnmt[models] are no
 from simnmt.calibrate.errors import CalibrationError
 from simnmt.calibrate.sti_study.beginning import study_of
 from simnmt.calibrate.sti_study.devices import LENGTH, boards
-from simnmt.calibrate.sti_study.document import PARTS, Point, packed_correct
+from simnmt.calibrate.sti_study.document import PARTS, Point, Study, packed_correct
 from simnmt.calibrate.sti_study.planning import chosen
 from simnmt.calibrate.sti_study.run import gone_on_with, measure
 from simnmt.calibrate.sti_study.settings import StudySettings
-from simnmt.calibrate.sti_study.study_file import read_study, study_text, write_study
+from simnmt.calibrate.study_file import read_study, study_text, write_study
 from simnmt.costs.profile_file import write_profile
 from simnmt.costs.shard_geometry import BERT_BASE
 from simnmt.costs.sti_block import StiBlock
@@ -42,7 +42,7 @@ from tests.reproduce.sti_stand_ins import ORDER, SETTINGS, Imagined, begun, benc
 def test_a_study_is_read_as_it_was_written_and_each_examples_answer_with_it(tmp_path: Path) -> None:
     own = study()
     write_study(tmp_path / "study.json", own)
-    assert read_study(tmp_path / "study.json") == own
+    assert read_study(tmp_path / "study.json", Study) == own
     right = np.random.default_rng(1).random(own.task.examples) < 0.7
     packed = own.uniform[0].outcome.model_copy(update={"correct": packed_correct(right)})
     assert (packed.right(own.task.examples) == right).all()
@@ -63,7 +63,7 @@ def test_a_file_that_is_no_study_is_refused_by_its_place(change: dict[str, Any],
         held[key] = held[key] | value if isinstance(value, dict) else value
     (tmp_path / "study.json").write_text(json.dumps(held))
     with pytest.raises(CalibrationError, match=said):
-        read_study(tmp_path / "study.json")
+        read_study(tmp_path / "study.json", Study)
 
 
 def test_points_whose_bits_do_not_add_up_are_refused() -> None:
@@ -134,7 +134,7 @@ def test_a_study_that_was_stopped_goes_on_with_the_parts_that_it_lacks(tmp_path:
     out = tmp_path / "study.json"
     with pytest.raises(KeyboardInterrupt):
         measure(begun(), bench(Breaking(15)), out=out)
-    held = read_study(out)
+    held = read_study(out, Study)
     assert [run.part for run in held.runs] == ["uniform"] and not held.grid
     whole = measure(gone_on_with(begun(), out), bench(), out=out)
     assert [run.part for run in whole.runs] == list(PARTS)

@@ -20,6 +20,7 @@ pytest.importorskip("sentencepiece", reason="the extra packages of simnmt[models
 pytest.importorskip("sacrebleu", reason="the extra packages of simnmt[models] are not installed")
 
 from simnmt.calibrate.errors import CalibrationError  # noqa: E402
+from simnmt.calibrate.study_file import read_study, write_study  # noqa: E402
 from simnmt.calibrate.vocabulary.study import sweep  # noqa: E402
 from simnmt.calibrate.vocabulary.study.choice import choice, contenders, tried_of  # noqa: E402
 from simnmt.calibrate.vocabulary.study.decoding import Cut, decoded, decoded_in_turn  # noqa: E402
@@ -30,8 +31,6 @@ from simnmt.calibrate.vocabulary.study.document import (  # noqa: E402
     Spread,
     Study,
     Tried,
-    read_study,
-    write_study,
 )
 from simnmt.calibrate.vocabulary.study.held_cells import ActiveBits, HeldOutTokens, outcome, spread  # noqa: E402
 from simnmt.calibrate.vocabulary.study.kept_clusters import Clusterer  # noqa: E402
@@ -360,7 +359,7 @@ def study(made: Path) -> Study:
 
 
 def test_every_part_is_measured_and_read_again(made: Path, study: Study) -> None:
-    assert read_study(made / "study.json") == study
+    assert read_study(made / "study.json", Study) == study
     assert (study.model.name, study.model.vocab, study.model.width) == ("m", 36, 48)
     assert study.model.parameter_bytes == 4 * study.model.parameters
     keys = [(each.label, each.clusters, each.top) for each in study.sweep]
@@ -413,7 +412,7 @@ def test_a_run_that_was_stopped_goes_on_and_replaces_no_more_than_it_measures(ma
     write_study(out, study)
     fewer = dataclasses.replace(SMALL, clusters=(3,))
     found = run_study(made / "m", [direction(made)], settings=fewer, parts=["sweep"], out=out, kept=made / "kept")
-    assert found == read_study(out)
+    assert found == read_study(out, Study)
     assert [(each.label, each.clusters) for each in found.sweep] == [
         *[("other-one", r) for r in (2, 2, 2, 3, 5, 5)],
         *[("one-other", r) for r in (2, 3, 3, 3)],
@@ -481,7 +480,7 @@ def test_a_file_of_before_what_is_told_now_is_read(study: Study, tmp_path: Path)
     for each in told["speeds"]:
         del each["identical"], each["token_agreement"]
     (tmp_path / "s.json").write_text(json.dumps(told))
-    assert read_study(tmp_path / "s.json").sweep == study.sweep
+    assert read_study(tmp_path / "s.json", Study).sweep == study.sweep
 
 
 def test_kept_contexts_are_those_of_their_text_and_a_damaged_file_is_named(made: Path, tmp_path: Path) -> None:
@@ -534,15 +533,15 @@ def test_more_clusters_than_contexts_and_more_tokens_than_the_vocabulary_are_ref
 def test_what_is_no_study_is_told_in_one_line(made: Path, study: Study, tmp_path: Path) -> None:
     path = tmp_path / "s.json"
     with pytest.raises(CalibrationError, match="cannot read the study"):
-        read_study(path)
+        read_study(path, Study)
     told = json.loads(study.model_dump_json())
     told["sweep"][0]["miss_rate"] = 2.0
     path.write_text(json.dumps(told))
     with pytest.raises(CalibrationError, match=r"no study: sweep\.0\.miss_rate"):
-        read_study(path)
+        read_study(path, Study)
     path.write_text("{")
     with pytest.raises(CalibrationError, match="no study"):
-        read_study(path)
+        read_study(path, Study)
 
 
 def test_reading_a_study_needs_no_torch() -> None:

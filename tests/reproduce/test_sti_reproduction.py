@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
 
-from simnmt.calibrate.sti_study.study_file import write_study
+from simnmt.calibrate.study_file import write_study
 from simnmt.cli.reproduce import app
 from simnmt.errors import InputError
 from simnmt.reproduce.sti import reproduction as reproduction_module

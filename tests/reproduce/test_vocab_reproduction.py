@@ -11,8 +11,9 @@ import pytest
 from typer.testing import CliRunner
 
 from simnmt.calibrate.errors import CalibrationError
+from simnmt.calibrate.study_file import write_study
 from simnmt.calibrate.vocabulary.study import run as study_run
-from simnmt.calibrate.vocabulary.study.document import PARTS, write_study
+from simnmt.calibrate.vocabulary.study.document import PARTS
 from simnmt.cli.reproduce import app
 from simnmt.errors import InputError
 from simnmt.reproduce.vocab import studies as studies_module

@@ -25,7 +25,7 @@ from simnmt.calibrate.sti_study.parts import StudyBench
 from simnmt.calibrate.sti_study.ranking import Ranking, Say
 from simnmt.calibrate.sti_study.run import TOOL, gone_on_with, measure
 from simnmt.calibrate.sti_study.settings import StudySettings, quick_settings
-from simnmt.calibrate.sti_study.study_file import read_study
+from simnmt.calibrate.study_file import read_study
 from simnmt.costs import read_profile
 from simnmt.costs.shard_geometry import BITS
 from simnmt.costs.sti_block import StiBlock
@@ -125,7 +125,7 @@ def _held(out: Path | None, store: ShardStore, task: Task) -> Study | None:
     """The study that is gone on with, if it is of this model and task."""
     if out is None or not out.exists():
         return None
-    found = read_study(out)
+    found = read_study(out, Study)
     return found if (found.model.sha256, found.task.sha256) == (store.fingerprint, task.sha256) else None
 
 

@@ -16,7 +16,7 @@ from simnmt.calibrate.box import describe
 from simnmt.calibrate.errors import CalibrationError
 from simnmt.calibrate.sti_study.document import PARTS, Part, PartRun, Study
 from simnmt.calibrate.sti_study.parts import StudyBench
-from simnmt.calibrate.sti_study.study_file import read_study, write_study
+from simnmt.calibrate.study_file import read_study, write_study
 
 TOOL = f"simnmt {__version__}"
 _LIBRARIES = ("torch", "numpy", "scipy")
@@ -71,7 +71,7 @@ def gone_on_with(begun: Study, out: Path | None) -> Study:
     """
     if out is None or not out.exists():
         return begun
-    held = read_study(out)
+    held = read_study(out, Study)
     for name in ("model", "task", "store", "importance", "devices", "length"):
         if getattr(held, name) != getattr(begun, name):
             what = f"a study of {held.name} with another {name}"

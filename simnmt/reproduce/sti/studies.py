@@ -25,11 +25,12 @@ def shipped_studies() -> list[Path]:
 
 def read_studies(paths: Iterable[Path]) -> list[Study]:
     """Raises `CalibrationError` for a file that is no study, and `InputError` for two of one model and task."""
-    from simnmt.calibrate.sti_study.study_file import read_study
+    from simnmt.calibrate.sti_study.document import Study
+    from simnmt.calibrate.study_file import read_study
 
     found: dict[str, tuple[Path, Study]] = {}
     for path in paths:
-        study = read_study(path)
+        study = read_study(path, Study)
         before, _ = found.setdefault(study.name, (path, study))
         if before is not path:
             raise InputError(f"{before} and {path}: two studies of {study.name}", remedy="name one of them")

@@ -28,11 +28,12 @@ def shipped_studies() -> list[Path]:
 
 def read_studies(paths: Iterable[Path]) -> list[Study]:
     """Raises `CalibrationError` for a file that is no study, and `InputError` for two of models of one name."""
-    from simnmt.calibrate.vocabulary.study.document import read_study
+    from simnmt.calibrate.study_file import read_study
+    from simnmt.calibrate.vocabulary.study.document import Study
 
     found: dict[str, tuple[Path, Study]] = {}
     for path in paths:
-        study = read_study(path)
+        study = read_study(path, Study)
         before, _ = found.setdefault(study.model.name, (path, study))
         if before is not path:
             raise InputError(f"{before} and {path}: two studies of {study.model.name}", remedy="name one of them")

@@ -62,7 +62,8 @@ def study_model(
     together and parts that there are not, and what studying raises, such as `CalibrationError` for a file of another model or
     other texts.
     """
-    from simnmt.calibrate.vocabulary.study.document import PARTS, read_study
+    from simnmt.calibrate.study_file import read_study
+    from simnmt.calibrate.vocabulary.study.document import PARTS, Study
     from simnmt.calibrate.vocabulary.study.settings import StudySettings
     from simnmt.calibrate.vocabulary.study.texts import Direction
 
@@ -79,7 +80,7 @@ def study_model(
     settings = quick_settings() if quick else StudySettings()
     wanted = [part for part in PARTS if part in parts]
     if not wanted:
-        before = read_study(kept) if kept is not None and kept.exists() else None
+        before = read_study(kept, Study) if kept is not None and kept.exists() else None
         for part in PARTS:
             labels = _measurable(part, texts)
             if not labels:

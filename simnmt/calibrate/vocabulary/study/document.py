@@ -5,16 +5,11 @@ Needs no torch: `simnmt reproduce vocab` reads it. `simnmt.calibrate.vocabulary.
 
 from __future__ import annotations
 
-import json
-import os
-from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, JsonValue, ValidationError
+from pydantic import Field, JsonValue
 
-from simnmt.calibrate.errors import CalibrationError
 from simnmt.configuration import Configuration
-from simnmt.files import written_whole
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Count = Annotated[int, Field(ge=0)]
@@ -322,41 +317,3 @@ class Study(Configuration):
     def run_of(self, part: str) -> PartRun | None:
         """The last measurement of a part."""
         return next((run for run in reversed(self.runs) if run.part == part), None)
-
-
-def read_study(path: str | os.PathLike[str]) -> Study:
-    """Read and check a study's file; raises `CalibrationError` naming the place and the key."""
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise CalibrationError(f"cannot read the study: {error.strerror}", path=path, remedy="name a readable file") from None
-    except UnicodeDecodeError as error:
-        raise CalibrationError(f"no UTF-8 text at byte {error.start}", path=path, remedy="a study is a JSON file") from None
-    try:
-        return Study.model_validate_json(text)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        key = ".".join(str(part) for part in first["loc"])
-        said = f"{key}: {first['msg']}" if key else first["msg"]
-        raise CalibrationError(f"no study: {said}", path=path, remedy="make the study again with this version") from None
-
-
-def _text(study: Study) -> str:
-    """JSON with each entry of a list on one line: thousands of numbers else stand one below the other."""
-    parts = []
-    for key, value in study.model_dump(mode="json").items():
-        if isinstance(value, list):
-            entries = ",\n  ".join(json.dumps(each, allow_nan=False) for each in value)
-            parts.append(f" {json.dumps(key)}: [\n  {entries}\n ]")
-        else:
-            parts.append(f" {json.dumps(key)}: {json.dumps(value, allow_nan=False)}")
-    return "{\n" + ",\n".join(parts) + "\n}\n"
-
-
-def write_study(path: str | os.PathLike[str], study: Study) -> None:
-    """Write a study whole or not at all; raises `CalibrationError` where the file cannot be written."""
-    try:
-        with written_whole(path) as partial:
-            partial.write_text(_text(study), encoding="utf-8")
-    except OSError as error:
-        raise CalibrationError(f"cannot be written: {error.strerror}", path=path, remedy="choose another folder") from None

@@ -17,6 +17,7 @@ from simnmt import __version__
 from simnmt.calibrate import busy
 from simnmt.calibrate.box import describe
 from simnmt.calibrate.errors import CalibrationError
+from simnmt.calibrate.study_file import read_study, write_study
 from simnmt.calibrate.vocabulary.study.document import (
     PARTS,
     TIMED_PARTS,
@@ -25,8 +26,6 @@ from simnmt.calibrate.vocabulary.study.document import (
     StudiedModel,
     Study,
     Tried,
-    read_study,
-    write_study,
 )
 from simnmt.calibrate.vocabulary.study.kept_contexts import KeptContexts
 from simnmt.calibrate.vocabulary.study.parts import StudyBench
@@ -117,7 +116,7 @@ def _begun(model: StudiedModel, directions: Sequence[Direction], out: Path | Non
     check_held_out(texts)
     if out is None or not out.exists():
         return Study(tool=TOOL, model=model, texts=texts)
-    study = read_study(out)
+    study = read_study(out, Study)
     if study.model.sha256 != model.sha256:
         raise CalibrationError(f"a study of another model, {study.model.name}", path=out, remedy="choose another file")
     check_texts(study, texts, out)

@@ -1,21 +1,23 @@
-"""A study as a file: read and checked, written whole, a line for each entry of a part."""
+"""A study as a file, whatever it is of: read and checked, written whole, a line for each entry of a part."""
 
 from __future__ import annotations
 
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 from simnmt.calibrate.errors import CalibrationError
-from simnmt.calibrate.sti_study.document import Study
+from simnmt.configuration import Configuration
 from simnmt.files import written_whole
 
+Study = TypeVar("Study", bound=Configuration)
 
-def read_study(path: str | os.PathLike[str]) -> Study:
-    """Read and check a study's file; raises `CalibrationError` naming the place and the key."""
+
+def read_study(path: str | os.PathLike[str], kind: type[Study]) -> Study:
+    """Read and check the file of a study of this kind; raises `CalibrationError` naming the place and the key."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
@@ -23,7 +25,7 @@ def read_study(path: str | os.PathLike[str]) -> Study:
     except UnicodeDecodeError as error:
         raise CalibrationError(f"no UTF-8 text at byte {error.start}", path=path, remedy="a study is a JSON file") from None
     try:
-        return Study.model_validate_json(text)
+        return kind.model_validate_json(text)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         key = ".".join(str(part) for part in first["loc"])
@@ -32,8 +34,8 @@ def read_study(path: str | os.PathLike[str]) -> Study:
         raise CalibrationError(what, path=path, remedy="make the study again with this version") from None
 
 
-def study_text(study: Study) -> str:
-    """JSON with each entry of a list on one line: hundreds of points else stand one number below the other."""
+def study_text(study: Configuration) -> str:
+    """JSON with each entry of a list on one line: thousands of numbers else stand one below the other."""
     parts = []
     for key, value in study.model_dump(mode="json").items():
         if isinstance(value, list) and value:
@@ -48,7 +50,7 @@ def _json(value: Any) -> str:
     return json.dumps(value, allow_nan=False)
 
 
-def write_study(path: str | os.PathLike[str], study: Study) -> None:
+def write_study(path: str | os.PathLike[str], study: Configuration) -> None:
     """Write a study whole or not at all; raises `CalibrationError` where the file cannot be written."""
     try:
         with written_whole(path) as partial:
