@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import floor
 from typing import Any
 
-Row = Mapping[str, Any]
-Rows = Sequence[Row]
+from simnmt.report.line_sections import Row, Rows, grouped, line, named, section
+from simnmt.report.sti_tables import named_way
+
 MANY = 2
 """Buffers beyond which a deadline's figure is worth being shown first."""
 IN_MEMORY = ("PreloadModel-32", "PreloadModel-6")
-_TABLES = {"figure-7-drawn": "gains", "deadlines-drawn": "submodels"}
-"""Before which table a figure stands that is not named like it."""
 
 
 def drawings(tables: Mapping[str, Rows]) -> list[dict[str, Any]]:
@@ -50,15 +49,16 @@ def _memory(grid: Rows, sizes: Rows) -> dict[str, Any]:
 
     choices = [
         (f"{name}, {100 * share:g} %", content(group))
-        for name, own in _named(grid)
-        for (share,), group in _by(own, "deadline_share").items()
+        for name, own in named(grid, "study", "device")
+        for (share,), group in grouped(own, "deadline_share").items()
     ]
-    return _section(
+    return section(
         "figure-7-drawn",
         "Figure 7, redrawn: accuracy against memory",
         "By deadline, as a share of the whole model’s computation. The paper’s own figure is not in the source text.",
         choices,
         "Accuracy by parameters held in memory between executions",
+        before="gains",
         shown=next((place for place, (_, own) in enumerate(choices) if _points_of_sti(own) > MANY), 0),
     )
 
@@ -72,7 +72,7 @@ def _deadlines(grid: Rows) -> dict[str, Any]:
         known = [row for row in own if row["accuracy"] is not None]
         lines = [
             _line(_way(method, share), group, "deadline_ms")
-            for (method, share), group in _by(known, "method", "preload_share").items()
+            for (method, share), group in grouped(known, "method", "preload_share").items()
         ]
         late = [row for row in known if row["misses"]]
         if late:
@@ -80,12 +80,13 @@ def _deadlines(grid: Rows) -> dict[str, Any]:
         reading = f"{len(late)} of {len(known)} runs end after their deadline." if late else "Every run keeps its deadline."
         return _content("deadline, ms", lines, reading, linear="y")
 
-    return _section(
+    return section(
         "deadlines-drawn",
         "Accuracy by deadline",
         "Each way’s best submodel under each deadline; what is late is marked.",
-        [(name, content(own)) for name, own in _named(grid)],
+        [(name, content(own)) for name, own in named(grid, "study", "device")],
         "Accuracy by deadline",
+        before="submodels",
     )
 
 
@@ -94,22 +95,22 @@ def _sizes(sizes: Rows) -> dict[str, Any]:
         known = [row for row in own if row["accuracy"] is not None]
         lines = [
             _line(f"{100 * share:g} % of the whole computation", group, "preload_mb")
-            for (share,), group in _by(known, "deadline_share").items()
+            for (share,), group in grouped(known, "deadline_share").items()
         ]
         return _content("preload buffer, MB", lines, "The first point has none.", linear=True)
 
-    return _section(
+    return section(
         "sizes-drawn",
         "Accuracy by the preload buffer’s size",
         "A line a deadline; the paper has 1 and 5 MB.",
-        [(name, content(own)) for name, own in _named(sizes)],
+        [(name, content(own)) for name, own in named(sizes, "study", "device")],
         "Accuracy by preload buffer",
     )
 
 
 def _uniform(rows: Rows) -> dict[str, Any]:
     choices = []
-    for (study,), own in _by(rows, "study").items():
+    for (study,), own in grouped(rows, "study").items():
         whole = max(own, key=lambda row: (row["layers"], row["slices"], row["bits"]))
         for name in ("bits", "layers", "slices"):
             others = [other for other in ("bits", "layers", "slices") if other != name]
@@ -117,7 +118,7 @@ def _uniform(rows: Rows) -> dict[str, Any]:
             fixed = " and ".join(f"{whole[other]} {other}" for other in others)
             lines = [_line(f"with {fixed}", swept, name)]
             choices.append((f"{study}: {name}", _content(name, lines, "Every shard at the same bits.", linear="y")))
-    return _section(
+    return section(
         "uniform-drawn",
         "Bits, layers and slices",
         "One of them at a time, the others as in the whole model.",
@@ -133,42 +134,9 @@ def _content(x: str, lines: Sequence[Row], reading: str, *, linear: bool | str) 
     return {"x": x, "y": "accuracy, %", "reading": reading, "lines": list(lines), "linear": linear, "span": span}
 
 
-def _line(name: str, rows: Rows, x: str, times: float = 1.0) -> dict[str, Any]:
-    own = sorted(rows, key=lambda row: row[x])
-    return {"name": name, "x": [round(times * row[x], 6) for row in own], "y": [round(100 * row["accuracy"], 4) for row in own]}
+def _line(name: str, rows: Rows, x: str) -> dict[str, Any]:
+    return line(name, rows, x, lambda row: round(100 * row["accuracy"], 4))
 
 
 def _way(method: str, share: float | None) -> str:
-    if share is None:
-        return method
-    return f"{method}, buffer of {100 * share:.2f} %" if share else f"{method}, no buffer"
-
-
-def _named(rows: Rows) -> list[tuple[str, Rows]]:
-    """By study and device; the study is named where there are several."""
-    several = len({row["study"] for row in rows}) > 1
-    return [(f"{study}, {device}" if several else device, own) for (study, device), own in _by(rows, "study", "device").items()]
-
-
-def _by(rows: Iterable[Row], *keys: str) -> dict[tuple[Any, ...], list[Row]]:
-    found: dict[tuple[Any, ...], list[Row]] = {}
-    for row in rows:
-        found.setdefault(tuple(row[key] for key in keys), []).append(row)
-    return found
-
-
-def _section(
-    identifier: str, title: str, note: str, choices: Sequence[tuple[str, Row]], heading: str, shown: int = 0
-) -> dict[str, Any]:
-    """A section of one figure of lines, with a choice where there are several; `shown`: at first."""
-    named = [(place, name) for place, (name, _) in enumerate(choices)] if len(choices) > 1 else []
-    figure = {
-        "name": "lines",
-        "heading": heading,
-        "choices": named,
-        "shown": shown,
-        "says": f"{title}: {heading}, one line each",
-    }
-    table = _TABLES.get(identifier, identifier.removesuffix("-drawn"))
-    content = {"of": [own for _, own in choices]}
-    return {"id": identifier, "title": title, "note": note, "content": content, "figures": [figure], "before": table}
+    return named_way(method, share, f"{100 * (share or 0.0):.2f} %")

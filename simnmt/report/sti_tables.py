@@ -57,7 +57,7 @@ def submodels(rows: Rows) -> dict[str, Any]:
         ("way", "device", *(f"{share} %" for share in shares), "held, MB", "working, MB", "missed", "accuracy, %"),
         [
             Line(
-                _way(row, f"{number(100 * (row['preload_share'] or 0.0), 2)} %"),
+                named_way(row["method"], row["preload_share"], f"{number(100 * (row['preload_share'] or 0.0), 2)} %"),
                 (
                     row["device"],
                     *(" x ".join(map(str, row["sizes"].get(share, ()))) for share in shares),
@@ -149,7 +149,7 @@ def sizes(rows: Rows) -> dict[str, Any]:
 def _point(row: Mapping[str, Any]) -> Line:
     late = "late" if row["misses"] else ""
     return Line(
-        _way(row, f"{significant(row['preload_mb'], 3)} MB"),
+        named_way(row["method"], row["preload_share"], f"{significant(row['preload_mb'], 3)} MB"),
         (
             row["device"],
             Figure(number(row["deadline_ms"], 1), f"{number(100 * row['deadline_share'], 1)} %"),
@@ -255,11 +255,11 @@ def runs(rows: Rows) -> dict[str, Any]:
     )
 
 
-def _way(row: Mapping[str, Any], size: str) -> str:
-    """With its buffer, where it may have one."""
-    if row["preload_share"] is None:
-        return str(row["method"])
-    return f"{row['method']}, buffer of {size}" if row["preload_share"] else f"{row['method']}, no buffer"
+def named_way(method: str, share: float | None, size: str) -> str:
+    """A way of running the model with its buffer, where it may have one; `size` tells how large a buffer of `share` is."""
+    if share is None:
+        return method
+    return f"{method}, buffer of {size}" if share else f"{method}, no buffer"
 
 
 def _percent(share: float | None) -> str:

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
-Row = Mapping[str, Any]
-Rows = Sequence[Row]
+from simnmt.report.line_sections import Row, Rows, grouped, line, named, section
 
 MOST_POINTS = 300
 """Of a line of figure 4, which is smooth."""
-
-
-_TABLES = {"projection-drawn": "table-2", "figure-4-drawn": "table-1"}
-"""Before which table a figure stands that is not named like it."""
 
 
 def drawings(tables: Mapping[str, Rows], marks: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -37,12 +32,13 @@ def _projection(rows: Rows) -> dict[str, Any]:
         lines.append({"name": f"{name}, line", "x": percent, "y": [row["line_us"] for row in own], "mode": "lines"})
     reading = "Published alone: a V100 in float16, by default 720 and 600 microseconds."
     content = {"x": "columns active, %", "y": "microseconds", "reading": reading, "lines": lines, "linear": True}
-    return _section(
+    return section(
         "projection-drawn",
         "Table 2, drawn",
         "Time of the projection by what is active, and the line through each model’s six points.",
         [("", content)],
         "Time of a projection by active columns",
+        before="table-2",
     )
 
 
@@ -52,8 +48,8 @@ def _languages(rows: Rows, marks: Mapping[str, Any]) -> dict[str, Any]:
 
     def content(own: Rows) -> dict[str, Any]:
         lines = [
-            _line(f"{known[what]}, K = {top}", group, "clusters", lambda row: 100 * row["set_most"])
-            for (what, top), group in _by(own, "knowledge", "top").items()
+            line(f"{known[what]}, K = {top}", group, "clusters", lambda row: 100 * row["set_most"])
+            for (what, top), group in grouped(own, "knowledge", "top").items()
         ]
         lines += [
             {"name": f"published: {known[what]}", "x": [marks["figure_2_clusters"]], "y": [percent], "mode": "markers"}
@@ -62,11 +58,11 @@ def _languages(rows: Rows, marks: Mapping[str, Any]) -> dict[str, Any]:
         reading = "Published: Italian to English, K = 1, one point each of a vocabulary of 250,000."
         return {"x": "clusters", "y": "largest active set, % of V", "reading": reading, "lines": lines, "linear": True}
 
-    return _section(
+    return section(
         "figure-2-drawn",
         "Figure 2, redrawn: what knowing the source language spares",
         "The largest active set of any cluster.",
-        [(name, content(own)) for name, own in _named(rows)],
+        [(name, content(own)) for name, own in named(rows, "model", "label")],
         "Largest active set by clusters",
     )
 
@@ -76,9 +72,10 @@ def _speeds(rows: Rows, marks: Mapping[str, Any]) -> dict[str, Any]:
 
     def content(own: Rows) -> dict[str, Any]:
         lines = [
-            _line(f"K = {top}", group, "clusters", lambda row: row["gain_percent"]) for (top,), group in _by(own, "top").items()
+            line(f"K = {top}", group, "clusters", lambda row: row["gain_percent"])
+            for (top,), group in grouped(own, "top").items()
         ]
-        values = [value for line in lines for value in line["y"]]
+        values = [value for each in lines for value in each["y"]]
         best = max(own, key=lambda row: row["gain_percent"])
         lines.append(
             {
@@ -95,14 +92,14 @@ def _speeds(rows: Rows, marks: Mapping[str, Any]) -> dict[str, Any]:
         )
         return {"x": "clusters", "y": "more tokens a second, %", "reading": reading, "lines": lines, "linear": True}
 
-    return _section(
+    return section(
         "figure-3-drawn",
         "Figure 3, redrawn: speed by clusters and K",
         "Real decoding, end to end, over dense decoding.",
         [
             (f"{name}, beam {beam}, batch {batch}", content(group))
-            for name, own in _named(rows)
-            for (beam, batch), group in _by(own, "beam", "batch").items()
+            for name, own in named(rows, "model", "label")
+            for (beam, batch), group in grouped(own, "beam", "batch").items()
         ],
         "Gain end to end by clusters and K",
     )
@@ -119,14 +116,14 @@ _SWEPT: dict[str, tuple[str, Callable[[Row], float]]] = {
 def _sweep(rows: Rows) -> dict[str, Any]:
     """What the sweep of clusters and K makes active, misses and keeps."""
     choices = []
-    for name, own in _named(rows):
+    for name, own in named(rows, "model", "label"):
         for label, (short, value) in _SWEPT.items():
-            lines = [_line(f"K = {top}", group, "clusters", value) for (top,), group in _by(own, "top").items()]
+            lines = [line(f"K = {top}", group, "clusters", value) for (top,), group in grouped(own, "top").items()]
             told = f"{own[0]['union_rows']} rows a step" if short == "many rows" else "one row a step"
             reading = f"Over held-out steps, {told}; V is {own[0]['vocab']:,}."
             content = {"x": "clusters", "y": label, "reading": reading, "lines": lines, "linear": True}
             choices.append((f"{name}: {short}", content))
-    return _section(
+    return section(
         "sweep-drawn",
         "Clusters and K: what is active, missed and kept",
         "Means over held-out text; a sentence is the same where no token of it is missed.",
@@ -138,19 +135,19 @@ def _sweep(rows: Rows) -> dict[str, Any]:
 def _volume(rows: Rows) -> dict[str, Any]:
     def content(own: Rows) -> dict[str, Any]:
         lines = [
-            _line(f"{clusters:,} clusters, K = {top}", group, "training_sentences", lambda row: 100 * row["miss_rate"])
-            for (clusters, top), group in _by(own, "clusters", "top").items()
+            line(f"{clusters:,} clusters, K = {top}", group, "training_sentences", lambda row: 100 * row["miss_rate"])
+            for (clusters, top), group in grouped(own, "clusters", "top").items()
         ]
         reading = "Tokens that dense decoding writes and that are not active. Published: 20 million sentences were used."
         # No miss at all has no place on a logarithmic axis.
         linear = any(row["miss_rate"] == 0.0 for row in own)
         return {"x": "training sentences", "y": "missed tokens, %", "reading": reading, "lines": lines, "linear": linear}
 
-    return _section(
+    return section(
         "volume-drawn",
         "Missed tokens by training text",
         "Each text is the beginning of the next.",
-        [(name, content(own)) for name, own in _named(rows)],
+        [(name, content(own)) for name, own in named(rows, "model", "label")],
         "Miss rate by training sentences",
     )
 
@@ -172,12 +169,13 @@ def _sets(rows: Rows, marks: Mapping[str, Any]) -> dict[str, Any]:
         reading = f"{own[0]['clusters']:,} clusters; the one that k-means numbers 0, as the paper quotes: {first}."
         return {"x": "cluster, by size", "y": "active set, % of V", "reading": reading, "lines": lines}
 
-    return _section(
+    return section(
         "figure-4-drawn",
         "Figure 4, redrawn: each cluster’s columns",
         "In descending order, as the numbers of clusters mean nothing; published: about 2, 5 and 6 % of cluster 0.",
-        [(name, content(own)) for name, own in _named(rows)],
+        [(name, content(own)) for name, own in named(rows, "model", "label")],
         "Active set of each cluster",
+        before="table-1",
     )
 
 
@@ -186,32 +184,3 @@ def _thinned(count: int) -> list[int]:
     if count <= MOST_POINTS:
         return list(range(count))
     return sorted({round((count - 1) ** (at / (MOST_POINTS - 1))) - 1 for at in range(MOST_POINTS)} | {count - 1})
-
-
-def _line(name: str, rows: Rows, x: str, value: Callable[[Row], float]) -> dict[str, Any]:
-    own = sorted(rows, key=lambda row: row[x])
-    return {"name": name, "x": [row[x] for row in own], "y": [value(row) for row in own]}
-
-
-def _named(rows: Rows) -> list[tuple[str, Rows]]:
-    """By model and direction; the model is named where there are several."""
-    several = len({row["model"] for row in rows}) > 1
-    return [(f"{model}, {label}" if several else label, own) for (model, label), own in _by(rows, "model", "label").items()]
-
-
-def _by(rows: Iterable[Row], *keys: str) -> dict[tuple[Any, ...], list[Row]]:
-    found: dict[tuple[Any, ...], list[Row]] = {}
-    for row in rows:
-        found.setdefault(tuple(row[key] for key in keys), []).append(row)
-    return found
-
-
-def _section(
-    identifier: str, title: str, note: str, choices: Sequence[tuple[str, Mapping[str, Any]]], heading: str
-) -> dict[str, Any]:
-    """A section of one figure of lines, with a choice where there are several; it stands before the table of its numbers."""
-    shown = [(place, name) for place, (name, _) in enumerate(choices)] if len(choices) > 1 else []
-    figure = {"name": "lines", "heading": heading, "choices": shown, "shown": 0, "says": f"{title}: {heading}, one line each"}
-    content = {"of": [own for _, own in choices]}
-    table = _TABLES.get(identifier, identifier.removesuffix("-drawn"))
-    return {"id": identifier, "title": title, "note": note, "content": content, "figures": [figure], "before": table}
