@@ -1,15 +1,23 @@
-"""A box that is left in peace, and journals that are closed when the test ends, as the system does when a process dies."""
+"""A box that is left in peace or made of numbers, and journals closed when the test ends, as when a process dies."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from simnmt.calibrate import busy
+from simnmt.calibrate import parts as parts_module
+from simnmt.calibrate import run as run_module
+from simnmt.calibrate.energy import FoundMeter, Obstacle
 from simnmt.calibrate.journal import Journal
+from simnmt.calibrate.run import Calibrated, calibrate
+from simnmt.calibrate.settings import Settings
+from tests.calibrate.engines import FakeEngine
+from tests.calibrate.whole_box import BOX, QUICK, disk_samples
 
 
 @pytest.fixture(autouse=True)
@@ -31,3 +39,29 @@ def open_journal(tmp_path: Path) -> Iterator[Callable[..., Journal]]:
     yield open_one
     for journal in opened:
         journal.close()
+
+
+@pytest.fixture
+def box(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Puts another box under the calibration."""
+
+    def put(**facts: Any) -> None:
+        monkeypatch.setattr(run_module, "describe", lambda **_: replace(BOX, **facts))
+
+    put()
+    monkeypatch.setattr(parts_module, "measure_disk", disk_samples)
+    monkeypatch.setattr(parts_module, "find_energy_meter", lambda device: FoundMeter(None, (Obstacle("rapl", "no counter"),)))
+    return put
+
+
+@pytest.fixture
+def measured(box: Any, tmp_path: Path) -> Callable[..., Calibrated]:
+    """Calibrates that box with an engine made of numbers, to the same file each time."""
+
+    def one(settings: Settings = QUICK, engine: FakeEngine | None = None, **options: Any) -> Calibrated:
+        def load(*_: Any, **__: Any) -> FakeEngine:
+            return FakeEngine() if engine is None else engine
+
+        return calibrate(settings, tmp_path / "box.json", load=load, **options)
+
+    return one

@@ -1,4 +1,4 @@
-"""Whole calibrations of a box made of numbers: the profile, what is said, what is kept, what is refused."""
+"""Whole calibrations of a box made of numbers: the profile, what is said, what spoils nothing else, what is refused."""
 
 from __future__ import annotations
 
@@ -12,61 +12,22 @@ from typing import Any
 import pytest
 
 from simnmt.calibrate import parts as parts_module
-from simnmt.calibrate import profiling
-from simnmt.calibrate import run as run_module
-from simnmt.calibrate.box import BoxDescription, JetsonDescription
+from simnmt.calibrate.box import JetsonDescription
 from simnmt.calibrate.disk import DiskError, DiskSample, DiskSamples
-from simnmt.calibrate.energy import FoundMeter, Obstacle
+from simnmt.calibrate.energy import FoundMeter
 from simnmt.calibrate.errors import CalibrationError
-from simnmt.calibrate.journal import beside
-from simnmt.calibrate.plan import plan_benches
-from simnmt.calibrate.run import Calibrated, calibrate
+from simnmt.calibrate.run import calibrate
 from simnmt.calibrate.settings import Settings, pace_named
 from simnmt.costs import DeviceProfile, checked_profile, read_profile, write_profile
-from simnmt.costs.decoder_settings import DecoderSettings
 from simnmt.costs.profile_summary import facts
 from simnmt.errors import InputError
 from simnmt.nmt.errors import OutOfMemory
 from simnmt.shipped import find
 from tests.calibrate.engines import PLANE, FakeEngine
-from tests.calibrate.test_decoder_variants import Torchlike
+from tests.calibrate.whole_box import CANDIDATES, QUICK, disk_samples
 
-QUICK = Settings("gru", mode="quick", threads=1)
 NO_STAGES = "no variants of the decoder: the backend does not tell the stages of a step"
 """Of an engine made of numbers."""
-BOX = BoxDescription(
-    machine="x86_64", system="Linux 6.1", cpu_model="Abacus 3000", logical_cores=4, allowed_cpus=(0, 1, 2, 3),
-    governor="performance", frequency_mhz=3000.0, load_average=(0.1, 0.2, 0.3),
-)  # fmt: skip
-
-
-@pytest.fixture
-def box(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Puts another box under the calibration."""
-
-    def put(**facts: Any) -> None:
-        monkeypatch.setattr(run_module, "describe", lambda **_: replace(BOX, **facts))
-
-    put()
-    monkeypatch.setattr(parts_module, "measure_disk", _disk)
-    monkeypatch.setattr(parts_module, "find_energy_meter", lambda device: FoundMeter(None, (Obstacle("rapl", "no counter"),)))
-    return put
-
-
-def _disk(folder: Path, **_: Any) -> DiskSamples:
-    samples = tuple(DiskSample(size, tuple(0.001 + size / 2e8 for _ in range(3))) for size in (10**6, 4 * 10**6, 16 * 10**6))
-    return DiskSamples(samples, cold=True, cold_check="made up", paced_bytes_per_s=None, file_system="none")
-
-
-@pytest.fixture
-def measured(box: Any, tmp_path: Path) -> Callable[..., Calibrated]:
-    def one(settings: Settings = QUICK, engine: FakeEngine | None = None, **options: Any) -> Calibrated:
-        def load(*_: Any, **__: Any) -> FakeEngine:
-            return FakeEngine() if engine is None else engine
-
-        return calibrate(settings, tmp_path / "box.json", load=load, **options)
-
-    return one
 
 
 def test_the_profile_says_all_of_what_was_measured_on_what(measured: Any, tmp_path: Path) -> None:
@@ -160,240 +121,12 @@ def test_without_memory_for_single_sentences_nothing_is_written(measured: Any, t
     assert not (tmp_path / "box.json").exists()
 
 
-@pytest.mark.parametrize("stop_at", [6, 25, 90])
-def test_interrupted_it_keeps_what_it_has_and_the_same_call_goes_on(measured: Any, tmp_path: Path, stop_at: int) -> None:
-    """Whatever stood at --out stays until the new profile is whole."""
-    older = measured().profile
-    stopped = FakeEngine(noise=0.0, stop_at=stop_at)
-    with pytest.raises(KeyboardInterrupt):
-        measured(replace(QUICK, seed=1), stopped)
-    assert stopped.closed
-    assert read_profile(tmp_path / "box.json") == older
-    assert beside(tmp_path / "box.json").is_file()
-    heard: list[str] = []
-
-    class Ear:
-        def say(self, text: str) -> None:
-            heard.append(text)
-
-        def measured(self, part: str, done_s: float, left_s: float) -> None:
-            pass
-
-    rest = FakeEngine(noise=0.0)
-    done = measured(replace(QUICK, seed=1), rest, listener=Ear())
-    assert done.replaced
-    assert re.match(r"going on from .*box\.json\.journal\.jsonl: \d+ measurements are there", heard[0])
-    assert done.profile.conditions.model_extra["sessions"] == 2
-    assert not beside(tmp_path / "box.json").exists()
-    at_once = measured(replace(QUICK, seed=1), FakeEngine(noise=0.0)).profile
-    assert done.profile.execution == at_once.execution
-    assert (done.profile.step, done.profile.encoder) == (at_once.step, at_once.encoder)
-
-
-@pytest.mark.parametrize("stop_at", [0, 1])
-def test_a_journal_without_a_measurement_is_not_left_to_stand_in_the_way(measured: Any, tmp_path: Path, stop_at: int) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        measured(engine=FakeEngine(stop_at=stop_at))
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_no_profile_is_replaced_by_one_that_says_less(measured: Any, tmp_path: Path) -> None:
-    measured()
-    kept = (tmp_path / "box.json").read_bytes()
-    with pytest.raises(CalibrationError, match=r"would lose its step, disk, overheads \(add them to --only, or choose another"):
-        measured(replace(QUICK, parts=("execution",)))
-    assert (tmp_path / "box.json").read_bytes() == kept
-    assert measured().replaced
-
-
-def test_no_profile_is_replaced_by_one_of_another_engine(measured: Any, tmp_path: Path) -> None:
-    measured()
-    kept = (tmp_path / "box.json").read_bytes()
-    with pytest.raises(CalibrationError, match=r"a profile of beam 1 stands there \(gru\)"):
-        measured(replace(QUICK, beam=5))
-    assert (tmp_path / "box.json").read_bytes() == kept
-
-
-def test_other_settings_do_not_go_on_with_the_journal(measured: Any, tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        measured(engine=FakeEngine(stop_at=20))
-    kept = beside(tmp_path / "box.json").read_bytes()
-    with pytest.raises(CalibrationError, match=re.escape("settings.seed 0, this calibration 5")):
-        measured(replace(QUICK, seed=5))
-    with pytest.raises(CalibrationError, match=r"engine\.versions\.abacus"):
-        measured(engine=FakeEngine(versions={"abacus": "3.1"}))
-    assert beside(tmp_path / "box.json").read_bytes() == kept
-
-
-def test_another_plan_or_simnmt_does_not_go_on_with_the_journal(
-    measured: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Under equal settings: the places of its samples would mean other works."""
-    with pytest.raises(KeyboardInterrupt):
-        measured(engine=FakeEngine(stop_at=20))
-    with monkeypatch.context() as patched:
-        patched.setattr(run_module, "plan_benches", lambda *a, **k: plan_benches(*a, **k)[::-1])
-        with pytest.raises(CalibrationError, match=r"the journal has plan .* remove the journal"):
-            measured()
-    with monkeypatch.context() as patched:
-        patched.setattr(run_module, "__version__", "99.0")
-        with pytest.raises(CalibrationError, match=r"the journal has simnmt .* this calibration \"99\.0\""):
-            measured()
-    assert measured().profile.conditions.model_extra["sessions"] == 2
-
-
-def test_memory_that_suffices_in_a_later_sitting_is_used(measured: Any) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        measured(replace(QUICK, parts=("execution", "step")), FakeEngine(noise=0.0, most_batch=4, stop_at=110))
-    profile = measured(replace(QUICK, parts=("execution", "step")), FakeEngine(noise=0.0)).profile
-    assert profile.step.batch[-1] == 16
-
-
-def test_a_part_that_failed_is_tried_again_in_a_later_sitting(measured: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was well measured is not."""
-    calls = []
-
-    def full(*_: Any, **__: Any) -> DiskSamples:
-        calls.append("full")
-        raise DiskError("too full", path="/mnt")
-
-    def broken(path: Path, profile: DeviceProfile) -> None:
-        raise InputError("no room")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(parts_module, "measure_disk", full)
-        patched.setattr(run_module, "write_profile", broken)
-        with pytest.raises(InputError, match="no room"):
-            measured()
-    with monkeypatch.context() as patched:
-        patched.setattr(parts_module.overheads, "decision_s", lambda: pytest.fail("measured again"))
-        done = measured()
-    assert calls == ["full"]
-    assert done.profile.disk is not None
-    assert not any("no disk" in warning for warning in done.warnings)
-
-
-def test_another_box_does_not_go_on_with_the_journal(measured: Any, box: Any) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        measured(engine=FakeEngine(stop_at=20))
-    box(cpu_model="Slide rule")
-    with pytest.raises(CalibrationError, match=r"box\.cpu_model"):
-        measured()
-
-
-def test_single_parts_complete_a_profile_of_the_same_engine(measured: Any) -> None:
-    whole = measured(replace(QUICK, parts=("execution", "overheads")), FakeEngine(gap_s=0.001)).profile
-    assert whole.disk is None
-    done = measured(replace(QUICK, parts=("disk", "overheads"))).profile
-    for kept in ("execution", "valid_range", "engine", "step"):
-        assert getattr(done, kept) == getattr(whole, kept)
-    assert done.disk is not None
-    assert done.overheads.step_gap_s == whole.overheads.step_gap_s
-    assert done.overheads.step_gap_s.value == pytest.approx(0.001, rel=0.1)
-    assert done.conditions.drift == whole.conditions.drift, "of the execution that still stands there"
-    (later,) = done.conditions.model_extra["later"]
-    assert (later["parts"], later["governor"]) == (["disk", "overheads"], "performance")
-    assert done.provenance.source == f"{whole.provenance.source}; later: disk, overheads"
-
-
-def test_variants_of_the_decoder_complete_a_profile_and_move_its_costs(measured: Any, tmp_path: Path) -> None:
-    whole = measured(replace(QUICK, parts=("execution", "step"))).profile
-    warned = measured(replace(QUICK, parts=("decoder",)), Torchlike()).warnings
-    assert any("steps of the decoder's base took 0." in each for each in warned), "this engine is twice as fast as the other"
-    done = read_profile(tmp_path / "box.json")
-    assert (done.execution, done.step) == (whole.execution, whole.step)
-    moved, choice = done.with_decoder(DecoderSettings(beam=5, fused=True))
-    assert choice.how == "measured"
-    assert moved.decoding_cost.steps_at(4)(3, 3) > done.decoding_cost.steps_at(4)(3, 3)
-    with pytest.raises(CalibrationError, match=r"would lose its step, decoder, overheads \(add them to --only"):
-        measured(replace(QUICK, parts=("execution",)))
-
-
-def test_steps_measured_again_bring_their_gap_and_refilling_and_touch_nothing_else(measured: Any) -> None:
-    """A gap of single sentences that was wrong is replaced; the decision stays, though overheads are not measured again."""
-    whole = measured(replace(QUICK, parts=("execution", "overheads")), FakeEngine(gap_s=0.1)).profile
-    engine = FakeEngine(gap_s=0.001, gap_s_per_sentence=0.0001, refill_s=(0.002, 0.0003, 0.001, 0.0001), noise=0.0)
-    done = measured(replace(QUICK, parts=("step",)), engine).profile
-    for kept in ("execution", "valid_range", "engine", "disk", "energy"):
-        assert getattr(done, kept) == getattr(whole, kept)
-    assert done.overheads.decision_s == whole.overheads.decision_s
-    cost = done.decoding_cost
-    assert (cost.gap_s_fixed, cost.gap_s_per_sentence) == (pytest.approx(0.001), pytest.approx(0.0001))
-    assert (cost.refill_s_fixed, cost.refill_s_per_sentence) == (pytest.approx(0.002), pytest.approx(0.0004))
-    assert cost.leave_s == pytest.approx(0.001)
-
-
-def test_completing_keeps_the_names_units_and_date_of_what_stands_there(measured: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = replace(QUICK, parts=("execution",), src_unit="char", tgt_unit="char")
-    with monkeypatch.context() as patched:
-        patched.setattr(profiling, "now", lambda: "2020-02-02T02:02:02+00:00")
-        whole = measured(settings, name="kitchen", device_name="the old laptop").profile
-    done = measured(replace(QUICK, parts=("overheads",))).profile
-    for kept in ("name", "device", "model", "length_unit", "engine"):
-        assert getattr(done, kept) == getattr(whole, kept), kept
-    assert done.provenance.date == "2020-02-02T02:02:02+00:00", "the execution's"
-    assert done.conditions.model_extra["later"][0]["date"] > "2026"
-    done = measured(replace(QUICK, parts=("overheads",), tgt_unit="word"), name="cellar", device_name="a new one").profile
-    assert (done.name, done.device.name, done.device.details) == ("cellar", "a new one", whole.device.details)
-    assert done.length_unit.model_dump() == {"src": "char", "tgt": "word"}
-    assert len(done.conditions.model_extra["later"]) == 2, "a second completion does not drop the first"
-
-
-def test_a_profile_completed_before_there_were_several_is_completed_again(measured: Any, tmp_path: Path) -> None:
-    whole = measured(replace(QUICK, parts=("execution",))).profile.model_dump(mode="json")
-    whole["conditions"]["later"] = {"governor": "ondemand"}
-    write_profile(tmp_path / "box.json", checked_profile(whole))
-    later = measured(replace(QUICK, parts=("overheads",))).profile.conditions.model_extra["later"]
-    assert [each["governor"] for each in later] == ["ondemand", "performance"]
-
-
-def test_another_version_of_a_library_completes_no_profile(measured: Any) -> None:
-    measured(replace(QUICK, parts=("execution",)))
-    with pytest.raises(CalibrationError, match=r"is of versions \{'abacus': '3\.0'\}, this is \{'abacus': '3\.1'\}"):
-        measured(replace(QUICK, parts=("overheads",)), FakeEngine(versions={"abacus": "3.1"}))
-
-
-def test_single_parts_of_another_engine_do_not(measured: Any) -> None:
-    measured(replace(QUICK, parts=("execution",)))
-    with pytest.raises(CalibrationError, match="the profile to complete is of compute_type 'float32', this is 'int8'"):
-        measured(replace(QUICK, parts=("step",)), FakeEngine(compute_type="int8"))
-
-
-CANDIDATES = {"gemm": "float32", "candidates": 500}
-
-
 def test_the_engine_of_a_profile_says_how_its_decoder_was_written(measured: Any) -> None:
     engine = FakeEngine(backend="sharp", decoder=CANDIDATES, fused=True)
     profile = measured(replace(QUICK, parts=("execution",)), engine).profile
     assert (profile.engine.fused, profile.engine.decoder) == (True, CANDIDATES)
     assert profile.as_calibrated.short.startswith("decoder beam 1, fused, float32, 500 candidates: as calibrated, exact, among")
     assert dict(facts(profile))["engine"].endswith("beam 1, fused, float32, 500 candidates, random weights")
-
-
-def test_parts_of_a_decoder_written_otherwise_complete_and_replace_no_profile(measured: Any, tmp_path: Path) -> None:
-    measured(replace(QUICK, parts=("execution",)))
-    with pytest.raises(CalibrationError, match="the profile to complete is of fused False, this is True"):
-        measured(replace(QUICK, parts=("step",)), FakeEngine(fused=True))
-    with pytest.raises(CalibrationError, match="a profile of fused False stands there"):
-        measured(replace(QUICK, parts=("execution",)), FakeEngine(fused=True))
-    (tmp_path / "box.json").unlink()
-    measured(replace(QUICK, parts=("execution",)), FakeEngine(decoder=CANDIDATES))
-    other = FakeEngine(decoder=CANDIDATES | {"candidates": 200})
-    with pytest.raises(CalibrationError, match=r"to complete is of decoder\.candidates 500, this is 200"):
-        measured(replace(QUICK, parts=("step",)), other)
-    with pytest.raises(CalibrationError, match=r"a profile of decoder\.candidates 500 stands there"):
-        measured(replace(QUICK, parts=("execution",)), other)
-    assert measured(replace(QUICK, parts=("overheads",)), FakeEngine(decoder=CANDIDATES)).profile.overheads is not None
-
-
-def test_a_profile_from_before_decoders_were_kept_is_read_and_completed(measured: Any, tmp_path: Path) -> None:
-    """Its engine says neither, and was neither fused nor asked for other candidates than ours."""
-    content = measured(replace(QUICK, parts=("execution",))).profile.model_dump(mode="json")
-    for key in ("fused", "decoder"):
-        del content["engine"][key]
-    write_profile(tmp_path / "box.json", checked_profile(content))
-    done = measured(replace(QUICK, parts=("overheads",)), FakeEngine(decoder=CANDIDATES)).profile
-    assert done.overheads is not None
 
 
 @pytest.mark.parametrize(
@@ -407,11 +140,6 @@ def test_an_engines_decoder_that_cannot_be_is_named_when_the_profile_is_read(
     content["engine"]["decoder"] = decoder
     with pytest.raises(InputError, match=re.escape(said)):
         checked_profile(content)
-
-
-def test_single_parts_need_a_profile_to_complete(measured: Any) -> None:
-    with pytest.raises(CalibrationError, match="a profile needs the part execution"):
-        measured(replace(QUICK, parts=("disk",)))
 
 
 def test_a_disk_that_cannot_be_measured_spoils_nothing_else(measured: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -435,7 +163,7 @@ def test_reads_are_paced_as_the_settings_say(measured: Any, monkeypatch: pytest.
 
     def disk(*_: Any, pace: float | None, progress: Callable[[int, int], None], **options: Any) -> DiskSamples:
         progress(3, 3)
-        return replace(_disk(*_, **options), paced_bytes_per_s=pace)
+        return replace(disk_samples(*_, **options), paced_bytes_per_s=pace)
 
     monkeypatch.setattr(parts_module, "measure_disk", disk)
     profile = measured(
@@ -448,7 +176,7 @@ def test_reads_are_paced_as_the_settings_say(measured: Any, monkeypatch: pytest.
 def test_a_disk_whose_rate_rises_with_the_size_is_a_table(measured: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     rates = {2**18: 5e7, 10**6: 1e8, 4 * 10**6: 4e8, 16 * 10**6: 1.6e9, 32 * 10**6: 2e9}
     samples = tuple(DiskSample(size, (0.001 + size / rate,) * 3) for size, rate in rates.items())
-    seen = replace(_disk(Path()), samples=samples)
+    seen = replace(disk_samples(Path()), samples=samples)
     monkeypatch.setattr(parts_module, "measure_disk", lambda *_, **__: seen)
     disk = measured(replace(QUICK, parts=("execution", "disk"))).profile.disk
     assert disk.form == "table"
