@@ -65,3 +65,13 @@ def measured(box: Any, tmp_path: Path) -> Callable[..., Calibrated]:
         return calibrate(settings, tmp_path / "box.json", load=load, **options)
 
     return one
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """For torch, which else takes every core for models of a few numbers."""
+    torch = pytest.importorskip("torch")
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
