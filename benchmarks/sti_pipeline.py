@@ -34,7 +34,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.sti_pipeline_bars import bars, told
+from benchmarks.sti_pipeline_told import told
 from benchmarks.sti_unpack import unpacking
 from simnmt.calibrate.sti.encoder_block import encoder_block, packed_shards
 from simnmt.calibrate.sti.settings import StiSettings
@@ -45,6 +45,7 @@ from simnmt.elastic.pipeline import Execution, Pipeline, PreloadBuffer, load_the
 from simnmt.elastic.store import Packed, ShardStore, write_store
 from simnmt.errors import SimnmtError
 from simnmt.files import written_whole
+from simnmt.reproduce.sti.pipeline_bars import bars
 from simnmt.sti.plan import Plan, planned, timeline_of
 
 MB = 1_000_000

@@ -133,7 +133,7 @@ class StiCompute(Configuration):
     lengths: Annotated[tuple[LayerTimes, ...], Field(min_length=1)]
     """By length, rising."""
     repeats: Count | None = None
-    """Timings of each cell."""
+    """Rounds, each of which times every layer of a model of every width and length."""
     heldout_error: RelativeError | None = None
     """Mean absolute relative error of n T_comp(l, m) on whole submodels in memory, which were timed only to judge."""
     heldout_how: str | None = None

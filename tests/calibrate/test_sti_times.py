@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -112,10 +111,10 @@ def test_layers_are_told_by_width_and_length_and_whole_submodels_judge_them() ->
 
 
 class _Disturbed(_Timed):
-    """A layer takes 2 ms, and 3 while another thread reads."""
+    """By its own clock a layer takes 2 ms, and 3 while another thread reads."""
 
     def layer(self, hidden: Tensor, mask: Tensor, layer: int, slices: Sequence[int], buffer: Any) -> Tensor:
-        time.sleep(0.003 if any(each.name.startswith(THREAD) for each in threading.enumerate()) else 0.002)
+        self.now_s += 0.003 if any(each.name.startswith(THREAD) for each in threading.enumerate()) else 0.002
         return hidden
 
 
@@ -128,11 +127,11 @@ def test_what_reads_cost_the_computing_beside_them_is_told(tmp_path: Path) -> No
             for piece in range(store.geometry.heads)
         }
         encoder.geometry = store.geometry
-        assert 1.1 < slowed_by_reads(encoder, store, shards, (4,), repeats=3) < 1.8
+        assert slowed_by_reads(encoder, store, shards, (4,), repeats=3, clock=encoder.clock) == pytest.approx(1.5, rel=0.01)
         with (store.path / SHARDS).open("r+b") as file:
             file.write(bytes(store.index.records[-1].offset))
         with pytest.raises(StoreError):
-            slowed_by_reads(encoder, store, shards, (4,), repeats=3)
+            slowed_by_reads(encoder, store, shards, (4,), repeats=3, clock=encoder.clock)
 
 
 def test_a_decoder_of_all_slices_is_the_textbook_decoder() -> None:

@@ -29,13 +29,15 @@ def pipeline(**changed: Any) -> dict[str, Any]:
     """What the pipeline's benchmark would write: 12 plans at the skew, none off by more than 6 %."""
     plan = {
         "layers": 12, "slices": 6, "mean_bits": 4.5, "pace_mb": 300.0, "length": 128, "deadline_ms": 400.0, "preload_mb": 5.0,
-        "simulated_s": 0.38, "measured_s": 0.40, "error": -0.05, "simulated_stall_s": 0.0, "stall_share": 0.02,
+        "simulated_s": 0.38, "measured_s": 0.40, "error": -0.05, "error_before": -0.2,
+        "simulated_stall_s": 0.0, "stall_share": 0.02, "cold": True,
     }  # fmt: skip
-    fast = {"pace_mb": 80.0, "ratio": 5.0}
+    fast = {"pace_mb": 80.0, "ratio": 5.0, "cold": True}
     for way, latency_s in (("load_then_run", 5.0), ("bits_6", 1.0), ("bits_2", 0.4)):
         fast |= {f"{way}_s": latency_s, f"{way}_stall_s": latency_s / 2}
     return {
-        "version": 2, "kind": "measured", "date": "2026-01-01", "layers": 12, "width": 768, "faster": [fast],
+        "version": 2, "kind": "measured", "date": "2026-01-01", "layers": 12, "heads": 12, "width": 768, "ffn": 3072,
+        "faster": [fast],
         "skew": {"pace_mb": 300.0}, "grid": [plan] * 12 + [plan | {"pace_mb": 80.0, "simulated_stall_s": 0.1}],
         "unpack": {"least_ratio": 2.5, "six_over_two": 0.9},
     } | changed  # fmt: skip
@@ -102,6 +104,8 @@ def test_a_real_pipeline_is_judged_by_every_plan() -> None:
     assert verdict("STI-16 (b)", grid=grid[3:]) == UNKNOWN
     assert verdict("STI-16 (a)", faster=[pipeline()["faster"][0] | {"ratio": 3.9}]) == FAILS
     assert verdict("STI-06", unpack={"least_ratio": 2.5, "six_over_two": 0.7}) == FAILS
+    warm = [row | {"cold": False} for row in grid]
+    assert {verdict("STI-16 (a)", layers=6), verdict("STI-06", layers=6), verdict("STI-16 (c)", grid=warm)} == {UNKNOWN}
 
 
 def test_files_that_are_no_studies_or_pipelines_are_refused_in_one_line(tmp_path: Path) -> None:

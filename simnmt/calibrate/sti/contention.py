@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from statistics import median
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 import torch
 
 from simnmt.calibrate.sti.layer_bench import LayerBench
+from simnmt.costs.shard_geometry import BITS
 from simnmt.elastic.pipeline import ShardReader
 from simnmt.elastic.pipeline.pipeline import torch_threads
 
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from simnmt.elastic.store import Packed, ShardStore
 
 THREAD = "simnmt-reads"
-COMPRESSED = (2, 3, 4, 5, 6)
+COMPRESSED = BITS[:-1]
 LEAST_WORK_S = 0.02
 """Of a timing: long enough for several reads."""
 
@@ -37,6 +39,7 @@ def slowed_by_reads(
     repeats: int = 9,
     threads: int = 1,
     seed: int = 0,
+    clock: Callable[[], float] = perf_counter,
 ) -> float:
     """Times as long as without reads, 1 or more: the median over submodels in memory, each timed alone and beside reads.
 
@@ -44,7 +47,7 @@ def slowed_by_reads(
     there is one. Lengths take turns, and widths are drawn. Raises `StoreError` for a damaged store.
     """
     drawn = random.Random(seed)
-    bench, reader = LayerBench(encoder, shards, threads), ShardReader(store, pace_bytes_per_s)
+    bench, reader = LayerBench(encoder, shards, threads, clock), ShardReader(store, pace_bytes_per_s)
     records = [(shard, bits) for shard in shards for bits in COMPRESSED]
     ratios = []
     with torch_threads(threads), torch.inference_mode():

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from simnmt.calibrate.sti.contention import slowed_by_reads
-from simnmt.calibrate.sti.layer_times import BITS, measure_layers
+from simnmt.calibrate.sti.layer_times import UNPACKED_BITS, measure_layers
 from simnmt.calibrate.sti.settings import StiSettings
 from simnmt.calibrate.sti.shard_reads import measure_reads
 from simnmt.costs.sti_block import StiBlock, StiGeometry
@@ -27,7 +27,7 @@ def packed_shards(store: ShardStore) -> dict[Shard, Packed]:
     """All of the store's shards at 6 bits, in memory. Raises `StoreError` for a damaged store."""
     geometry = store.geometry
     every = [(layer, slice_) for layer in range(geometry.layers) for slice_ in range(geometry.heads)]
-    return {shard: decode(store.read(store.record(*shard, BITS))) for shard in every}
+    return {shard: decode(store.read(store.record(*shard, UNPACKED_BITS))) for shard in every}
 
 
 def encoder_block(
@@ -61,6 +61,7 @@ def encoder_block(
         threads=settings.threads,
         seed=settings.seed,
     )
+    progress(1, 1, "computing layers beside reads")
     geometry = store.geometry
     return StiBlock(
         kind="measured",

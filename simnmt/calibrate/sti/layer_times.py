@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from simnmt.elastic.elastic_encoder import ElasticEncoder
     from simnmt.elastic.store import Packed
 
-BITS = 6
+UNPACKED_BITS = 6
 """As many as a compressed shard has at most: the upper bound of unpacking."""
 JUDGED = 8
 """Whole submodels that are timed only to judge."""

@@ -13,8 +13,7 @@ from simnmt.calibrate.errors import CalibrationError
 from simnmt.calibrate.sti.decoder_layers import DecoderLayers
 from simnmt.calibrate.sti.decoder_times import measure_decoder
 from simnmt.calibrate.sti.encoder_block import READS, Progress
-from simnmt.calibrate.sti.layer_times import BITS as UNPACKED_BITS
-from simnmt.calibrate.sti.layer_times import measure_layers
+from simnmt.calibrate.sti.layer_times import UNPACKED_BITS, measure_layers
 from simnmt.calibrate.sti.random_shards import random_shards, record_bytes
 from simnmt.calibrate.sti.settings import StiSettings
 from simnmt.calibrate.sti.shard_reads import line, shard_reads
@@ -26,7 +25,7 @@ from simnmt.elastic.encoder_weights import EncoderConfiguration
 from simnmt.elastic.pipeline.pipeline import torch_threads
 from simnmt.nmt.architecture import TransformerArchitecture
 
-NOTE = "reads of the records' sizes in a file of their own; 0.15 % outliers taken for granted"
+NOTE = "reads of the records' sizes in a file of their own, which the system may read ahead; 0.15 % outliers taken for granted"
 
 
 def translator_blocks(

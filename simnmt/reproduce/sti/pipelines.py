@@ -11,6 +11,7 @@ from simnmt import shipped
 from simnmt.errors import InputError
 from simnmt.reproduce.sti import published
 from simnmt.reproduce.sti.derived import load_then_run_s, motivating_pipeline
+from simnmt.reproduce.sti.pipeline_bars import why_unjudged
 from simnmt.sti.timeline import ROUNDING
 
 Rows = list[dict[str, Any]]
@@ -41,6 +42,7 @@ def read_pipeline(path: Path) -> Measured:
         simulated_rows(found)
         unpack_ratios(found)
         machine_of(found)
+        why_unjudged(found)
     except (KeyError, TypeError, ValueError, AttributeError):
         raise InputError("no measurement of a pipeline", path=path, remedy=remedy) from None
     return found
@@ -105,6 +107,7 @@ def simulated_rows(measured: Measured | None) -> Rows:
             "simulated_ms": 1e3 * float(row["simulated_s"]),
             "measured_ms": 1e3 * float(row["measured_s"]),
             "off": float(row["error"]),
+            "off_before": float(row["error_before"]),
             "no_stall_predicted": float(row["simulated_stall_s"]) <= ROUNDING * float(row["simulated_s"]),
             "stall_share": float(row["stall_share"]),
         }
