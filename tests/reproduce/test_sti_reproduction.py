@@ -88,6 +88,17 @@ def test_an_order_that_was_found_on_what_judges_it_is_told() -> None:
     assert any("ranking.tsv" in note and "3 of 50" in note for note in said) and not any(
         "very examples" in note for note in said
     )
+    apart = own.importance.model_copy(update={"examples": 50, "shared": 0})
+    assert any(
+        "which judge nothing." in note for note in document_of(judged([own.model_copy(update={"importance": apart})]))["notes"]
+    )
+
+
+def test_ranking_examples_that_nobody_compared_with_the_judging_ones_are_not_said_to_judge_nothing() -> None:
+    """A profile has no texts; that its file is another one does not say how many of them are the same."""
+    assert study().importance.shared is None
+    (said,) = (note for note in document_of(judged([study()]))["notes"] if "ranking.tsv" in note)
+    assert "not known" in said and "judge nothing" not in said
 
 
 def test_a_real_pipeline_is_judged_by_every_plan() -> None:

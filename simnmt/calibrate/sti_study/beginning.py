@@ -56,8 +56,8 @@ def study_of(
 
     `importance_task`: other examples, to rank the shards by; `importance_on_task`: rank them on the judged ones. `profiles`: of
     `simnmt sti profile`, of this store: each a device beside the paper's boards, and the first one with an importance on the
-    examples that are asked for gives the order, else it is measured here. Raises `InputError` of several rooms, all of them
-    before anything is measured.
+    examples that are asked for (where none are: on any but the judged) gives the order, else it is measured here. Raises
+    `InputError` of several rooms, all of them before anything is measured.
     """
     settings = settings or (quick_settings() if quick else StudySettings())
     refuse_replacing(out, task, *profiles, *([] if importance_task is None else [importance_task]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from simnmt.calibrate.errors import CalibrationError
@@ -44,26 +44,39 @@ class Ranking:
         return self.judged if self.on_judged else self.apart
 
     def known(self, blocks: Sequence[StiBlock], held: Study | None) -> ImportanceOrder | None:
-        """The order of a profile, or of a study that was begun; None where it has to be measured.
+        """The order of the first profile that has one which fits, or of a study that was begun; None: it has to be measured.
 
-        Raises `CalibrationError` where one was found on the judged examples, or none can be had, and nothing allows that.
+        One fits that was found on the examples asked for or, where none are named, on any but the judged ones. Raises
+        `CalibrationError` where none fits and none can be measured.
         """
-        wanted = None if self.task is None else self.task.sha256
-        found = [block.importance for block in blocks if block.importance is not None]
-        fitting = [own for own in found if wanted is None or own.task_sha256 == wanted]
-        if fitting:
-            return self._checked(order_of(fitting[0], None))
-        if held is not None and (wanted is None or held.importance.task_sha256 == wanted):
-            return self._checked(held.importance)
-        if wanted is None:
-            raise CalibrationError("nothing says on which examples shards are to be ranked", remedy=REMEDY)
-        return None
-
-    def _checked(self, order: ImportanceOrder) -> ImportanceOrder:
-        if order.task_sha256 == self.judged.sha256 and not self.on_judged:
+        found = [order_of(block.importance, None) for block in blocks if block.importance is not None]
+        found += [] if held is None else [held.importance]
+        fitting = next(filter(self._fits, found), None)
+        if fitting is not None:
+            return self._counted(fitting)
+        if self.task is not None:
+            return None
+        if found:
             what = "shards were ranked on the very examples that are to judge them"
             raise CalibrationError(what, path=self.judged.path, remedy=REMEDY)
-        return order
+        raise CalibrationError("nothing says on which examples shards are to be ranked", remedy=REMEDY)
+
+    def _fits(self, order: ImportanceOrder) -> bool:
+        if self.task is None:
+            return order.task_sha256 != self.judged.sha256
+        return order.task_sha256 == self.task.sha256
+
+    def _counted(self, order: ImportanceOrder) -> ImportanceOrder:
+        """With the number of shared texts where the texts are known."""
+        if self.task is None or order.shared is not None:
+            return order
+        return order.model_copy(update={"shared": self._shared(order.examples)})
+
+    def _shared(self, examples: int | None) -> int:
+        """Of so many first examples of `task`, or of all."""
+        assert self.task is not None
+        first = replace(self.task, texts=self.task.texts[:examples], labels=self.task.labels[:examples])
+        return shared_texts(first, self.judged)
 
     def measured(self, evaluator: Evaluator, fingerprint: str, journal: Path | None, say: Say) -> ImportanceOrder:
         """An evaluation for each shard and one more, on the examples of `evaluator`, which are those of `task`."""
@@ -77,7 +90,7 @@ class Ranking:
             journal=journal,
             progress=lambda done, total: say(f"importance: {done} of {total}") if done % slices == 0 else None,
         )
-        return order_of(found, shared_texts(self.task, self.judged))
+        return order_of(found, self._shared(found.examples))
 
 
 def order_of(found: StiImportance, shared: int | None) -> ImportanceOrder:

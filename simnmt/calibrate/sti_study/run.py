@@ -72,11 +72,20 @@ def gone_on_with(begun: Study, out: Path | None) -> Study:
     if out is None or not out.exists():
         return begun
     held = read_study(out, Study)
+    held, begun = _counted(held, begun), _counted(begun, held)
     for name in ("model", "task", "store", "importance", "devices", "length"):
         if getattr(held, name) != getattr(begun, name):
             what = f"a study of {held.name} with another {name}"
             raise CalibrationError(what, path=out, remedy="choose another file, or give what it was begun with")
     return held
+
+
+def _counted(study: Study, other: Study) -> Study:
+    """The study with the number of shared texts, where it is the other one alone that knows them."""
+    if study.importance.shared is not None:
+        return study
+    counted = study.importance.model_copy(update={"shared": other.importance.shared})
+    return study.model_copy(update={"importance": counted})
 
 
 def _machine() -> str:

@@ -97,7 +97,10 @@ def _ranked(row: dict[str, Any]) -> str:
             "ways without an order, and importance over random orders, looks larger than it is."
         )
     file = row["importance_task"] or "another file"
-    told = f"{row['study']}: shards were ranked on examples of {file}, which judge nothing"
+    told = f"{row['study']}: shards were ranked on examples of {file}"
+    if row["importance_shared"] is None:
+        return f"{told}; how many of their texts also judge is not known."
+    told += ", which judge nothing"
     if row["importance_shared"]:
         told += f", but for {row['importance_shared']:,} of {row['importance_examples']:,}, which are among those that do"
     return f"{told}."
