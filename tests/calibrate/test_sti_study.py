@@ -18,7 +18,7 @@ pytest.importorskip("torch", reason="the extra packages of simnmt[models] are no
 from simnmt.calibrate.errors import CalibrationError
 from simnmt.calibrate.sti_study.beginning import study_of
 from simnmt.calibrate.sti_study.devices import LENGTH, boards
-from simnmt.calibrate.sti_study.document import PARTS, Point, Study, packed_correct
+from simnmt.calibrate.sti_study.document import METHODS, PARTS, Point, Study, packed_correct
 from simnmt.calibrate.sti_study.planning import chosen
 from simnmt.calibrate.sti_study.run import gone_on_with, measure
 from simnmt.calibrate.sti_study.settings import StudySettings
@@ -115,6 +115,16 @@ def test_the_whole_model_in_memory_counts_as_a_whole() -> None:
     (_, cost), *_ = boards(6, 4, ORDER)
     least, most = (chosen("PreloadModel-32", cost, deadline_s, None, LENGTH) for deadline_s in (0.05, 5.0))
     assert least.held_bytes == most.held_bytes == 24 * cost.bytes_of(32) and len(least.bits) < len(most.bits)
+
+
+def test_an_execution_unpacks_one_layer_whatever_its_depth_and_loads_all_where_nothing_overlaps() -> None:
+    """STI-23; what is computed where it lies needs none."""
+    (_, cost), *_ = boards(6, 4, ORDER)
+    shard_bytes = 4 * cost.geometry.weights_per_shard
+    for method in METHODS:
+        own = chosen(method, cost, 5.0, 0.0, LENGTH)
+        layers = {"Load&Exec": own.plan.layers, "PreloadModel-32": 0}.get(method, 1)
+        assert own.plan.layers > 1 and own.working_bytes == layers * own.plan.slices_per_layer * shard_bytes
 
 
 class Breaking(Imagined):

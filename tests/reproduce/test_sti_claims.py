@@ -105,6 +105,12 @@ def test_memory_operations_shapes_and_busy_times_are_of_the_plans_themselves() -
     assert verdicts(alike, "STI-24 (h)") == {UNKNOWN}
 
 
+def test_memory_beside_the_buffer_is_told_with_the_shards_that_are_read() -> None:
+    """STI-23: what is unpacked is not all; compressed shards lie beside it until the execution ends."""
+    told = [record["why"] for record in resource_claims(study()) if record["bare"] == "STI-23 (c)"]
+    assert told and all("one layer in float32" in why and "compressed shards" in why for why in told)
+
+
 def test_importance_is_held_against_the_mean_of_random_orders() -> None:
     """STI-24: the stand-in's shards are worth what the order says."""
     own = study()

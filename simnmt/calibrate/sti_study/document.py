@@ -138,7 +138,7 @@ class ImportanceOrder(Configuration):
     examples: Count | None = None
     """How many of them; None in a study that does not tell."""
     shared: Count | None = None
-    """Those whose text is also one of the judged task's; None where only a profile knows the texts."""
+    """Those whose text is also one of the judged task's; None: not known, since a profile or a study tells no texts."""
 
 
 class PartRun(Configuration):
@@ -223,7 +223,10 @@ class Point(Configuration):
     held_bytes: Count
     """Parameters that stay in memory between executions."""
     working_bytes: Count
-    """Parameters that an execution holds beside them at most."""
+    """Parameters in float32 that an execution makes beside them at most: one layer's; with Load&Exec, which loads them so, all.
+
+    The compressed shards that the other ways read, and hold until the execution ends, are not in it.
+    """
     load_s: tuple[Seconds, ...]
     """Each layer's read."""
     comp_s: Seconds

@@ -66,7 +66,9 @@ def _memory(study: Study, device: StudiedDevice) -> dict[str, Any]:
     whole = ways.of(study, device, "PreloadModel-32")
     working = fmean(each.working_bytes for each in own.values()) / fmean(each.held_bytes for each in whole.values())
     why = f"a buffer of {share:.2f} % of all shards in float32, as on the board, so by construction; the working buffer of one "
-    why += f"layer comes on top, {100 * working:.1f} %"
+    why += (
+        f"layer in float32, {100 * working:.1f} %, and the compressed shards that an execution reads come on top while it runs"
+    )
     holds = all(log10(ratio) >= published.LEAST_ORDER for ratio in known.values())
     return told(study, MEMORY, ours, holds, why, device.name)
 
