@@ -52,8 +52,8 @@ def submodels(rows: Rows) -> dict[str, Any]:
     return table(
         "submodels",
         "Submodels by deadline, layers x slices",
-        "Deadlines as shares of the whole model’s computation. Held: parameters between executions; working: what an execution "
-        "holds beside them. Table 6 itself is not in the source text.",
+        "Deadlines as shares of the whole model’s computation. Held: parameters between executions; working: layers in "
+        "float32 beside them, without the compressed shards that are read. Table 6 itself is not in the source text.",
         ("way", "device", *(f"{share} %" for share in shares), "held, MB", "working, MB", "missed", "accuracy, %"),
         [
             Line(
