@@ -137,6 +137,22 @@ def test_another_model_may_start_over(interrupted: Path) -> None:
         store.check()
 
 
+def test_starting_over_that_is_refused_leaves_what_was_done(interrupted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two layers are done: neither a model that cannot be quantised nor too little room takes them away."""
+    before = content(interrupted.parent)
+    cannot = with_layers(lambda index: LayerWeights(*(0.0 * each for each in WEIGHTS.layer(index).named().values())))
+    with pytest.raises(StoreError, match=r"layer 0: all weights are -?0"):
+        write_store(cannot, interrupted, resume=False)
+    assert content(interrupted.parent) == before
+    with monkeypatch.context() as patched, pytest.raises(StoreError, match="needs 0 MB"):
+        patched.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=10))
+        write_store(WEIGHTS, interrupted, resume=False)
+    assert content(interrupted.parent) == before
+    asked: list[int] = []
+    write_store(asking(asked), interrupted)
+    assert asked == [2, 2], "still gone on with"
+
+
 def test_two_runs_cannot_write_one_store(tmp_path: Path) -> None:
     complaints = []
 

@@ -22,8 +22,8 @@ from simnmt.elastic.store.record import Record
 class Unfinished:
     """The folder of an unfinished store, held alone by one process: shards so far, and a journal that tells which.
 
-    What lies there is read at once, and stays as it is until `begin`. Raises `StoreError` where the folder holds another
-    model's shards or another run writes to it, and `OSError`.
+    What lies there is read at once, and what is done of it stays until `begin`, whatever refuses before. Raises `StoreError`
+    where the folder holds another model's shards or another run writes to it, and `OSError`.
     """
 
     def __init__(self, folder: Path, header: Mapping[str, Any], *, resume: bool = True) -> None:
@@ -47,7 +47,8 @@ class Unfinished:
         try:
             if resume:
                 self._take_over(header)
-            self._ours = True
+            # What is done for another run that nothing here begins is not ours to take away.
+            self._ours = resume or not os.fstat(self._journal.fileno()).st_size
         except BaseException:
             self.close()
             raise
@@ -59,6 +60,7 @@ class Unfinished:
 
     def begin(self) -> None:
         """Drop what is not done. Raises `OSError`."""
+        self._ours = True
         for file, whole in ((self._journal, self._end), (self._shards, self.size)):
             file.seek(whole)
             file.truncate()
