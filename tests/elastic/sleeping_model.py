@@ -35,6 +35,7 @@ class SleepingStore:
 
     def read_into(self, record: Record, out: np.ndarray) -> None:
         self.reads.append((record.layer, record.slice, record.bits))
+        self.reading((record.layer, record.slice))
         time.sleep(self.slow_s)
         value, weights = np.float32(10 * record.layer + record.slice), self.geometry.weights_per_shard
         if record.bits == 32:
@@ -45,6 +46,9 @@ class SleepingStore:
             raw = encode(record.layer, record.slice, record.bits, np.zeros(weights, np.uint8), centroids, none, values)
         out[:] = np.frombuffer(raw, np.uint8)
 
+    def reading(self, shard: Shard) -> None:
+        """Nothing: for one that holds a read back."""
+
     def verify(self, record: Record, read: np.ndarray) -> None:
         if (record.layer, record.slice) == self.broken:
             raise StoreError(f"shard {self.broken} is not what was written")
@@ -53,20 +57,22 @@ class SleepingStore:
 class SleepingEncoder:
     """A layer takes `layer_s` and notes which shards it was computed with."""
 
-    def __init__(self, layer_s: float = 0.0, fails_at: int | None = None) -> None:
-        self.layer_s, self.fails_at = layer_s, fails_at
+    def __init__(self, layer_s: float = 0.0) -> None:
+        self.layer_s = layer_s
         self.computed: list[tuple[int, list[int], list[float]]] = []
 
     def embed(self, token_ids: Tensor, mask: Tensor) -> Tensor:
         return token_ids.float()
 
     def layer(self, hidden: Tensor, mask: Tensor, index: int, slices: Sequence[int], buffer: LayerBuffer) -> Tensor:
-        if index == self.fails_at:
-            raise RuntimeError("a layer that fails")
+        self.computing(index)
         values = [float(buffer.array[buffer.places(at)[0].buffer_offset]) for at in range(len(slices))]
         self.computed.append((index, list(slices), values))
         time.sleep(self.layer_s)
         return hidden + 1.0
+
+    def computing(self, layer: int) -> None:
+        """Nothing: for one that holds a layer back, or fails."""
 
     def logits(self, hidden: Tensor, mask: Tensor) -> Tensor:
         return hidden

@@ -62,8 +62,9 @@ class Loads:
         """
         packed = self._jobs.pop(layer).result().packed
         size = sum(packed_bytes(packed[shard]) for shard in shards if self._buffer.get(shard, packed[shard].bits) is None)
-        del packed  # gone before it counts as gone
-        self._count(-size)
+        with self._counting:  # in one step: else what is read between the two counted on top of what is gone
+            del packed
+            self._bytes -= size
 
     def stop(self) -> None:
         """Read no more than what is being read."""
