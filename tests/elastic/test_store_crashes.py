@@ -36,8 +36,11 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Tree:
     return content(path)
 
 
-def in_a_process(work: Callable[[], None], limit_s: float = 10.0) -> int:
-    """How it ended: the number of the signal that killed it, 0 for none."""
+def in_a_process(work: Callable[[], None], limit_s: float = 120.0) -> int:
+    """How it ended: the number of the signal that killed it, 0 for none; SIGABRT for one that never ends.
+
+    Forked, for a new one would load torch each time. What it does is done by numpy: no thread of torch is missed.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # forking beside threads: the child takes no lock of theirs
         child = os.fork()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any, cast
 
 import numpy as np
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from simnmt.kernels.cases_unpack import COPY, SHARDS, unpack_cases
 from simnmt.kernels.errors import KernelError, KernelLevelError
 from simnmt.kernels.levels import LEVELS, NONE
-from simnmt.kernels.unpack import PACKED_BITS, WHOLE_BITS, Place, codes_of, unpack
+from simnmt.kernels.unpack import PACKED_BITS, WHOLE_BITS, Place, at_once, codes_of, unpack
 from simnmt.kernels.unpack_ways import WORD, DrawnShard
 from tests.kernels.each_level import each_level
 
@@ -108,13 +109,44 @@ def test_codes_can_be_had_themselves(bits: int) -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 5, 30])
-def test_a_layers_shards_are_each_unpacked_by_one_of_the_threads(threads: int) -> None:
+def test_the_layer_that_is_measured_is_unpacked_whole(threads: int) -> None:
     contest = list(unpack_cases(threads, weights=480))[1].build()
     out = cast(Any, contest.runs[COPY]).args[0]
     contest.runs["3 bits"]()
     np.testing.assert_array_equal(
         out, np.concatenate([wanted(DrawnShard.of(3, 480, seed=1 + shard)) for shard in range(SHARDS)])
     )
+
+
+def test_works_are_called_at_once_each_on_its_own_thread() -> None:
+    """Each waits for all others: one after another they would wait for ever."""
+    met, called = threading.Barrier(4), list[int]()
+
+    def work() -> None:
+        met.wait(60.0)
+        called.append(threading.get_ident())
+
+    at_once([work] * 4)
+    assert len(set(called)) == 4
+    assert threading.get_ident() in called
+
+
+def test_what_a_work_raises_is_raised_once_all_have_ended() -> None:
+    failing, ended = threading.Event(), list[int]()
+
+    def fails() -> None:
+        failing.set()
+        raise KernelError("one that fails")
+
+    def ends() -> None:
+        failing.wait(60.0)
+        ended.append(1)
+
+    for works in ([fails, ends, ends], [ends, fails, ends]):
+        failing.clear()
+        with pytest.raises(KernelError, match="one that fails"):
+            at_once(works)
+    assert len(ended) == 4
 
 
 @each_bits
