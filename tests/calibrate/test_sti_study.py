@@ -33,7 +33,7 @@ from simnmt.elastic.evaluation import Evaluation
 from simnmt.elastic.store import write_store
 from simnmt.elastic.tokenizer import learn_pieces
 from simnmt.errors import InputError
-from simnmt.reproduce.sti.timelines import timeline_of
+from simnmt.reproduce.sti.timelines import studied_timeline
 from tests.costs.made_sti import sti_block
 from tests.elastic.made_encoder import made_weights
 from tests.reproduce.sti_stand_ins import ORDER, SETTINGS, Imagined, begun, bench, study
@@ -88,7 +88,7 @@ def test_every_point_is_what_the_timeline_makes_of_its_reads_and_layers() -> Non
     own = study()
     reads = {device.name: device.io_s[32] for device in own.devices}
     for point in (*own.grid, *own.sizes):
-        drawn = timeline_of(point, next(device for device in own.devices if device.name == point.device))
+        drawn = studied_timeline(point, next(device for device in own.devices if device.name == point.device))
         assert drawn.latency_s == pytest.approx(point.latency_s) and drawn.stall_s == pytest.approx(point.stall_s, abs=1e-12)
         assert point.misses == (point.latency_s > point.deadline_s * (1 + 1e-9))
         if point.method == "STI" and not point.flagged:
@@ -309,7 +309,7 @@ def test_what_a_profile_computes_outside_of_layers_is_part_of_every_deadline(
     assert device.slowed == 1.5 and device.whole_s(2) == pytest.approx(4 * device.comp_s[-1])
     points = [each for each in found.grid if each.device == "a phone"]
     for point in points:
-        drawn = timeline_of(point, device)
+        drawn = studied_timeline(point, device)
         assert point.deadline_s == pytest.approx(point.deadline_share * 4 * device.comp_s[-1])
         assert drawn.latency_s == pytest.approx(point.latency_s) and drawn.stall_s == pytest.approx(point.stall_s, abs=1e-12)
         assert point.latency_s >= device.embed_s + point.busy_s + device.head_s - 1e-12

@@ -42,13 +42,13 @@ def timelines(studies: Sequence[Study]) -> list[dict[str, Any]]:
                         "name": f"{study.name}, {device.name}, {100 * share:g} % of the whole computation",
                         "kind": device.kind,
                         "deadline_s": drawn[0].deadline_s,
-                        "pipelines": [_told(name_of(each), timeline_of(each, device)) | _answer(each) for each in drawn],
+                        "pipelines": [_told(name_of(each), studied_timeline(each, device)) | _answer(each) for each in drawn],
                     }
                 )
     return found
 
 
-def timeline_of(point: Point, device: StudiedDevice) -> Timeline:
+def studied_timeline(point: Point, device: StudiedDevice) -> Timeline:
     """Its execution on that device by our timeline, layer by layer."""
     run = load_then_run if point.method == "Load&Exec" else timeline
     comp_s = [point.comp_s] * point.layers
