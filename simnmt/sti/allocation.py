@@ -32,9 +32,9 @@ def allocated(
     `cached`: the buffer's true contents, which keep their bits; None: the buffer will be filled as planned, and its capacity
     counts as time: that of reading so many bytes of the planned shards from the first on, the last of them in part, which is
     optimistic by less than one shard (STI-15). `whole_shards`: only those shards that fit whole count.
-    `may_wait_s`: how long the pipeline may wait in all; the paper's may not. Where reads slow computing, budgets still take its
-    undisturbed time, which hides fewer reads than there will be room for; and no shard gets bits that make all of it end beyond
-    `deadline_s`, or beyond what it takes with 2 bits.
+    `may_wait_s`: how long the pipeline may wait in all; the paper's may not. Where reads slow computing, what is computed ahead
+    of a layer gives its loads so much more time; and no shard gets bits that make all of it end beyond `deadline_s`, or beyond
+    what it takes with 2 bits.
     """
     bits = {shard: BITS[0] if cached is None else cached.get(shard, BITS[0]) for shard in chosen.shards}
     free = [shard for shard in chosen.shards if cached is None or shard not in cached]
@@ -101,11 +101,11 @@ def _loading(
 def _in_time(cost: StiCost, work: Work, may_wait_s: float, limit_s: float) -> Callable[[Iterator[float]], bool]:
     """Whether no layer's remaining loads last longer than what is computed before it and what may be waited.
 
-    A pipeline ends at the latest of all layers' loads, each followed by all computing from its layer on, so that both together
-    bound its end.
+    A layer's loads end before those of the last layer do, so that all that is computed before it is slowed if anything is, and
+    the longest that any layer's loads last beyond it is how long the pipeline waits in all: `timeline`'s stall.
     """
-    before = list(accumulate(work.comp_s, initial=work.before_s))
-    slack_s = may_wait_s + ROUNDING * before[-1]
+    before = [cost.slowed * done_s for done_s in accumulate(work.comp_s, initial=work.before_s)]
+    slack_s = may_wait_s + ROUNDING * before[-1] / cost.slowed
 
     def valid(loaded_s: Iterator[float]) -> bool:
         known_s = []

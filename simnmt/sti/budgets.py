@@ -24,9 +24,10 @@ def accumulated_budgets(bonus_s: float, comp_s: ArrayLike, spent_s: ArrayLike) -
 def budgets_of(plan: Plan, cost: StiCost) -> tuple[Column, Column]:
     """Accumulated IO budgets of each executed layer: what the preloaded shards and the computing grant, and what is left of it.
 
-    Below zero: the layer's loads are late (STI-11).
+    Below zero: the layer's loads are late (STI-11). Where reads slow computing, it grants what it takes beside them.
     """
     work = work_of(cost, plan.layers, plan.slices_per_layer, length=plan.length)
     bonus_s = sum(cost.t_io(plan.bits[shard], shard[0]) for shard in plan.preloaded)
-    granted = accumulated_budgets(work.before_s + bonus_s, work.comp_s, [0.0] * len(work.comp_s))
+    comp_s = cost.slowed * np.asarray(work.comp_s)
+    granted = accumulated_budgets(cost.slowed * work.before_s + bonus_s, comp_s, np.zeros(len(comp_s)))
     return granted, granted - np.cumsum(loads_s(cost, plan.bits, frozenset()))

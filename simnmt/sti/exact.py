@@ -37,7 +37,7 @@ class Exact:
     def gap(self) -> float:
         """Share of the best fidelity that the greedy plan lacks.
 
-        Below 0 where that one is better because it waits, or because slowed computing hides more than its undisturbed time.
+        Below 0 where that one is better because it waits.
         """
         return 1.0 - self.greedy_fidelity / self.fidelity
 
@@ -59,9 +59,9 @@ def exact(
     """The best bits and the best number of preloaded shards for the greedy plan's submodel, deadline and buffer.
 
     The buffer is filled in layer order, as a first plan's is; whatever a layer still reads has to be there in time, or for
-    `may_wait_s` in all too late; where reads slow computing, in time for its undisturbed pace, and the whole by the deadline or
-    as soon as the greedy plan. None where that cannot be, at 2 bits neither. The search ends after `limit_s` with what it
-    has. Raises `PlanError` for more than 144 shards, and where the time was not enough to find anything.
+    `may_wait_s` in all too late; where reads slow computing, the whole by the deadline or as soon as the greedy plan. None
+    where that cannot be, at 2 bits neither. The search ends after `limit_s` with what it has. Raises `PlanError` for more than
+    144 shards, and where the time was not enough to find anything.
     """
     from scipy.optimize import Bounds, LinearConstraint, milp
     from scipy.sparse import lil_array
@@ -110,7 +110,7 @@ def exact(
             LinearConstraint(one.tocsr(), 1.0, 1.0),
             LinearConstraint(prefix.tocsr(), -np.inf, 0.0),
             LinearConstraint(room.tocsr(), -np.inf, 1.0 if greedy.preload_bytes else 0.0),
-            LinearConstraint(in_time.tocsr(), -np.inf, (before_s + may_wait_s) / comp_s[0]),
+            LinearConstraint(in_time.tocsr(), -np.inf, (cost.slowed * before_s + may_wait_s) / comp_s[0]),
             *([LinearConstraint(ends, -np.inf, left_s / comp_s[0])] if slowing else []),
         ],
         options={"time_limit": limit_s, "mip_rel_gap": 0.0},

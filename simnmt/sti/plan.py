@@ -132,9 +132,9 @@ def planned(
     included, and the pipeline may wait until the deadline, or where nothing meets it as long as 2 bits make it wait.
 
     Embedding and head count in the deadline, and what is computed ahead of a layer gives time for its loads. Where reads slow
-    computing, the submodel is one that ends in time with 2 bits read meanwhile, and upgrades keep it so; budgets take the
-    undisturbed times of layers, which hide fewer reads than there will be room for. `size`: layers and slices a layer that are
-    given, as in the later turns of an engagement, which are slowed less. Raises `PlanError`.
+    computing, the submodel is one that ends in time with 2 bits read meanwhile, and upgrades keep it so; the longer computing
+    hides more reads. `size`: layers and slices a layer that are given, as in the later turns of an engagement, which are slowed
+    less. Raises `PlanError`.
     """
     check(deadline_s, preload_bytes)
     order = cost.importance if importance is None else importance

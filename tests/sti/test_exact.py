@@ -30,8 +30,7 @@ def best_by_trying(cost: StiCost, plan: Plan) -> float | None:
         for at, (shard, width) in enumerate(bits.items()):
             loads[shard[0]] += 0.0 if at < held else cost.t_io(width)
         told = timeline(loads, comp_s, cost.head_s, cost.slowed, before_s=cost.t_embed(LENGTH))
-        waits = timeline(loads, comp_s, before_s=cost.t_embed(LENGTH)).stalls
-        if not waits and (cost.slowed == 1.0 or told.latency_s <= latest_s):
+        if not told.stalls and (cost.slowed == 1.0 or told.latency_s <= latest_s):
             best = max(best or 0.0, fidelity(bits, cost.importance))
     return best
 
@@ -53,7 +52,7 @@ def test_nothing_that_never_waits_is_better(cost: StiCost, shards_of_1000: int, 
     assert found.fidelity == pytest.approx(best, abs=1e-9)
     assert found.bound == pytest.approx(best, abs=1e-6)
     assert found.gap <= found.gap_at_most + 1e-9
-    assert found.gap >= -1e-9 or cost.slowed > 1.0  # slower computing hides more than its undisturbed time would
+    assert found.gap >= -1e-9
     assert not found.plan.stalls
     assert found.greedy_fidelity == fidelity(plan.bits, cost.importance)
 

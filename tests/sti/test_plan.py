@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from itertools import accumulate
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simnmt.costs.shard_geometry import BERT_BASE, BITS
+from simnmt.costs.shard_geometry import BERT_BASE, BITS, ShardGeometry
 from simnmt.costs.sti_cost import Shard, StiCost
 from simnmt.sti.allocation import allocated
 from simnmt.sti.baselines import standard_pipeline
 from simnmt.sti.budgets import budgets_of
 from simnmt.sti.buffer import bytes_held, evicted
 from simnmt.sti.errors import PlanError
+from simnmt.sti.exact import exact
 from simnmt.sti.plan import Plan, planned, timeline_of
 from simnmt.sti.submodel import chosen_size, compute_s, submodel
+from simnmt.sti.timeline import Timeline, timeline
 from tests.sti.made_cost import LENGTH, costs, round_cost
 
 FIRST_LAYER = {(0, piece): 2 for piece in range(3)}
@@ -115,7 +116,7 @@ def test_a_first_plan_stalls_only_where_not_even_2_bits_arrive(cost: StiCost, de
     plan = planned(cost, deadline_s, capacity, length=LENGTH)
     told = timeline_of(plan, cost)
     assert (plan.latency_s, plan.stall_s) == (told.latency_s, told.stall_s)
-    assert plan.short_of_io or not plan.stalls
+    assert plan.short_of_io == plan.stalls == bool(budgets_of(plan, cost)[1].min() < -1e-7)
     assert not plan.short_of_io or set(plan.bits.values()) == {2}
     assert list(plan.bits) == sorted(plan.bits)
     assert bytes_held(cost, {shard: plan.bits[shard] for shard in plan.preloaded}) <= capacity
@@ -126,22 +127,28 @@ def test_a_first_plan_stalls_only_where_not_even_2_bits_arrive(cost: StiCost, de
 
 
 @settings(max_examples=40)
-@given(costs(), DEADLINES, st.data())
+@given(costs(beside=True), DEADLINES, st.data())
 def test_no_single_further_upgrade_is_possible(cost: StiCost, deadline_s: float, data: st.DataObject) -> None:
     """Brute force over upgrades, on what the buffer holds, a prefix or not; and what it holds keeps its bits."""
     held = data.draw(st.dictionaries(st.sampled_from(cost.all_shards()), st.sampled_from(BITS)))
     plan = planned(cost, deadline_s, 10**6, length=LENGTH, cached=held)
     assert all(plan.bits[shard] == held[shard] for shard in plan.preloaded)
     assert plan.preloaded == set(held) & set(plan.bits)
-    comp_s = cost.t_comp(LENGTH, plan.slices_per_layer)
+    comp_s = [cost.t_comp(LENGTH, plan.slices_per_layer)] * plan.layers
 
-    def late(bits: dict[Shard, int]) -> bool:
+    def run(bits: Mapping[Shard, int]) -> Timeline:
         loads = [
             sum(cost.t_io(bits[shard]) for shard in plan.shards_of(layer) if shard not in held) for layer in plan.layer_indices
         ]
-        return any(read > k * comp_s * (1 + 1e-9) + 1e-9 * plan.layers * comp_s for k, read in enumerate(accumulate(loads)))
+        return timeline(loads, comp_s, cost.head_s, cost.slowed, before_s=cost.t_embed(LENGTH))
 
-    assert plan.short_of_io == late(dict(plan.bits))
+    latest_s = max(deadline_s, run({shard: held.get(shard, 2) for shard in plan.bits}).latency_s) * (1 + 1e-9)
+
+    def late(bits: Mapping[Shard, int]) -> bool:
+        told = run(bits)
+        return told.stalls or (cost.slowed > 1.0 and told.latency_s > latest_s)
+
+    assert plan.short_of_io == late(plan.bits)
     if not plan.short_of_io:
         for shard in plan.loaded:
             for bits in BITS:
@@ -185,6 +192,21 @@ def test_worked_example_of_computing_that_reads_slow() -> None:
     assert [bits_of(found[deadline_s], 1) for deadline_s in (2.3, 2.4, 2.5)] == [[2, 2, 2], [4, 2, 2], [6, 2, 2]]
     assert [found[deadline_s].latency_s for deadline_s in (2.3, 2.4, 2.5)] == pytest.approx([2.3, 2.4, 2.5])
     assert timeline_of(found[2.5], cost).compute_end == pytest.approx([1.5, 2.5])
+
+
+def test_reads_that_slower_computing_hides_are_in_time() -> None:
+    """Embedding lasts 2 s beside reads, in which 1.7 s of 6 bits are hidden: 3.4 s of reads add 1.7 s to 3 s of computing."""
+    reads = {2: 1.5, 3: 1.55, 4: 1.6, 5: 1.65, 6: 1.7, 32: 9.0}
+    sizes = {bits: 1000 * bits for bits in BITS}
+    cost = StiCost(ShardGeometry(2, 1, 4, 8), reads, {LENGTH: (1.0,)}, sizes, embed_s={LENGTH: 1.0}, slowed=2.0)
+    plan = planned(cost, 9.0, 0, length=LENGTH)
+    assert (list(plan.bits.values()), plan.short_of_io, plan.stall_s) == ([6, 6], False, 0.0)
+    assert plan.latency_s == pytest.approx(4.7)
+    assert budgets_of(plan, cost)[1] == pytest.approx([0.3, 0.6])
+    undisturbed = planned(replace(cost, slowed=1.0), 9.0, 0, length=LENGTH)
+    assert (list(undisturbed.bits.values()), undisturbed.short_of_io) == ([2, 2], True)
+    best = exact(cost, plan)
+    assert best is not None and best.plan.bits == plan.bits
 
 
 @settings(max_examples=30)
