@@ -66,7 +66,7 @@ class PlannedState:
     compute: tuple[tuple[float, float], ...]
     """When each layer is computed."""
     before_s: float = 0.0
-    """Computed ahead of the first layer, while its shards are read."""
+    """When the embedding is done, ahead of the first layer; a cold start's waits for what is in no shard."""
     short_of_io: bool = False
     """Whether not even 2 bits everywhere can be read in time, so that the plan stays there and stalls (STI-13)."""
 
@@ -112,7 +112,7 @@ class BoxesAccount:
 
     boxes: int
     compute_s: float
-    """In which a processor computed."""
+    """Of computing, as long as it takes with nothing to be read: neither waits nor what reads slow it by."""
     read_s: float
     """In which a disk read."""
     read_bytes: int

@@ -63,7 +63,7 @@ def cold_start(planned: PlannedDevice) -> str:
         return "a cold start reads shards alone: what is in none of them (embeddings, norms, head) stays in memory"
     return (
         f"a cold start reads {megabytes(planned.cold_read_bytes)} that are in no shard (embeddings, norms, head) ahead of the "
-        "first layer's shards"
+        "first layer's shards, and computes nothing before"
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from simnmt.costs.sti_cost import Shard, StiCost
 from simnmt.sti.buffer import bytes_held, evicted
+from simnmt.sti.memory import memory_of
 from simnmt.sti.plan import Plan, loads_s, planned
 from simnmt.sti.streamed_latency import PlannedCompute, StreamedState
 
@@ -41,8 +42,8 @@ def engagement(
 
     The first plan is made for a buffer filled as planned, and a cold start, which finds it empty, executes the same: plans are
     made beforehand (STI-18). Later turns are planned on what the buffer truly holds, until it holds the same again.
-    `cold_read_s`: what a cold start has to read besides, before the first layer. The other arguments
-    are those of `planned`. Raises `PlanError`.
+    `cold_read_s`: what a cold start has to read besides, before anything is computed: embeddings are among it. The other
+    arguments are those of `planned`. Raises `PlanError`.
     """
     capacity_bytes = max(preload_bytes, cache_bytes or 0)
     first = planned(cost, deadline_s, preload_bytes, length=length, importance=importance, similar=similar, steps=steps)
@@ -69,7 +70,7 @@ def engagement(
         _state(cost, f"turn {number}", plan, before, later)
         for number, (plan, before, later) in enumerate(zip(plans, held, after, strict=True), start=1)
     )
-    return Engagement(tuple(plans), computing(cost, first), (cold, *turns), _working_bytes(cost, first))
+    return Engagement(tuple(plans), computing(cost, first), (cold, *turns), memory_of(cost, first).working_bytes)
 
 
 def computing(cost: StiCost, plan: Plan) -> PlannedCompute:
@@ -89,19 +90,15 @@ def computing(cost: StiCost, plan: Plan) -> PlannedCompute:
 
 
 def _state(
-    cost: StiCost, name: str, plan: Plan, held: dict[Shard, int], kept: dict[Shard, int], more_s: float = 0.0
+    cost: StiCost, name: str, plan: Plan, held: dict[Shard, int], kept: dict[Shard, int], ahead_s: float = 0.0
 ) -> StreamedState:
     first_s, *others_s = loads_s(cost, plan.bits, frozenset(held))
     streamed = {shard: bits for shard, bits in plan.bits.items() if shard not in held}
     return StreamedState(
         name=name,
-        load_s=(first_s + more_s, *others_s),
+        load_s=(ahead_s + first_s, *others_s),
         held_bytes=bytes_held(cost, held),
         kept_bytes=bytes_held(cost, kept),
         streamed_bytes=bytes_held(cost, streamed),
+        ahead_s=ahead_s,
     )
-
-
-def _working_bytes(cost: StiCost, plan: Plan) -> int:
-    halves = [cost.geometry, *([] if cost.decoder is None else [cost.decoder.geometry])]
-    return max(4 * half.weights_per_shard for half in halves) * plan.slices_per_layer

@@ -103,7 +103,10 @@ class PlannedCompute:
 
 @dataclass(frozen=True, slots=True)
 class StreamedState:
-    """What a box has to read for a request, by what its memory holds when the request's turn comes."""
+    """What a box has to read for a request, by what its memory holds when the request's turn comes.
+
+    Raises `ValueError` where the first load does not hold what is read ahead.
+    """
 
     name: str
     load_s: tuple[float, ...]
@@ -114,6 +117,12 @@ class StreamedState:
     """In the buffer after it, while the engagement lasts."""
     streamed_bytes: int = 0
     """Read for it."""
+    ahead_s: float = 0.0
+    """Of the first load, what nothing can be computed without: a cold start's embeddings."""
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.ahead_s <= sum(self.load_s[:1]):
+            raise ValueError(f"{self.ahead_s:g} s read ahead, which are no part of the first load")
 
     @property
     def read_s(self) -> float:
@@ -141,6 +150,8 @@ class StreamedState:
             else:
                 after_s = step_s - (layer - compute.layers) * decoder_layer_s
             latest_s = np.maximum(latest_s, read_s / compute.slowed + after_s)
+        if self.ahead_s:
+            latest_s = np.maximum(latest_s, self.ahead_s / compute.slowed + compute.first_pass_s(src_len) * scale)
         later_s = compute.after_step_s(tgt_len) * scale + self.slowing_s(compute)
         return np.where(latest_s > 0.0, latest_s + later_s, 0.0)
 
@@ -154,9 +165,12 @@ class StreamedState:
         return np.maximum(self.from_read_s(compute, src_len, tgt_len), computed_s)
 
     def pipeline(self, compute: PlannedCompute, src_len: int, tgt_len: int | None = None) -> Timeline:
-        """Of one request of which `alone_s` is the latency, layer by layer: the encoder's, then the decoder's first step."""
+        """Of one request of which `alone_s` is the latency, layer by layer: the encoder's, then the decoder's first step.
+
+        Its embedding begins once what is read ahead is there, so that `before_s` is when it ends.
+        """
         encoder_s = [float(compute.encoder_layer_s(src_len))] * compute.layers
         decoder_s = [compute.once_s + compute.step_s] * compute.decoder_layers
         after_s = compute.head_s + float(compute.after_step_s(tgt_len))
-        before_s = float(compute.embedding_s(src_len))
+        before_s = self.ahead_s / compute.slowed + float(compute.embedding_s(src_len))
         return timeline(self.load_s, [*encoder_s, *decoder_s], after_s, compute.slowed, before_s=before_s)

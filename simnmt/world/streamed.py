@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
+from sys import float_info
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -95,7 +96,7 @@ class StreamedAccount:
     by_state: tuple[int, ...]
     """Requests by state: cold, first turn and so on."""
     compute_s: float
-    """In which a processor computed."""
+    """Of computing, as long as it takes with nothing to be read: neither waits nor what reads slow it by."""
     stall_s: float
     """By which executions took longer than with nothing to be read."""
     read_s: float
@@ -153,7 +154,8 @@ class StreamedBox:
         """Of the last request."""
         self._disk_free_s = self._begun_s = -inf
         lifecycle = self._lifecycle = streamed.lifecycle
-        self._engaged_s = min(lifecycle.engagement_gap_s, lifecycle.reclaimed_after_s)
+        # Finite, however long an engagement lasts: an infinite idle time is that of the first request, which finds nothing.
+        self._engaged_s = min(lifecycle.engagement_gap_s, lifecycle.reclaimed_after_s, float_info.max)
         self._following = [lifecycle.next_state(state, 0.0) for state in range(lifecycle.last + 1)]
         """By state, the next one within an engagement."""
         self._read_s = [state.read_s for state in streamed.states]

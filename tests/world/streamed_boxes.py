@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -85,18 +84,18 @@ class SlowBox:
         self.under_way += 1
         before, self.had_turn = self.had_turn, self.environment.event()
         layers = self.streamed.compute.layers + self.streamed.compute.decoder_layers
-        # The first event: reading has begun.
+        # The first event: reading has begun; its value: when what is ahead of all is there, and when all is.
         loaded = [self.environment.event() for _ in range(1 + layers)]
-        self.environment.process(self._reads(self.streamed.states[self.state].load_s, loaded, before))
+        self.environment.process(self._reads(self.streamed.states[self.state], loaded, before))
         self.environment.process(self._computes(src_len, tgt_len, factor, loaded, self.had_turn, found))
 
-    def _reads(self, load_s: Sequence[float], loaded: list[simpy.Event], before: simpy.Event | None) -> Any:
+    def _reads(self, state: StreamedState, loaded: list[simpy.Event], before: simpy.Event | None) -> Any:
         with self.reading.request() as turn:
             yield turn
             if before is not None:
                 yield before
-            loaded[0].succeed(self.environment.now + sum(load_s))
-            for each_s, done in zip(load_s, loaded[1:], strict=True):
+            loaded[0].succeed((self.environment.now + state.ahead_s, self.environment.now + sum(state.load_s)))
+            for each_s, done in zip(state.load_s, loaded[1:], strict=True):
                 yield self.environment.timeout(each_s)
                 done.succeed()
 
@@ -118,7 +117,9 @@ class SlowBox:
             turn_came.succeed()
             found["queue_s"] = clock.now - entry_s
             begin_s = clock.now
-            read_until_s = yield loaded[0]
+            ahead_until_s, read_until_s = yield loaded[0]
+            if ahead_until_s > clock.now:
+                yield clock.timeout(ahead_until_s - clock.now)
 
             def works(work_s: float) -> simpy.Event:
                 """Slower while its own reads go on."""

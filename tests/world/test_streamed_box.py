@@ -50,14 +50,17 @@ def slowly(requests: Requests, streamed: Streamed, deciders: int) -> list[dict[s
 @pytest.mark.parametrize("gap_s", [0.4, 1.5, 10.0])
 @pytest.mark.parametrize("deciders", [1, 3])
 @pytest.mark.parametrize("keeps_preload", [True, False])
-@pytest.mark.parametrize(("slower", "slowed"), [(1.0, 1.0), (4.0, 1.0), (1.0, 1.3), (4.0, 1.3)])
+@pytest.mark.parametrize(("slower", "slowed", "ahead"), [(1.0, 1.0, 0.0), (4.0, 1.0, 1.0), (1.0, 1.3, 1.0), (4.0, 1.3, 0.0)])
 def test_a_box_does_what_its_disk_and_its_processor_do(
-    gap_s: float, deciders: int, keeps_preload: bool, slower: float, slowed: float
+    gap_s: float, deciders: int, keeps_preload: bool, slower: float, slowed: float, ahead: float
 ) -> None:
     """States, waits, stalls, first tokens and deadlines: crowded, in turns, and alone; with a disk that computing hides, and
     with one about as slow as it, so that reading one request ahead and no further matters; and where a request's reads slow
-    its computing."""
-    states = tuple(replace(state, load_s=tuple(slower * each_s for each_s in state.load_s)) for state in STATES)
+    its computing; where a cold start's embeddings are read first."""
+    loads_s = [tuple(slower * each_s for each_s in state.load_s) for state in STATES]
+    states = tuple(
+        replace(state, load_s=load_s, ahead_s=ahead * load_s[0]) for state, load_s in zip(STATES, loads_s, strict=True)
+    )
     compute = replace(STREAMED.compute, slowed=slowed)
     streamed = replace(STREAMED, compute=compute, states=states, lifecycle=Lifecycle(3, 5.0, 60.0, keeps_preload))
     requests = asked(gap_s=gap_s, nodes=3)
@@ -70,6 +73,15 @@ def test_a_box_does_what_its_disk_and_its_processor_do(
     if gap_s == 1.5 and slower == 1.0:
         assert set(trail.state) >= {COLD, FIRST_TURN, 2, 3} - (set() if keeps_preload else {FIRST_TURN})
         assert 0.05 < trail.deadline_missed.mean() < 0.95
+
+
+@pytest.mark.parametrize("reclaimed_after_s", [60.0, np.inf])
+def test_the_first_request_ever_is_cold_however_long_an_engagement_lasts(reclaimed_after_s: float) -> None:
+    streamed = replace(STREAMED, lifecycle=Lifecycle(3, np.inf, reclaimed_after_s))
+    requests = asked(60)
+    trail = kept(requests, streamed)
+    assert trail.state is not None and trail.state[:3].tolist() == [COLD, 2, 3]
+    assert trail.state.tolist() == [each["state"] for each in slowly(requests, streamed, 1)]
 
 
 def test_an_encoder_alone_needs_no_target_lengths() -> None:

@@ -60,11 +60,17 @@ def test_a_buffer_that_is_not_enlarged_makes_all_turns_alike() -> None:
         assert engaged.states[1].held_bytes == engaged.states[1].kept_bytes
 
 
-def test_what_else_a_cold_start_reads_comes_before_the_first_layer() -> None:
-    engaged = engagement(round_cost(), 2.0, 6_000, length=LENGTH, cold_read_s=3.0)
-    plain = engagement(round_cost(), 2.0, 6_000, length=LENGTH)
+def test_what_else_a_cold_start_reads_comes_before_everything() -> None:
+    """3 s, embeddings among them, then embedding for 0.9 s, which hides 0.1 s of the first layer's reads, and 2 s of layers."""
+    cost = replace(round_cost(a_bit_s=0.001), embed_s={LENGTH: 0.9})
+    engaged = engagement(cost, 2.9, 0, length=LENGTH, cold_read_s=3.0)
+    plain = engagement(cost, 2.9, 0, length=LENGTH)
     assert engaged.states[0].load_s[0] == plain.states[0].load_s[0] + 3.0
     assert engaged.states[1] == plain.states[1]
+    cold_s = [float(each.states[0].alone_s(each.compute, LENGTH)) for each in (engaged, plain)]
+    assert cold_s == pytest.approx([5.9, 2.9])
+    drawn = engaged.states[0].pipeline(engaged.compute, LENGTH)
+    assert (drawn.before_s, drawn.latency_s) == pytest.approx((3.9, 5.9))
 
 
 @settings(max_examples=40)

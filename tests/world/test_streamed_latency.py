@@ -77,6 +77,7 @@ def slowed_end_s(load_s: list[float], works_s: list[tuple[float | None, float]],
     SECONDS,
     st.integers(0, 4),
     st.sampled_from([1.0, 1.25, 1.5, 4.0]),
+    st.sampled_from([0.0, 0.5, 1.0]),
 )
 def test_computing_is_slowed_while_the_disk_reads_and_not_afterwards(
     encoder: list[float],
@@ -86,11 +87,12 @@ def test_computing_is_slowed_while_the_disk_reads_and_not_afterwards(
     head_s: float,
     tgt_len: int,
     slowed: float,
+    ahead: float,
 ) -> None:
     compute = PlannedCompute(len(encoder), (8,), (layer_s,), len(decoder), 0.5, 0.25, (embed_s,), head_s, slowed)
-    state = StreamedState("any", (*encoder, *decoder))
+    state = StreamedState("any", (*encoder, *decoder), ahead_s=ahead * encoder[0])
     loaded_s = list(accumulate(state.load_s))
-    works_s: list[tuple[float | None, float]] = [(None, embed_s)]
+    works_s: list[tuple[float | None, float]] = [(state.ahead_s, embed_s)]
     works_s += [(loaded_s[layer], layer_s) for layer in range(len(encoder))]
     for step in range(max(tgt_len, 1) if decoder else 1):
         works_s += [(moment, 0.5 if step else 0.75) for moment in loaded_s[len(encoder) :]]
@@ -156,6 +158,12 @@ def test_what_is_held_is_waited_for_by_nobody() -> None:
 def test_costs_that_cannot_be_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"layers|lengths|slowed"):
         PlannedCompute(**({"layers": 2, "lengths": (8,), "layer_s": (0.1,)} | wrong))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("ahead_s", [-0.1, 0.2])
+def test_what_is_read_ahead_is_part_of_the_first_load(ahead_s: float) -> None:
+    with pytest.raises(ValueError, match="no part of the first load"):
+        StreamedState("cold", (0.1, 0.3), ahead_s=ahead_s)
 
 
 def test_loads_of_other_layers_are_refused() -> None:
