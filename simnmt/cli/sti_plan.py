@@ -43,18 +43,21 @@ def plan(
     page: Annotated[Path | None, typer.Option("--page", metavar="FILE", help="Write an HTML page with the pipelines.")] = None,
 ) -> None:
     """Plan a streamed model for a deadline and a preload buffer: layers, slices, bits, and what stays in memory."""
-    from simnmt.cli.megabytes import in_bytes
+    from simnmt.cli.amounts import in_bytes, in_seconds
     from simnmt.cli.sti_plan_told import read_source, told
+    from simnmt.errors import InputError
     from simnmt.files import refuse_replacing, written_whole
     from simnmt.sti.outlook import outlook
 
     refuse_replacing(page, None if profile.startswith("@") else profile)
     if page is not None and not page.absolute().parent.is_dir():
         raise typer.BadParameter(f"there is no folder {page.absolute().parent}", param_hint="--page")
+    if page is not None and page.is_dir():
+        raise typer.BadParameter(f"{page} is a folder: name a file", param_hint="--page")
     source = read_source(profile)
     found = outlook(
         source.cost,
-        deadline_ms / 1e3,
+        in_seconds("--deadline-ms", deadline_ms),
         in_bytes("--preload-mb", preload_mb),
         length=length,
         steps=steps,
@@ -67,8 +70,11 @@ def plan(
     if page is not None:
         from simnmt.report.plan_page import render_plan
 
-        with written_whole(page) as partial:
-            partial.write_text(render_plan(found, source.name, source.kind, source.said), encoding="utf-8")
+        try:
+            with written_whole(page) as partial:
+                partial.write_text(render_plan(found, source.name, source.kind, source.said), encoding="utf-8")
+        except OSError as error:
+            raise InputError(f"--page: cannot be written: {error.strerror}", path=page, remedy="name another file") from None
         print(f"written to {page}", file=sys.stderr)
     if as_json:
         document = {"profile": source.name, "kind": source.kind, "said": source.said, **found.as_json()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -48,13 +49,16 @@ def run(
 
     Reads find the store's file out of this system's memory. Without a text, tokens are drawn.
     """
-    from simnmt.cli.megabytes import in_bytes
+    from simnmt.cli.amounts import in_bytes, in_seconds
+    from simnmt.errors import InputError
     from simnmt.nmt.errors import need
-    from simnmt.sti.plan import check
 
-    deadline_s, preload_bytes = deadline_ms / 1e3, in_bytes("--preload-mb", preload_mb)
+    deadline_s, preload_bytes = in_seconds("--deadline-ms", deadline_ms), in_bytes("--preload-mb", preload_mb)
     cache_bytes = None if cache_mb is None else in_bytes("--cache-mb", cache_mb)
-    check(deadline_s, preload_bytes)
+    if cache_bytes is not None and cache_bytes < preload_bytes:
+        raise InputError(f"--cache-mb {cache_mb:g}: less than --preload-mb {preload_mb:g}", remedy="give as much or more")
+    if threads > (os.cpu_count() or 1):
+        raise InputError(f"--threads {threads}: this box has {os.cpu_count() or 1} CPUs", remedy="give no more")
     need("torch")
     from simnmt.cli.sti_run_source import costs, texts_of
     from simnmt.cli.sti_run_told import document, told

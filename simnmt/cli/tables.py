@@ -50,9 +50,27 @@ def run_tables(result: RunResult) -> str:
         lines += filter(None, [verdict["sentence"], verdict.get("variants")])
     lines += [sweep["sentence"] for sweep in result.load_sweeps]
     lines += _gaps(result)
+    lines += _missed(result)
     for table in result.tables:
         lines += ["", table.title, aligned(list(table.columns), [list(row) for row in table.rows], 3)]
     return "\n".join(lines)
+
+
+def _missed(result: RunResult) -> list[str]:
+    """How often a device that streams its model was late: over policies and networks, from the least to the most."""
+    deadlines_s = {
+        device.name: planned.deadline_s
+        for cell in result.cells
+        for device, planned in zip(cell.devices, cell.planned, strict=False)
+        if planned is not None
+    }
+    lines = []
+    for name, deadline_s in deadlines_s.items():
+        shares = [100 * row[key] for row in result.rows if row.get(key := f"{name}_missed_share") is not None]
+        if shares:
+            ends = f"{min(shares):.1f}" if max(shares) - min(shares) < 0.05 else f"{min(shares):.1f} to {max(shares):.1f}"
+            lines.append(f"{name}: {ends} % of what it executed missed the deadline of {1e3 * deadline_s:g} ms")
+    return lines
 
 
 def _sources(result: RunResult) -> str:

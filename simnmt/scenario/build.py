@@ -202,6 +202,11 @@ def _streamed(
     per_workload = (workload,) if isinstance(scenario.devices[device].profile, dict) else ()
     with _named_by(document, "devices", device, "profile", *per_workload):
         cost = profile.sti_cost
+        if cost.decoder is None and profile.plane.s_per_tgt_token > 0.0:
+            raise ProfileError(
+                f"profile {profile.name} takes time for target tokens, but what it streams is a classifier without a decoder",
+                remedy="name a translator's, as simnmt sti profile --model makes, or the classifier's own",
+            )
     with _named_by(document, "devices", device, "sti"):
         return streamed_device(said, profile, cost, table)
 

@@ -124,13 +124,17 @@ def test_a_page_shows_every_pipeline(here: Path, simnmt: Callable[..., Any]) -> 
     [
         (["--profile", "plain.json", "--deadline-ms", "9", "--preload-mb", "1"], "no costs of streaming its model"),
         (["--profile", "@nowhere", "--deadline-ms", "9", "--preload-mb", "1"], "@nowhere"),
-        (["--profile", "encoder.json", "--deadline-ms", "0", "--preload-mb", "1"], "a deadline of 0 s (give a positive one)"),
-        (["--profile", "encoder.json", "--deadline-ms", "nan", "--preload-mb", "1"], "a deadline of nan s"),
+        (
+            ["--profile", "encoder.json", "--deadline-ms", "0", "--preload-mb", "1"],
+            "--deadline-ms 0: no time to keep to (give a positive number of ms)",
+        ),
+        (["--profile", "encoder.json", "--deadline-ms", "nan", "--preload-mb", "1"], "--deadline-ms nan: no time to keep to"),
         (["--profile", "encoder.json", "--deadline-ms", "9", "--preload-mb", "-1"], "--preload-mb -1: no size of a buffer"),
         (["--profile", "encoder.json", "--deadline-ms", "9", "--preload-mb", "inf"], "--preload-mb inf: no size of a buffer"),
         (["--profile", "encoder.json", "--deadline-ms", "9", "--preload-mb", "1", "--steps", "3"], "the model has no decoder"),
         (["--profile", "encoder.json", "--deadline-ms", "9", "--preload-mb", "1", "--page", "no/p.html"], "there is no folder"),
         (["--profile", "encoder.json", "--deadline-ms", "9", "--preload-mb", "1", "--page", "encoder.json"], "would replace"),
+        (["--profile", "encoder.json", "--deadline-ms", "9", "--preload-mb", "1", "--page", "."], "is a folder"),
     ],
 )
 def test_what_cannot_be_planned_is_refused_in_one_line(

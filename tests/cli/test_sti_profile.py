@@ -73,7 +73,8 @@ def test_a_store_and_a_task_make_a_profile_that_a_planner_can_read(here: Path, s
 
 
 def test_what_another_profile_knows_is_kept(here: Path, simnmt: Callable[..., Any]) -> None:
-    done = simnmt("sti", "profile", "s", *QUICK, "--into", "@cpu1-marian", "--out", "p.json", "--json")
+    _write_tiny(here)
+    done = simnmt("sti", "profile", "--model", "tiny.json", *QUICK, "--into", "@cpu1-marian", "--out", "p.json", "--json")
     assert done.status == 0
     assert json.loads(done.out)["cost_models"]["sti"]["importance"] is None
     before, after = (read_profile(path) for path in (_shipped("@cpu1-marian"), here / "p.json"))
@@ -83,15 +84,19 @@ def test_what_another_profile_knows_is_kept(here: Path, simnmt: Callable[..., An
 
 
 def test_a_translator_is_profiled_by_its_sizes(here: Path, simnmt: Callable[..., Any]) -> None:
-    tokens = {"eos_token": 0, "unk_token": 1, "pad_token": 59, "start_token": 59}
-    sizes = {"encoder_layers": 2, "decoder_layers": 2, "d_model": 16, "heads": 4, "ffn": 32, "vocab": 60, "max_positions": 80}
-    (here / "tiny.json").write_text(json.dumps({"kind": "transformer"} | sizes | tokens))
+    _write_tiny(here)
     done = simnmt("sti", "profile", "--model", "tiny.json", *QUICK, "--pace-mb", "5", "--out", "p.json")
     assert done.status == 0
     profile = read_profile(here / "p.json")
     assert profile.sti_cost.layers == 4
     assert profile.model.vocab == 60
     assert profile.sti is not None and profile.sti.decoder is not None
+
+
+def _write_tiny(here: Path) -> None:
+    tokens = {"eos_token": 0, "unk_token": 1, "pad_token": 59, "start_token": 59}
+    sizes = {"encoder_layers": 2, "decoder_layers": 2, "d_model": 16, "heads": 4, "ffn": 32, "vocab": 60, "max_positions": 80}
+    (here / "tiny.json").write_text(json.dumps({"kind": "transformer"} | sizes | tokens))
 
 
 def _shipped(name: str) -> Path:
@@ -142,6 +147,7 @@ REFUSED = [
     (("s", "--pace-mb", "0"), "--pace-mb: no pace"),
     (("s", "--threads", "4096"), "CPUs may be used"),
     (("s", "--into", "dev.tsv"), "dev.tsv"),
+    (("s", "--into", "@cpu1-marian"), "is the profile of a model that translates"),
 ]
 
 

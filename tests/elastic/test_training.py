@@ -122,6 +122,13 @@ def test_a_finished_training_is_not_trained_on(trained: tuple[Path, dict[str, An
     assert (again["training"]["steps"], again["dev"]) == (trained[1]["training"]["steps"], trained[1]["dev"])
 
 
+def test_one_class_is_nothing_to_learn(tmp_path: Path) -> None:
+    (tmp_path / "ones.tsv").write_text("sentence\tlabel\ngood film\t1\ngood day\t1\n")
+    with pytest.raises(ElasticError, match=r"ones\.tsv: every example is labelled 1"):
+        train(read_task(tmp_path / "ones.tsv"), tmp_path / "out", RECIPE)
+    assert not (tmp_path / "out").exists()
+
+
 def test_what_is_trained_on_does_not_judge(task: Task, tmp_path: Path) -> None:
     """A copy neither; examples that both files hold are counted."""
     shutil.copy(task.path, tmp_path / "copy.tsv")

@@ -21,6 +21,7 @@ from simnmt.scenario.learning import learn
 from simnmt.scenario.source import open_source
 from simnmt.scenario.streaming import StreamedDevice, covering
 from simnmt.sti import lifecycle
+from tests.costs.made_sti import sti_block
 from tests.scenario.streamed_profile import STI, TEXT, streamed_profile, written
 
 
@@ -44,6 +45,14 @@ def complaint(folder: Path, text: str, *overrides: str) -> str:
     said = str(caught.value)
     assert "\n" not in said
     return said.replace(f"{folder}/", "")
+
+
+def test_a_classifier_in_a_translators_profile_is_no_translator(folder: Path) -> None:
+    """Its requests would end with the encoder."""
+    alone = sti_block(6, 8, 512, 2048, lengths=(16, 32, 64), bytes_per_s=30e6, importance=False)
+    written(folder, streamed_profile(name="mixed", sti=alone))
+    said = complaint(folder, TEXT, "devices.gateway.profile=mixed.json")
+    assert "profile mixed takes time for target tokens, but what it streams is a classifier without a decoder" in said
 
 
 CASES = {

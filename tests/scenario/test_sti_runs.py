@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 import simnmt
+from simnmt.cli.tables import run_tables
 from simnmt.results.gap_words import gap_sentences
 from simnmt.results.request_log import COLUMNS, STREAMED_COLUMNS
 from tests.scenario.streamed_profile import STI, TEXT, streamed_profile, written
@@ -81,6 +82,9 @@ def test_the_summary_is_what_the_requests_say(result: simnmt.RunResult) -> None:
     assert row["gateway_mean_buffer_bytes"] < row["gateway_peak_buffer_bytes"]
     assert row["gateway_compute_busy_share"] + row["gateway_disk_busy_share"] < 1.0, "an idle box"
     assert run_row(result, "cloud")["gateway_cold_share"] is None
+    shares = [100 * row["gateway_missed_share"] for row in result.rows if row["gateway_missed_share"] is not None]
+    late = f"gateway: {min(shares):.1f} to {max(shares):.1f} % of what it executed missed the deadline of 900 ms"
+    assert late in run_tables(result).splitlines()
 
 
 def run_row(result: simnmt.RunResult, policy: str) -> dict[str, Any]:

@@ -61,6 +61,8 @@ def profile_store(
     `ElasticError`, `StoreError`.
     """
     check_classifier(store, settings, task)
+    if into is not None and into.plane.s_per_tgt_token > 0.0:
+        _refuse_into(into, "a model that translates", "a classifier")
     account = EngineAccount(
         model=store.index.origin or store.kind,
         architecture=store.configuration.as_json(),
@@ -92,6 +94,8 @@ def profile_model(
     """
     architecture = _transformer(model)
     check_translator(architecture, settings)
+    if into is not None and into.plane.s_per_tgt_token == 0.0:
+        _refuse_into(into, "a classifier", "a model that translates")
     account = EngineAccount(
         model=model,
         architecture=architecture.model_dump(mode="json"),
@@ -103,6 +107,11 @@ def profile_model(
         blocks = translator_blocks(architecture, folder, settings, progress)
     ranges = {"src_len": [1, architecture.max_positions], "tgt_len": [1, architecture.max_positions]}
     return _told(blocks, account, box, named, into, ranges)
+
+
+def _refuse_into(into: DeviceProfile, known: str, measured: str) -> None:
+    what = f"--into: {into.name} is the profile of {known}, what would be streamed is {measured}"
+    raise CalibrationError(what, remedy="leave --into out, or name a profile of the same model")
 
 
 def _transformer(model: str) -> TransformerArchitecture:

@@ -51,6 +51,9 @@ def train(
     if dev is not None and dev.sha256 == task.sha256:
         raise ElasticError("--dev: the very examples that are trained on", path=dev.path, remedy="give others, or leave it out")
     tell = progress or (lambda stage, share: None)
+    if len(set(task.labels.tolist())) < 2:
+        what = f"every example is labelled {task.label_names[int(task.labels[0])]}: there is nothing to tell apart"
+        raise ElasticError(what, path=task.path, remedy="give examples of two classes")
     where = torch_device(device)
     identity = {"recipe": recipe.as_json(), "task": task.sha256}
     begun = _check(out, identity)
