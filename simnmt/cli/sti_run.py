@@ -33,6 +33,9 @@ def run(
     cold: Annotated[
         bool, typer.Option("--cold", help="The first turn finds an empty buffer: the system took the memory.")
     ] = False,
+    fill: Annotated[
+        bool, typer.Option("--fill", help="Beyond the paper: let the pipeline wait as long as the deadline allows.")
+    ] = False,
     text: Annotated[
         list[str] | None, typer.Option("--text", metavar="TEXT", help="To classify; once for each turn, the last one repeats.")
     ] = None,
@@ -81,6 +84,7 @@ def run(
             cold=cold,
             pace_bytes_per_s=source.pace_bytes_per_s,
             threads=threads,
+            fills_deadline=fill,
         )
         done = list(engage(opened, encoder, source.cost, engaged, inputs))
         others = list(rivals(opened, encoder, source.cost, engaged, *inputs[0])) if compare else []

@@ -44,7 +44,7 @@ def told(store: ShardStore, source: RunSource, engaged: Engaged, turns: Sequence
             [_turn(number, turn) for number, turn in enumerate(turns, start=1)],
             0,
         ),
-        *_remarks(source, turns),
+        *_remarks(source, engaged, turns),
         "",
         f"The last turn, layer by layer; {last.execution.peak_bytes / 1e6:.3g} MB of compressed shards in memory at most:",
         aligned(
@@ -117,12 +117,18 @@ def _answer(run: Execution) -> tuple[str, str]:
     return str(int(share.argmax())), f"{100 * float(share.max()):.0f}"
 
 
-def _remarks(source: RunSource, turns: Sequence[Turn]) -> Iterator[str]:
+def _remarks(source: RunSource, engaged: Engaged, turns: Sequence[Turn]) -> Iterator[str]:
     if source.cost.importance is None:
         yield "importance was not measured (simnmt sti profile --task does): slices and upgrades go in layer order"
     missed = [str(number) for number, turn in enumerate(turns, start=1) if turn.execution.latency_s > turn.plan.deadline_s]
     if missed:
-        yield f"the deadline was missed in turn {', '.join(missed)}"
+        waits = any(turn.plan.stalls and turn.plan.misses_deadline for turn in turns)
+        smaller = (
+            ": planned to wait within it (--fill), a smaller submodel may keep it"
+            if waits and not engaged.fills_deadline
+            else ""
+        )
+        yield f"the deadline was missed in turn {', '.join(missed)}{smaller}"
     short = [str(number) for number, turn in enumerate(turns, start=1) if turn.plan.short_of_io]
     if short:
         yield f"turn {', '.join(short)}: not even 2 bits can be read in time, so that what is read has 2 bits and is waited for"

@@ -47,6 +47,7 @@ def streamed_device(said: StreamingConfiguration, profile: DeviceProfile, cost: 
         said.cache_bytes,
         length=src_len,
         similar=said.similar_share,
+        fills_deadline=said.fills_deadline,
         steps=steps,
         cold_read_s=_read_s(profile.sti.io, cold_read_bytes or 0),
     )

@@ -37,6 +37,8 @@ class StreamingConfiguration(Configuration):
     shard (embeddings, norms, head); 0: that outlives the shards."""
     similar_share: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
     """Of the most shards that can be computed in time, the share that a deeper submodel may lack and be taken."""
+    fills_deadline: bool = False
+    """Beyond the paper: whether the pipeline may wait for reads as long as the deadline allows."""
     src_len: Tokens | None = None
     """Source tokens that the plans are made for; left out: those that 95 % of the workload's sources do not exceed."""
     tgt_len: Tokens | None = None

@@ -36,6 +36,7 @@ def engagement(
     importance: Sequence[Shard] | None = None,
     similar: float = 0.0,
     steps: float = 1.0,
+    fills_deadline: bool = False,
     cold_read_s: float = 0.0,
 ) -> Engagement:
     """Plan every turn of an engagement, in which the buffer may hold `cache_bytes`; left out: no more than before it.
@@ -46,7 +47,16 @@ def engagement(
     arguments are those of `planned`. Raises `PlanError`.
     """
     capacity_bytes = max(preload_bytes, cache_bytes or 0)
-    first = planned(cost, deadline_s, preload_bytes, length=length, importance=importance, similar=similar, steps=steps)
+    first = planned(
+        cost,
+        deadline_s,
+        preload_bytes,
+        length=length,
+        importance=importance,
+        similar=similar,
+        steps=steps,
+        fills_deadline=fills_deadline,
+    )
     contents = {shard: bits for shard, bits in first.bits.items() if shard in first.preloaded}
     plans, held = [first], [contents]
     kept = evicted(cost, first.bits, capacity_bytes)
@@ -59,6 +69,7 @@ def engagement(
             cached=kept,
             importance=importance,
             steps=steps,
+            fills_deadline=fills_deadline,
             size=(first.layers, first.slices_per_layer),
         )
         plans.append(plan)

@@ -108,7 +108,7 @@ def outlook(
             *contestants(cost, deadline_s, length=padded, steps=of_steps),
         )
     best = _best(cost, plan, cold=cold, fills_deadline=fills_deadline) if exactly else None
-    remarks = tuple(_remarks(cost, plan, cold=cold, exactly=exactly, best=best))
+    remarks = tuple(_remarks(cost, plan, cold=cold, fills_deadline=fills_deadline, exactly=exactly, best=best))
     return Outlook(cost, plan, timeline, tuple(_layers(cost, plan)), memory, others, best, remarks)
 
 
@@ -156,7 +156,9 @@ def _contestant_json(each: Contestant) -> dict[str, Any]:
     }
 
 
-def _remarks(cost: StiCost, plan: Plan, *, cold: bool, exactly: bool, best: Exact | None) -> Iterator[str]:
+def _remarks(
+    cost: StiCost, plan: Plan, *, cold: bool, fills_deadline: bool, exactly: bool, best: Exact | None
+) -> Iterator[str]:
     least_s = compute_s(cost, 1, 1, length=plan.length, steps=plan.steps)
     if least_s > plan.deadline_s:
         beside = " with embedding and head" if cost.embed_s or cost.head_s else ""
@@ -165,6 +167,8 @@ def _remarks(cost: StiCost, plan: Plan, *, cold: bool, exactly: bool, best: Exac
         late_ms = 1e3 * (plan.latency_s - plan.deadline_s)
         why = "for which the processor waits for reads" if plan.stalls else "by which reads slow the processor"
         yield f"The deadline is missed by {late_ms:.4g} ms, {why}."
+        if plan.stalls and not fills_deadline:
+            yield "Planned to wait within the deadline (--fill), a smaller submodel may keep it."
     if plan.short_of_io and plan.misses_deadline:
         what = "the empty buffer" if cold else f"this buffer of {plan.preload_bytes / 1e6:g} MB"
         yield (
@@ -177,6 +181,8 @@ def _remarks(cost: StiCost, plan: Plan, *, cold: bool, exactly: bool, best: Exac
     least = min(cost.bytes_of(BITS[0], layer) for layer in plan.layer_indices[:1])
     if not cold and plan.preload_bytes < least:
         yield f"The buffer is smaller than one shard of 2 bits ({least / 1e6:.3g} MB): nothing is preloaded."
+    if plan.length > max(cost.comp_s):
+        yield f"No more than {max(cost.comp_s)} tokens were measured: {plan.length} are taken to cost in proportion."
     if cost.importance is None:
         yield "Importance was not measured: slices and upgrades go in layer order."
     if exactly and best is None:

@@ -86,6 +86,8 @@ def test_the_comparison_and_the_best_bits_are_told(simnmt: Callable[..., Any]) -
         ("200", "0.1", [], "The buffer is smaller than one shard of 2 bits (0.147 MB): nothing is preloaded."),
         ("2", "2", [], "One layer of one shard takes 3.5 ms already: nothing meets the deadline."),
         ("200", "0", [], "The deadline is missed by "),
+        ("200", "0", [], "Planned to wait within the deadline (--fill), a smaller submodel may keep it."),
+        ("900", "2", ["--length", "4000"], " tokens were measured: 4000 are taken to cost in proportion."),
         ("400", "0", ["--exact"], "No plan of this submodel avoids waiting"),
     ],
 )

@@ -57,6 +57,14 @@ def test_turns_are_told_beside_what_was_planned(path: Path) -> None:
     assert "importance was not measured (simnmt sti profile --task does): slices and upgrades go in layer order" in told
 
 
+def test_a_plan_may_wait_within_the_deadline(path: Path) -> None:
+    """A disk of 1 MB/s, where nothing is in memory: the paper's submodel is late."""
+    slow = ("--deadline-ms", "5", "--preload-mb", "0", "--pace-mb", "1", "--length", "6", "--turns", "1")
+    [late], [kept] = (as_json(str(path), *slow, *more)["turns"] for more in ((), ("--fill",)))
+    assert kept["plan"]["latency_s"] <= 0.005 < late["plan"]["latency_s"]
+    assert len(kept["plan"]["shards"]) < len(late["plan"]["shards"])
+
+
 def test_the_json_holds_plans_and_executions(path: Path) -> None:
     found = as_json(str(path), *FAST, "--turns", "2", "--compare")
     assert found["costs"] == {"name": "this box, just now", "kind": "measured", "importance": False}

@@ -42,6 +42,14 @@ def test_plans_are_one_and_the_number_of_changed_buffers() -> None:
     assert [plan.preload_bytes for plan in enlarged.plans] == [6_000, 12_000]
 
 
+def test_plans_that_wait_within_the_deadline_keep_it_where_the_papers_are_late() -> None:
+    """Two layers whose first 2 bits take 0.6 s to read, by 2 s: computing fills it, so waiting makes the paper's plan late."""
+    ours, papers = (engagement(round_cost(), 2.0, 0, length=LENGTH, fills_deadline=fills) for fills in (True, False))
+    assert all(float(state.alone_s(ours.compute, LENGTH)) <= 2.0 for state in ours.states)
+    assert float(papers.states[1].alone_s(papers.compute, LENGTH)) == pytest.approx(2.6)
+    assert len(ours.plans[0].bits) < len(papers.plans[0].bits)
+
+
 def test_what_a_decoder_does_once_a_request_waits_for_its_own_loads() -> None:
     """12 loads of 10 ms: 6 + 6 layers, of which a decoder's unpack for 3 ms and compute a step in 0.8 ms."""
     cost = round_cost(6, (0.001,), a_bit_s=0.005, decoder_layers=6, step_s=0.0008)

@@ -36,6 +36,8 @@ class Engaged:
     """The first turn finds the buffer empty, as after the system has reclaimed the memory."""
     pace_bytes_per_s: float | None = None
     threads: int = 1
+    fills_deadline: bool = False
+    """Beyond the paper: the pipeline may wait for reads as long as the deadline allows."""
 
     @property
     def capacity_bytes(self) -> int:
@@ -75,7 +77,9 @@ def engage(
     if cost.geometry != store.geometry or cost.decoder is not None:
         raise ElasticError("the profile is of another model than the store", remedy="profile this store: `simnmt sti profile`")
     own = PreloadBuffer(engaged.preload_bytes) if buffer is None else buffer
-    plan = planned(cost, engaged.deadline_s, engaged.preload_bytes, length=engaged.length)
+    plan = planned(
+        cost, engaged.deadline_s, engaged.preload_bytes, length=engaged.length, fills_deadline=engaged.fills_deadline
+    )
     for number, (token_ids, mask) in enumerate(inputs):
         if number and own.contents != {shard: plan.bits[shard] for shard in plan.preloaded}:
             plan = planned(
@@ -84,6 +88,7 @@ def engage(
                 engaged.capacity_bytes,
                 length=engaged.length,
                 cached=own.contents,
+                fills_deadline=engaged.fills_deadline,
                 size=(plan.layers, plan.slices_per_layer),
             )
         pipeline = Pipeline(
