@@ -24,7 +24,7 @@ COLUMNS = (
     ("read_mean_bytes", "read for a request, MB", 1e-6, ""),
     ("mean_buffer_bytes", "in the buffer, MB", 1e-6, "peak_buffer_bytes"),
     ("peak_shard_bytes", "at most with what is read, MB", 1e-6, ""),
-    ("compute_busy_share", "processor at work, % of the time", 100.0, ""),
+    ("compute_busy_share", "computing, % of the time", 100.0, ""),
     ("disk_busy_share", "disk at work, % of the time", 100.0, ""),
 )
 """Key of the summary behind the device's name, head, factor, and what stands below it."""
