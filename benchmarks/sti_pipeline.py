@@ -56,6 +56,8 @@ SKEW = 339 / 95
 SHARES = (0.3, 0.45, 0.6, 0.8, 1.0)
 """Deadlines of the grid, of what computing the whole model takes."""
 PRELOADS_MB = (0.0, 1.0, 5.0, 20.0)
+EXECUTIONS = 3
+"""Of each plan in each round, apart from each other: single ones of some 30 ms differ by a fifth on a shared box."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,7 +115,7 @@ class Part:
     costs: list[StiCost]
     """One for each round."""
     runs: list[list[Execution]]
-    """One for each round, by plan."""
+    """By plan, `EXECUTIONS` for each round."""
 
     @classmethod
     def of(cls, model: Model, pace_bytes_per_s: float, length: int, repeats: int) -> Part:
@@ -191,13 +193,15 @@ def middle(costs: Sequence[StiCost]) -> StiCost:
 
 
 def measured_round(model: Model, parts: Sequence[Part], number: int) -> None:
-    """Costs of all parts and each plan once, in an order of its own."""
+    """Costs of all parts once and each plan `EXECUTIONS` times, in an order of its own."""
     drawn = random.Random(number)
-    work: list[tuple[Part, int | None]] = [(part, at) for part in parts for at in (None, *range(len(part.plans)))]
+    work: list[tuple[Part, int | None]] = [
+        (part, at) for part in parts for at in (None, *list(range(len(part.plans))) * EXECUTIONS)
+    ]
     drawn.shuffle(work)
     for part, at in work:
         if at is None:
-            part.costs.append(model.costs(part.length, part.pace_bytes_per_s, 3, number))
+            part.costs.append(model.costs(part.length, part.pace_bytes_per_s, 1, number))
         else:
             part.runs[at].append(model.executed(part.plans[at], part.pace_bytes_per_s))
 
@@ -245,6 +249,7 @@ def measure(store: ShardStore, repeats: int) -> dict[str, Any]:
         "ffn": store.geometry.ffn,
         "length": LENGTH,
         "repeats": repeats,
+        "executions": repeats * EXECUTIONS,
         "costs": [part.told_costs() for part in parts],
         "unpack": unpacked,
         "faster": faster,

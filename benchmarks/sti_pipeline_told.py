@@ -12,7 +12,7 @@ from simnmt.sti.timeline import ROUNDING
 
 def told(figures: Mapping[str, Any]) -> str:
     """For a person."""
-    lines = [f"{figures['model']}: {figures['layers']} layers, medians of {figures['repeats']}", ""]
+    lines = [f"{figures['model']}: {figures['layers']} layers, medians of {figures['repeats']}; plans of {figures['executions']} executions", ""]
     lines += [
         f"{row['pace_mb']:g} MB/s: 32 bits loaded first {1e3 * row['load_then_run_s']:.0f} ms, pipeline at 6 bits "
         f"{1e3 * row['bits_6_s']:.0f} ms, at 2 bits {1e3 * row['bits_2_s']:.0f} ms: {row['ratio']:.2f} times as fast"
