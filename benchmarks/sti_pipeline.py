@@ -169,7 +169,7 @@ class Part:
             "comp_s": list(cost.comp_s[self.length]),
             "embed_s": cost.t_embed(self.length),
             "head_s": cost.head_s,
-            "slowed": cost.slowed,
+            "slowed": list(cost.slowed),
         }
 
 
@@ -188,7 +188,7 @@ def middle(costs: Sequence[StiCost]) -> StiCost:
         comp_s={length: tuple(rising(lambda each: each.comp_s[length]))},
         embed_s={length: median(each.t_embed(length) for each in costs)},
         head_s=median(each.head_s for each in costs),
-        slowed=median(each.slowed for each in costs),
+        slowed=tuple(median(cells) for cells in zip(*(each.slowed for each in costs), strict=True)),
     )
 
 

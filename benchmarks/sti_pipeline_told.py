@@ -12,14 +12,17 @@ from simnmt.sti.timeline import ROUNDING
 
 def told(figures: Mapping[str, Any]) -> str:
     """For a person."""
-    lines = [f"{figures['model']}: {figures['layers']} layers, medians of {figures['repeats']}; plans of {figures['executions']} executions", ""]
+    lines = [
+        f"{figures['model']}: {figures['layers']} layers, medians of {figures['repeats']}; plans of {figures['executions']} executions",
+        "",
+    ]
     lines += [
         f"{row['pace_mb']:g} MB/s: 32 bits loaded first {1e3 * row['load_then_run_s']:.0f} ms, pipeline at 6 bits "
         f"{1e3 * row['bits_6_s']:.0f} ms, at 2 bits {1e3 * row['bits_2_s']:.0f} ms: {row['ratio']:.2f} times as fast"
         for row in figures["faster"]
     ]
     lines += [
-        f"{row['pace_mb']:.0f} MB/s, {row['length']} tokens: layers take {row['slowed']:.2f} times as long beside reads"
+        f"{row['pace_mb']:.0f} MB/s, {row['length']} tokens: layers take {min(row['slowed']):.2f} to {max(row['slowed']):.2f} times as long beside reads"
         for row in figures["costs"]
     ]
     header = ["MB/s", "tokens", "deadline ms", "preload MB", "n x m", "mean bits"]

@@ -42,11 +42,12 @@ def read_source(profile: str) -> Source:
     return Source(found.name, found.sti.kind, found.sti.model, cost)
 
 
-def beside(cost: StiCost, length: int) -> str:
+def beside(cost: StiCost, length: int, slices: int) -> str:
     """What a plan reckons with besides layers and loads."""
     said = f"{1e3 * cost.t_embed(length):.3g} ms of embedding, {1e3 * cost.head_s:.3g} ms of head"
     said += "" if cost.decoder is None else " in each step"
-    return said + (f", all computing {cost.slowed:.3g} times as long while the disk reads" if cost.slowed > 1.0 else "")
+    slowed = cost.slowing(slices)
+    return said + (f", all computing {slowed:.3g} times as long while the disk reads" if slowed > 1.0 else "")
 
 
 def told(found: Outlook, source: Source) -> str:
@@ -63,7 +64,11 @@ def told(found: Outlook, source: Source) -> str:
         + (f"{1e3 * plan.stall_s:.4g} ms of it waiting" if plan.stalls else "without waiting"),
         f"memory: {_mb(found.memory.preload_bytes)} of {plan.preload_bytes / 1e6:g} MB preloaded, {len(plan.preloaded)} of the "
         f"shards; {_mb(found.memory.streamed_bytes)} MB read; working buffer {_mb(found.memory.working_bytes)} MB",
-        *([f"besides the layers: {beside(cost, plan.length)}"] if cost.embed_s or cost.head_s or cost.slowed > 1.0 else []),
+        *(
+            [f"besides the layers: {beside(cost, plan.length, plan.slices_per_layer)}"]
+            if cost.embed_s or cost.head_s or cost.slowed
+            else []
+        ),
         *found.remarks,
         "",
         aligned(

@@ -25,7 +25,7 @@ def told(store: ShardStore, source: RunSource, engaged: Engaged, turns: Sequence
         f"{store.index.origin or store.kind}: {geometry.layers} x {geometry.heads} shards, {engaged.length} tokens, {paced}; "
         f"deadline {1e3 * engaged.deadline_s:g} ms, buffer {engaged.preload_bytes / 1e6:g} MB, "
         f"{engaged.capacity_bytes / 1e6:g} MB within the engagement",
-        f"planned with {source.name} ({source.kind}); {beside(source.cost, engaged.length)}",
+        f"planned with {source.name} ({source.kind}); {beside(source.cost, engaged.length, last.plan.slices_per_layer)}",
         "",
         aligned(
             [

@@ -24,6 +24,7 @@ from simnmt.costs.sti_cost import DecoderShards, StiCost
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 LogLikelihood = Annotated[float, Field(ge=-1e9, le=0.0)]
+Slowing = Annotated[float, Field(ge=1.0, le=100.0)]
 Medians = Annotated[tuple[Duration, ...], Field(min_length=1)]
 """One for each number of shards a layer, from 1 to all of them."""
 
@@ -137,8 +138,9 @@ class StiCompute(Configuration):
     heldout_error: RelativeError | None = None
     """Mean absolute relative error of n T_comp(l, m) on whole submodels in memory, which were timed only to judge."""
     heldout_how: str | None = None
-    slowed_by_reads: Annotated[float, Field(ge=1.0, le=100.0)] | None = None
-    """Times as long that layers take while the disk reads, whose copies and pages use the same memory and cores; null: 1."""
+    slowed_by_reads: Annotated[tuple[Slowing, ...], Field(min_length=1)] | None = None
+    """Times as long that layers of 1, 2, ... shards take while the disk reads, whose copies and pages use the same memory and
+    cores; null: no longer."""
 
     @model_validator(mode="after")
     def _comparable(self) -> StiCompute:
@@ -226,6 +228,9 @@ class StiBlock(Configuration):
         for each in self.compute.lengths:
             if len(each.seconds) != slices:
                 raise ValueError(f"compute: length {each.length} tells {len(each.seconds)} widths where a layer has {slices}")
+        slowed = self.compute.slowed_by_reads
+        if slowed is not None and len(slowed) != slices:
+            raise ValueError(f"compute.slowed_by_reads: {len(slowed)} widths where a layer has {slices}")
         if self.decoder is not None:
             for name in ("step_s", "p25_s", "p75_s", "once_s"):
                 own = getattr(self.decoder, name)
@@ -254,7 +259,7 @@ class StiBlock(Configuration):
             importance=None if self.importance is None else self.importance.order,
             embed_s={length: timed[_nearest(length, timed)] for length in lengths} if timed else {},
             head_s=self._head_s(),
-            slowed=self.compute.slowed_by_reads or 1.0,
+            slowed=self.compute.slowed_by_reads or (),
         )
 
     def _head_s(self) -> float:

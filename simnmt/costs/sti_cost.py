@@ -58,8 +58,9 @@ class StiCost:
     """By the padded lengths of `comp_s`: seconds before the first layer, in which the disk reads; empty: 0."""
     head_s: float = 0.0
     """Seconds after the last layer: of an encoder once, to classify; of a decoder in every step, to choose a word."""
-    slowed: float = 1.0
-    """Times as long that computing takes while the disk reads, since both use the same memory and cores."""
+    slowed: tuple[float, ...] = ()
+    """Times as long that computing with 1, 2, ... shards a layer takes while the disk reads, since both use the same memory and
+    cores; empty: no longer."""
 
     def __post_init__(self) -> None:
         _check_reads(self.io_s, self.shard_bytes, "")
@@ -77,8 +78,8 @@ class StiCost:
             raise ValueError("embed_s: other lengths than comp_s")
         if not all(0.0 <= seconds < math.inf for seconds in (*self.embed_s.values(), self.head_s)):
             raise ValueError("embed_s, head_s: have to be 0 or more and finite")
-        if not 1.0 <= self.slowed < math.inf:
-            raise ValueError(f"slowed: {self.slowed:g} times, where 1 is the least")
+        if self.slowed and (len(self.slowed) != self.geometry.heads or not all(1.0 <= each < math.inf for each in self.slowed)):
+            raise ValueError(f"slowed: {self.geometry.heads} numbers are needed, 1 or more each")
 
     @property
     def layers(self) -> int:
@@ -119,6 +120,10 @@ class StiCost:
     def step_s(self, slices: int) -> float:
         """Seconds of one decoder layer of `slices` shards for one token; 0 where there is no decoder."""
         return 0.0 if self.decoder is None else self.decoder.step_s[slices - 1]
+
+    def slowing(self, slices: int) -> float:
+        """Times as long that computing with so many shards a layer takes beside reads."""
+        return self.slowed[slices - 1] if self.slowed else 1.0
 
     def once_s(self, slices: int) -> float:
         """Seconds that one decoder layer of `slices` shards takes once a request besides; 0 where there is none."""

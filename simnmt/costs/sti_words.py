@@ -54,7 +54,8 @@ def _layers(block: StiBlock) -> Facts:
     ]
     error = "unknown" if own.heldout_error is None else f"{100 * own.heldout_error:.3g} % held out"
     if own.slowed_by_reads is not None:
-        found.append(("sti layer beside reads", f"{own.slowed_by_reads:.4g} times as long"))
+        least, most = min(own.slowed_by_reads), max(own.slowed_by_reads)
+        found.append(("sti layer beside reads", f"{least:.4g} to {most:.4g} times as long, by shards"))
     return [*found, ("sti layer error", error + (f" ({own.heldout_how})" if own.heldout_how else ""))]
 
 

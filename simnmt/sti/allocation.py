@@ -41,7 +41,7 @@ def allocated(
     held = frozenset(chosen.shards) - set(free)
     capacity_bytes = preload_bytes if cached is None else 0
     loads = _loading(cost, chosen, capacity_bytes, held, whole_shards)
-    in_time = _in_time(cost, chosen.work, may_wait_s, max(deadline_s, _end_s(cost, chosen.work, list(loads(bits)))))
+    in_time = _in_time(chosen.work, may_wait_s, max(deadline_s, _end_s(chosen.work, list(loads(bits)))))
 
     def valid(changed: Mapping[Shard, int]) -> bool:
         return in_time(loads(changed))
@@ -66,7 +66,7 @@ def allocated(
 def read_in_time(cost: StiCost, chosen: Submodel, bits: Mapping[Shard, int], held: frozenset[Shard], deadline_s: float) -> bool:
     """Whether computing that those bits' reads slow, but do not hold up, ends by the deadline."""
     *_, read_s = _loading(cost, chosen, 0, held, True)(bits)
-    return chosen.work.total_s + read_s * (1.0 - 1.0 / cost.slowed) <= deadline_s * (1.0 + ROUNDING)
+    return chosen.work.total_s + read_s * (1.0 - 1.0 / chosen.work.slowed) <= deadline_s * (1.0 + ROUNDING)
 
 
 def _loading(
@@ -98,14 +98,14 @@ def _loading(
     return loaded_s
 
 
-def _in_time(cost: StiCost, work: Work, may_wait_s: float, limit_s: float) -> Callable[[Iterator[float]], bool]:
+def _in_time(work: Work, may_wait_s: float, limit_s: float) -> Callable[[Iterator[float]], bool]:
     """Whether no layer's remaining loads last longer than what is computed before it and what may be waited.
 
     A layer's loads end before those of the last layer do, so that all that is computed before it is slowed if anything is, and
     the longest that any layer's loads last beyond it is how long the pipeline waits in all: `timeline`'s stall.
     """
-    before = [cost.slowed * done_s for done_s in accumulate(work.comp_s, initial=work.before_s)]
-    slack_s = may_wait_s + ROUNDING * before[-1] / cost.slowed
+    before = [work.slowed * done_s for done_s in accumulate(work.comp_s, initial=work.before_s)]
+    slack_s = may_wait_s + ROUNDING * before[-1] / work.slowed
 
     def valid(loaded_s: Iterator[float]) -> bool:
         known_s = []
@@ -113,11 +113,11 @@ def _in_time(cost: StiCost, work: Work, may_wait_s: float, limit_s: float) -> Ca
             if layer_s > ready_s + slack_s:
                 return False
             known_s.append(layer_s)
-        return cost.slowed == 1.0 or _end_s(cost, work, known_s) <= limit_s * (1.0 + ROUNDING)
+        return work.slowed == 1.0 or _end_s(work, known_s) <= limit_s * (1.0 + ROUNDING)
 
     return valid
 
 
-def _end_s(cost: StiCost, work: Work, loaded_s: Sequence[float]) -> float:
+def _end_s(work: Work, loaded_s: Sequence[float]) -> float:
     """When all is computed: `timeline`'s latency."""
-    return timeline(np.diff(loaded_s, prepend=0.0), work.comp_s, work.after_s, cost.slowed, before_s=work.before_s).latency_s
+    return timeline(np.diff(loaded_s, prepend=0.0), work.comp_s, work.after_s, work.slowed, before_s=work.before_s).latency_s

@@ -28,6 +28,6 @@ def budgets_of(plan: Plan, cost: StiCost) -> tuple[Column, Column]:
     """
     work = work_of(cost, plan.layers, plan.slices_per_layer, length=plan.length)
     bonus_s = sum(cost.t_io(plan.bits[shard], shard[0]) for shard in plan.preloaded)
-    comp_s = cost.slowed * np.asarray(work.comp_s)
-    granted = accumulated_budgets(cost.slowed * work.before_s + bonus_s, comp_s, np.zeros(len(comp_s)))
+    comp_s = work.slowed * np.asarray(work.comp_s)
+    granted = accumulated_budgets(work.slowed * work.before_s + bonus_s, comp_s, np.zeros(len(comp_s)))
     return granted, granted - np.cumsum(loads_s(cost, plan.bits, frozenset()))

@@ -96,7 +96,7 @@ def computing(cost: StiCost, plan: Plan) -> PlannedCompute:
         once_s=cost.once_s(slices),
         embed_s=tuple(cost.t_embed(length) for length in lengths),
         head_s=cost.head_s,
-        slowed=cost.slowed,
+        slowed=cost.slowing(slices),
     )
 
 

@@ -73,7 +73,7 @@ def exact(
     shards, widths = chosen.shards, len(BITS)
     at_layer = {layer: k for k, layer in enumerate(chosen.layer_indices)}
     comp_s = chosen.work.comp_s
-    slowing = 1.0 - 1.0 / cost.slowed
+    slowing = 1.0 - 1.0 / chosen.work.slowed
     before_s = chosen.work.before_s + np.concatenate([[0.0], np.cumsum(comp_s)[:-1]])
     # From each layer's last load on, and from the beginning on, to the end of the greedy plan's time.
     left_s = max(greedy.deadline_s, greedy.latency_s) - chosen.work.total_s + np.append(before_s, 0.0)
@@ -100,7 +100,7 @@ def exact(
             for k in range(at_layer[shard[0]], len(at_layer)):
                 # In units of a layer's computation, so that the solver's tolerance means something.
                 in_time[k, loaded] = cost.t_io(width, shard[0]) / comp_s[0]
-                ends[k, loaded] = cost.t_io(width, shard[0]) / cost.slowed / comp_s[0]
+                ends[k, loaded] = cost.t_io(width, shard[0]) / chosen.work.slowed / comp_s[0]
             ends[:, loaded] += slowing * cost.t_io(width, shard[0]) / comp_s[0]
     found = milp(
         -gain / sum(weights.values()),
@@ -110,7 +110,7 @@ def exact(
             LinearConstraint(one.tocsr(), 1.0, 1.0),
             LinearConstraint(prefix.tocsr(), -np.inf, 0.0),
             LinearConstraint(room.tocsr(), -np.inf, 1.0 if greedy.preload_bytes else 0.0),
-            LinearConstraint(in_time.tocsr(), -np.inf, (cost.slowed * before_s + may_wait_s) / comp_s[0]),
+            LinearConstraint(in_time.tocsr(), -np.inf, (chosen.work.slowed * before_s + may_wait_s) / comp_s[0]),
             *([LinearConstraint(ends, -np.inf, left_s / comp_s[0])] if slowing else []),
         ],
         options={"time_limit": limit_s, "mip_rel_gap": 0.0},

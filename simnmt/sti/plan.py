@@ -146,7 +146,7 @@ def planned(
         return held_prefix(cost, bits, preload_bytes) if cached is None else frozenset(cached).intersection(bits)
 
     def fits(layers: int, slices: int) -> bool:
-        if not fills_deadline and cost.slowed == 1.0:
+        if not fills_deadline and not cost.slowed:
             return True
         small = sized(layers, slices)
         bits = {shard: (cached or {}).get(shard, BITS[0]) for shard in small.shards}
@@ -173,7 +173,7 @@ def planned(
         return made(cost, chosen, bits, held(bits), deadline_s, preload_bytes, length=length, steps=steps, short_of_io=short)
 
     plan = attempt(False)
-    late = plan.stalls or (cost.slowed > 1.0 and plan.misses_deadline)
+    late = plan.stalls or (chosen.work.slowed > 1.0 and plan.misses_deadline)
     if cached is None and repaired and late and not plan.short_of_io:
         plan = attempt(True)
     if fills_deadline:
@@ -198,7 +198,7 @@ def made(
 ) -> Plan:
     """The plan of those bits, with what `run`, `timeline` or `load_then_run`, predicts."""
     load_s = loads_s(cost, bits, preloaded)
-    predicted = run(load_s, chosen.work.comp_s, chosen.work.after_s, cost.slowed, before_s=chosen.work.before_s)
+    predicted = run(load_s, chosen.work.comp_s, chosen.work.after_s, chosen.work.slowed, before_s=chosen.work.before_s)
     return Plan(
         layers=chosen.layers,
         slices_per_layer=chosen.slices_per_layer,
@@ -243,7 +243,7 @@ def timeline_of(
         steps=plan.steps if steps is None else steps,
     )
     load_s = loads_s(cost, plan.bits, plan.preloaded)
-    return run(load_s, work.comp_s, work.after_s, cost.slowed, before_s=work.before_s)
+    return run(load_s, work.comp_s, work.after_s, work.slowed, before_s=work.before_s)
 
 
 def check(deadline_s: float, preload_bytes: int) -> None:

@@ -20,6 +20,8 @@ class Work:
     """Of each executed layer; a decoder's for its first step and for what it does once a request."""
     after_s: float
     """The head, and a decoder's later steps."""
+    slowed: float
+    """Times as long that all of it takes while the disk reads."""
 
     @property
     def total_s(self) -> float:
@@ -54,7 +56,9 @@ def work_of(cost: StiCost, layers: int, slices: int, *, length: int, steps: floa
     decoding = decoder_layers(cost, layers)
     step_s, of_steps = cost.step_s(slices), max(steps, 1.0) if decoding else 1.0
     comp_s = (*[cost.t_comp(length, slices)] * layers, *[cost.once_s(slices) + step_s] * decoding)
-    return Work(cost.t_embed(length), comp_s, of_steps * cost.head_s + (of_steps - 1.0) * decoding * step_s)
+    return Work(
+        cost.t_embed(length), comp_s, of_steps * cost.head_s + (of_steps - 1.0) * decoding * step_s, cost.slowing(slices)
+    )
 
 
 def compute_s(cost: StiCost, layers: int, slices: int, *, length: int, steps: float = 1.0) -> float:

@@ -301,12 +301,12 @@ def test_what_a_profile_computes_outside_of_layers_is_part_of_every_deadline(
     own = sti_block(2, 4, 16, 32, lengths=(32,))
     for each in own["compute"]["lengths"]:
         each["embed_s"] = each["head_s"] = each["seconds"][-1]
-    own["compute"]["slowed_by_reads"] = 1.5
+    own["compute"]["slowed_by_reads"] = [1.5] * 4
     block = StiBlock.model_validate_json(json.dumps(own | {"fingerprint": None, "device_name": "a phone"}))
     write_profile(tmp_path / "phone.json", make_profile(schema_version=2, sti=block))
     found = study_of(store, task, profiles=[tmp_path / "phone.json"], settings=SMALL, parts=["grid", "greedy"])
     device = found.devices[-1]
-    assert device.slowed == 1.5 and device.whole_s(2) == pytest.approx(4 * device.comp_s[-1])
+    assert device.slowed == (1.5,) * 4 and device.whole_s(2) == pytest.approx(4 * device.comp_s[-1])
     points = [each for each in found.grid if each.device == "a phone"]
     for point in points:
         drawn = studied_timeline(point, device)

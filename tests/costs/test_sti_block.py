@@ -47,7 +47,7 @@ def test_a_planner_gets_the_disk_the_layers_and_the_order_of_the_shards(streamed
     assert cost.importance[:2] == ((0, 1), (11, 11))
     assert len(cost.importance) == 144
     assert cost.decoder is None
-    assert (cost.t_embed(16), cost.t_embed(64), cost.head_s, cost.slowed) == pytest.approx((0.0004, 0.0008, 0.0006, 1.0))
+    assert (cost.t_embed(16), cost.t_embed(64), cost.head_s, cost.slowing(1)) == pytest.approx((0.0004, 0.0008, 0.0006, 1.0))
 
 
 def test_an_encoder_decoder_tells_both_halves(streamed: Callable[..., DeviceProfile]) -> None:
@@ -72,7 +72,8 @@ def test_what_is_computed_besides_the_layers_goes_by_length(streamed: Callable[.
     assert [timed.t_embed(length) for length in (3, 8, 9, 64, 128)] == [0.0001, 0.0001, 0.0004, 0.0004, 0.0008]
     untimed = streamed(("compute", "lengths", 2, "embed_s"), None, lengths=lengths).sti_cost
     assert untimed.embed_s == {8: 0.0004, 16: 0.0004, 64: 0.0004}
-    assert streamed(("compute", "slowed_by_reads"), 1.25).sti_cost.slowed == 1.25
+    slowed = streamed(("compute", "slowed_by_reads"), [1.25, 1.5], layers=2, heads=2, width=8, ffn=16, importance=False)
+    assert [slowed.sti_cost.slowing(width) for width in (1, 2)] == [1.25, 1.5]
 
 
 def test_more_bits_never_load_faster_whatever_a_busy_disk_said(streamed: Callable[..., DeviceProfile]) -> None:
@@ -88,7 +89,8 @@ def test_more_bits_never_load_faster_whatever_a_busy_disk_said(streamed: Callabl
 
 
 def test_what_slows_layers_and_what_is_in_no_shard_are_told(streamed: Callable[..., DeviceProfile]) -> None:
-    assert dict(facts(streamed(("compute", "slowed_by_reads"), 1.25)))["sti layer beside reads"] == "1.25 times as long"
+    slowed = streamed(("compute", "slowed_by_reads"), [1.25, 1.5], layers=2, heads=2, width=8, ffn=16, importance=False)
+    assert dict(facts(slowed))["sti layer beside reads"] == "1.25 to 1.5 times as long, by shards"
     assert ", 95 MB that are in none" in dict(facts(streamed(("resident_bytes",), 95_000_000)))["sti"]
 
 

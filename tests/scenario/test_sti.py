@@ -211,7 +211,7 @@ def test_what_is_predicted_layer_by_layer_is_what_the_world_takes(folder: Path, 
     assert sti is not None and sti.decoder is not None
     device = of_profile(
         folder,
-        compute=sti.compute.model_copy(update={"slowed_by_reads": slowed}),
+        compute=sti.compute.model_copy(update={"slowed_by_reads": (slowed,) * 8}),
         decoder=sti.decoder.model_copy(update={"once_s": tuple(0.002 + 0.0001 * m for m in range(8))}),
         resident_bytes=3_000_000,
     )

@@ -52,4 +52,5 @@ def costs(draw: st.DrawFn, beside: bool = False) -> StiCost:
     if not beside:
         return cost
     embed_s, head_s = (draw(st.sampled_from([0.0, 0.05, 0.5])) for _ in range(2))
-    return replace(cost, embed_s={LENGTH: embed_s}, head_s=head_s, slowed=draw(st.sampled_from([1.0, 1.1, 2.0])))
+    slowed = draw(st.just(()) | st.tuples(*[st.sampled_from([1.0, 1.1, 2.0])] * slices))
+    return replace(cost, embed_s={LENGTH: embed_s}, head_s=head_s, slowed=slowed)

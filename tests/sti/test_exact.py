@@ -29,8 +29,8 @@ def best_by_trying(cost: StiCost, plan: Plan) -> float | None:
         loads = [0.0] * plan.layers
         for at, (shard, width) in enumerate(bits.items()):
             loads[shard[0]] += 0.0 if at < held else cost.t_io(width)
-        told = timeline(loads, comp_s, cost.head_s, cost.slowed, before_s=cost.t_embed(LENGTH))
-        if not told.stalls and (cost.slowed == 1.0 or told.latency_s <= latest_s):
+        told = timeline(loads, comp_s, cost.head_s, cost.slowing(plan.slices_per_layer), before_s=cost.t_embed(LENGTH))
+        if not told.stalls and (cost.slowing(plan.slices_per_layer) == 1.0 or told.latency_s <= latest_s):
             best = max(best or 0.0, fidelity(bits, cost.importance))
     return best
 

@@ -140,13 +140,13 @@ def test_no_single_further_upgrade_is_possible(cost: StiCost, deadline_s: float,
         loads = [
             sum(cost.t_io(bits[shard]) for shard in plan.shards_of(layer) if shard not in held) for layer in plan.layer_indices
         ]
-        return timeline(loads, comp_s, cost.head_s, cost.slowed, before_s=cost.t_embed(LENGTH))
+        return timeline(loads, comp_s, cost.head_s, cost.slowing(plan.slices_per_layer), before_s=cost.t_embed(LENGTH))
 
     latest_s = max(deadline_s, run({shard: held.get(shard, 2) for shard in plan.bits}).latency_s) * (1 + 1e-9)
 
     def late(bits: Mapping[Shard, int]) -> bool:
         told = run(bits)
-        return told.stalls or (cost.slowed > 1.0 and told.latency_s > latest_s)
+        return told.stalls or (cost.slowing(plan.slices_per_layer) > 1.0 and told.latency_s > latest_s)
 
     assert plan.short_of_io == late(plan.bits)
     if not plan.short_of_io:
@@ -179,13 +179,13 @@ def test_a_plan_that_waits_for_nothing_meets_its_deadline_however_reads_slow_it(
     smallest = (plan.layers, plan.slices_per_layer) == (1, 1)
     assert smallest or plan.latency_s - plan.stall_s <= deadline_s * (1 + 1e-9)
     assert smallest or plan.stalls or not plan.misses_deadline
-    undisturbed = planned(replace(cost, slowed=1.0), deadline_s, capacity, length=LENGTH, cached={} if cold else None)
+    undisturbed = planned(replace(cost, slowed=()), deadline_s, capacity, length=LENGTH, cached={} if cold else None)
     assert len(plan.bits) <= len(undisturbed.bits)
 
 
 def test_worked_example_of_computing_that_reads_slow() -> None:
     """2 x 3 compute 2 s; behind the first layer in the buffer, 1 s of reading would cost 0.5 s more."""
-    cost = replace(round_cost(first=[(1, 0)]), slowed=2.0)
+    cost = replace(round_cost(first=[(1, 0)]), slowed=(2.0,) * 3)
     found = {deadline_s: planned(cost, deadline_s, 6000, length=LENGTH) for deadline_s in (2.0, 2.3, 2.4, 2.5)}
     size = {deadline_s: (plan.layers, plan.slices_per_layer) for deadline_s, plan in found.items()}
     assert size == {2.0: (2, 2), 2.3: (2, 3), 2.4: (2, 3), 2.5: (2, 3)}
@@ -198,12 +198,12 @@ def test_reads_that_slower_computing_hides_are_in_time() -> None:
     """Embedding lasts 2 s beside reads, in which 1.7 s of 6 bits are hidden: 3.4 s of reads add 1.7 s to 3 s of computing."""
     reads = {2: 1.5, 3: 1.55, 4: 1.6, 5: 1.65, 6: 1.7, 32: 9.0}
     sizes = {bits: 1000 * bits for bits in BITS}
-    cost = StiCost(ShardGeometry(2, 1, 4, 8), reads, {LENGTH: (1.0,)}, sizes, embed_s={LENGTH: 1.0}, slowed=2.0)
+    cost = StiCost(ShardGeometry(2, 1, 4, 8), reads, {LENGTH: (1.0,)}, sizes, embed_s={LENGTH: 1.0}, slowed=(2.0,))
     plan = planned(cost, 9.0, 0, length=LENGTH)
     assert (list(plan.bits.values()), plan.short_of_io, plan.stall_s) == ([6, 6], False, 0.0)
     assert plan.latency_s == pytest.approx(4.7)
     assert budgets_of(plan, cost)[1] == pytest.approx([0.3, 0.6])
-    undisturbed = planned(replace(cost, slowed=1.0), 9.0, 0, length=LENGTH)
+    undisturbed = planned(replace(cost, slowed=()), 9.0, 0, length=LENGTH)
     assert (list(undisturbed.bits.values()), undisturbed.short_of_io) == ([2, 2], True)
     best = exact(cost, plan)
     assert best is not None and best.plan.bits == plan.bits

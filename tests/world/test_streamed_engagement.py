@@ -105,7 +105,7 @@ def test_every_turn_takes_what_its_plan_predicts_and_later_ones_are_no_worse(
 
 def test_all_turns_compute_the_same_submodel_although_later_ones_are_slowed_less() -> None:
     """2 x 3 would end in time in the second turn alone, which reads less; what a box computes is one thing all along."""
-    cost = replace(round_cost(first=[(1, 0)]), slowed=2.0)
+    cost = replace(round_cost(first=[(1, 0)]), slowed=(2.0,) * 3)
     engaged = engagement(cost, 2.25, 6_000, 40_000, length=LENGTH)
     assert len(engaged.plans) > 1
     assert {(plan.layers, plan.slices_per_layer) for plan in engaged.plans} == {(2, 2)}

@@ -40,27 +40,29 @@ def slowed_by_reads(
     threads: int = 1,
     seed: int = 0,
     clock: Callable[[], float] = perf_counter,
-) -> float:
-    """Times as long as without reads, 1 or more: the median over submodels in memory, each timed alone and beside reads.
+) -> tuple[float, ...]:
+    """Times as long as without reads, 1 or more, with 1, 2, ... shards a layer: models in memory, each timed twice; medians.
 
     `shards`: all of the model's at 6 bits. The reads are of compressed shards drawn at random from a cold file, at the pace if
-    there is one. Lengths take turns, and widths are drawn. Raises `StoreError` for a damaged store.
+    there is one. Narrow layers may lose more, whose buffer fits into the processor's cache. Raises `StoreError` for a damaged
+    store.
     """
     drawn = random.Random(seed)
     bench, reader = LayerBench(encoder, shards, threads, clock), ShardReader(store, pace_bytes_per_s)
     records = [(shard, bits) for shard in shards for bits in COMPRESSED]
-    ratios = []
+    ratios: dict[int, list[float]] = {width: [] for width in range(1, encoder.geometry.heads + 1)}
     with torch_threads(threads), torch.inference_mode():
         bench.warm_up(lengths)
         for _ in range(repeats):
-            for length in lengths:
-                width = drawn.randint(1, encoder.geometry.heads)
+            cells = [(length, width) for length in lengths for width in ratios]
+            drawn.shuffle(cells)
+            for length, width in cells:
                 drawn.shuffle(records)
                 alone_s = bench.submodels_s(length, width, LEAST_WORK_S)
                 with _reading(reader, records):
                     beside_s = bench.submodels_s(length, width, LEAST_WORK_S)
-                ratios.append(beside_s / alone_s)
-    return max(1.0, median(ratios))
+                ratios[width].append(beside_s / alone_s)
+    return tuple(max(1.0, median(ratios[width])) for width in ratios)
 
 
 @contextmanager

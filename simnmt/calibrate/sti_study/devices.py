@@ -70,8 +70,8 @@ def of_profile(
     pace = block.io.paced_bytes_per_s
     said = "Read as measured" if pace is None else f"Read at an imitated {pace / 1e6:g} MB/s"
     said += f", a whole layer of {length} tokens computed as measured."
-    if cost.slowed > 1.0:
-        said += f" While the disk reads, computing takes {cost.slowed:.2f} times as long."
+    if cost.slowed:
+        said += f" While the disk reads, computing takes {min(cost.slowed):.2f} to {max(cost.slowed):.2f} times as long."
     return _device(device, block.kind, said, cost, length, scaled(5.0)), cost
 
 

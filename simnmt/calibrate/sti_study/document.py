@@ -109,8 +109,8 @@ class StudiedDevice(Configuration):
     """Computed before the first layer, while the disk reads; 0 where no profile tells it."""
     head_s: Seconds = 0.0
     """Computed after the last layer."""
-    slowed: Annotated[float, Field(ge=1.0)] = 1.0
-    """Times as long that computing takes while the disk reads."""
+    slowed: tuple[Annotated[float, Field(ge=1.0)], ...] = ()
+    """Times as long that computing with 1, 2, ... slices takes while the disk reads; empty: no longer."""
     preload_share: Share
     """|S| that stands for the device: of the bytes of all shards in float32."""
 

@@ -198,7 +198,7 @@ def devices(studies: Sequence[Study]) -> Rows:
             "quarter_ms": 1e3 * device.comp_s[max(len(device.comp_s) // 4, 1) - 1],
             "embed_ms": 1e3 * device.embed_s,
             "head_ms": 1e3 * device.head_s,
-            "slowed": device.slowed,
+            "slowed": max(device.slowed, default=1.0),
             "io_ms": {str(bits): 1e3 * seconds for bits, seconds in device.io_s.items()},
             "preload_share": device.preload_share,
             "length": study.length,

@@ -52,7 +52,8 @@ def studied_timeline(point: Point, device: StudiedDevice) -> Timeline:
     """Its execution on that device by our timeline, layer by layer."""
     run = load_then_run if point.method == "Load&Exec" else timeline
     comp_s = [point.comp_s] * point.layers
-    return run(list(point.load_s), comp_s, device.head_s, device.slowed, before_s=device.embed_s)
+    slowed = device.slowed[point.slices - 1] if device.slowed else 1.0
+    return run(list(point.load_s), comp_s, device.head_s, slowed, before_s=device.embed_s)
 
 
 def name_of(point: Point) -> str:
