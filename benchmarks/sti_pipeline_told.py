@@ -13,7 +13,8 @@ from simnmt.sti.timeline import ROUNDING
 def told(figures: Mapping[str, Any]) -> str:
     """For a person."""
     lines = [
-        f"{figures['model']}: {figures['layers']} layers, medians of {figures['repeats']}; plans of {figures['executions']} executions",
+        f"{figures['model']}: {figures['layers']} layers, medians of {figures['repeats']}; plans of {figures['executions']} "
+        "executions",
         "",
     ]
     lines += [
@@ -22,7 +23,8 @@ def told(figures: Mapping[str, Any]) -> str:
         for row in figures["faster"]
     ]
     lines += [
-        f"{row['pace_mb']:.0f} MB/s, {row['length']} tokens: layers take {min(row['slowed']):.2f} to {max(row['slowed']):.2f} times as long beside reads"
+        f"{row['pace_mb']:.0f} MB/s, {row['length']} tokens: layers take {min(row['slowed']):.2f} to {max(row['slowed']):.2f} "
+        "times as long beside reads"
         for row in figures["costs"]
     ]
     header = ["MB/s", "tokens", "deadline ms", "preload MB", "n x m", "mean bits"]
