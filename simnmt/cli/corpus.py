@@ -134,11 +134,12 @@ def keys_of(keys: str | None) -> tuple[str, str] | None:
 
 
 def _warn(counts: Any, expect_ratio: float | None) -> None:
+    from simnmt.workload.filters import dropped_warning
     from simnmt.workload.language_order import order_warning
 
-    warning = order_warning(counts, expect_ratio)
-    if warning:
-        print(f"simnmt: warning: {warning}", file=sys.stderr)
+    for warning in (dropped_warning(counts.filtered), order_warning(counts, expect_ratio)):
+        if warning:
+            print(f"simnmt: warning: {warning}", file=sys.stderr)
 
 
 def _figure(means: list[LengthMean]) -> str:

@@ -82,15 +82,15 @@ def notes(plan: Plan, learnt: dict[str, Learnt], rows: Sequence[Row]) -> list[st
 
 
 def _of_lengths(plan: Plan, case: Case, learnt: Learnt) -> Iterator[str]:
-    if case.warning:
-        yield f"{case.name}: {case.warning}."
+    for warning in case.warnings:
+        yield f"{case.name}: {warning}."
     table, fit, evaluated = case.table, learnt.fit_pairs.pairs, learnt.evaluated_pairs.pairs
     synthetic = isinstance(plan.scenario.workloads[case.name].lengths, SyntheticLengths)
     reference = "The target length is the reference translation's, standing in for a model's own output."
     yield (
         f"{case.name}: {table.pairs:,} length pairs of {table.source}, counted by {table.src_unit} and {table.tgt_unit}; in "
         f"each replication {fit:,} of them are set apart for fitting and the {plan.scenario.requests:,} requests drawn with "
-        f"replacement from the other {evaluated:,}. {_dropped(table.filtered)}"
+        f"replacement from the other {evaluated:,}. {_dropped(case)}"
         f"{'No text lies behind them: both lengths are drawn.' if synthetic else reference}"
     )
     if learnt.lengths.remark:
@@ -102,9 +102,18 @@ def _of_lengths(plan: Plan, case: Case, learnt: Learnt) -> Iterator[str]:
         )
 
 
-def _dropped(filtered: str) -> str:
-    """What the filter took out before; nothing where it took nothing, or where that is unknown."""
-    return f"Filter {filtered}. " if filtered and " 0 dropped" not in filtered else ""
+def _dropped(case: Case) -> str:
+    """Return what the filter dropped, and from what; an empty text where it dropped nothing, or where that is unknown."""
+    filtered = case.table.filtered
+    if not filtered or " 0 dropped" in filtered:
+        return ""
+    if case.outliers is None:
+        scope = "Neither what the policies fit on nor the requests hold dropped pairs"
+    else:
+        scope = (
+            f"The policies fit on the kept pairs alone; requests are drawn from {case.outliers.pairs:,} of the dropped ones too"
+        )
+    return f"Filter {filtered}. {scope}. "
 
 
 def _of_link(link: Link) -> str:
@@ -124,7 +133,7 @@ def _lost(samples: int) -> str:
 def _of_devices(case: Case, devices: Sequence[str], learnt: Learnt) -> Iterator[str]:
     targets = zip(devices, case.profiles, case.kinds, case.decoders, case.decoding, learnt.plane_fits, strict=True)
     for device, profile, kind, decoder, decoding, fit in targets:
-        outside = outside_share(profile, case.table)
+        outside = outside_share(profile, case.replayed)
         beyond = f"; {100 * outside:.2f} % of the pairs lie outside its range" if outside else ""
         yield f"{case.name}, {device}: profile {profile.name} of {profile.device.name} ({kind}){beyond}."
         if decoder is not None:

@@ -25,7 +25,13 @@ from simnmt.scenario.model import Scenario
 from simnmt.scenario.streaming import StreamedDevice, streamed_device
 from simnmt.workload.arrivals import ArrivalProcess, load_arrivals
 from simnmt.workload.arrivals import input_paths as arrival_paths
-from simnmt.workload.configuration import fertility_of, lengths_warning, load_lengths, named_inputs
+from simnmt.workload.configuration import (
+    fertility_of,
+    lengths_warnings,
+    load_lengths,
+    load_replayed_outliers,
+    named_inputs,
+)
 from simnmt.workload.fertility import in_units
 from simnmt.workload.length_table import LengthTable
 from simnmt.world.batch_pools import Batched
@@ -45,18 +51,25 @@ class Case:
 
     name: str
     table: LengthTable
-    """All pairs; each replication deals them out into those to fit on and those to evaluate."""
+    """The pairs that the filter keeps; each replication deals them out into those to fit on and those to evaluate."""
     profiles: tuple[DeviceProfile, ...]
     """Per target."""
     arrivals: ArrivalProcess
-    warning: str | None
-    """What looks wrong with the lengths, such as languages in the wrong order; None where all is well."""
+    warnings: tuple[str, ...]
+    """What looks wrong with the lengths, such as languages in the wrong order; empty where all is well."""
     decoding: tuple[Decoding | None, ...]
     """Per target; None where requests are executed one by one."""
     decoders: tuple[DecoderChoice | None, ...]
     """Per target, the variant of the decoder that the profile was moved to; None where the scenario names none."""
     streamed: tuple[StreamedDevice | None, ...] = ()
     """Per target, how its model is streamed from the disk; None where it stays in memory, and empty where every model does."""
+    outliers: LengthTable | None = None
+    """The pairs that the filter drops and that requests are drawn from all the same; None where these are left out."""
+
+    @property
+    def replayed(self) -> LengthTable:
+        """All pairs that requests may be drawn from."""
+        return self.table if self.outliers is None else self.table.plus(self.outliers)
 
     @property
     def queues(self) -> bool:
@@ -163,17 +176,20 @@ def _case(scenario: Scenario, name: str, base: Path, document: Document | None) 
     lengths = scenario.workloads[name].lengths
     with _named_by(document, "workloads", name, "lengths"):
         table = load_lengths(lengths, base)
-        warning = lengths_warning(lengths, table)
+        warnings = lengths_warnings(lengths, table)
+        outliers = load_replayed_outliers(lengths, base, table)
         fertility = fertility_of(lengths)
         if fertility is not None:
             unit = read_profile(_profile_path(scenario.profile_of(next(iter(scenario.devices)), name), base)).length_unit
             table = in_units(table, fertility, unit.src, unit.tgt)
+            outliers = None if outliers is None else in_units(outliers, fertility, unit.src, unit.tgt)
+        replayed = table if outliers is None else table.plus(outliers)
         table.split(scenario.fit.share, scenario.seed)  # refuses a corpus too small to split, here where its key is known
     profiles, decoders = list[DeviceProfile](), list[DecoderChoice | None]()
     for device, part in scenario.devices.items():
         per_workload = (name,) if isinstance(part.profile, dict) else ()
         with _named_by(document, "devices", device, "profile", *per_workload):
-            profile = _profile(scenario, device, name, table, base)
+            profile = _profile(scenario, device, name, replayed, base)
         choice = None
         if part.decoder is not None:
             with _named_by(document, "devices", device, "decoder"):
@@ -186,10 +202,20 @@ def _case(scenario: Scenario, name: str, base: Path, document: Document | None) 
         _decoding(scenario, device, name, profile, document) for device, profile in zip(scenario.devices, profiles, strict=True)
     )
     streamed = tuple(
-        _streamed(scenario, device, name, profile, table, document)
+        _streamed(scenario, device, name, profile, replayed, document)
         for device, profile in zip(scenario.devices, profiles, strict=True)
     )
-    return Case(name, table, tuple(profiles), arrivals, warning, decoding, tuple(decoders), streamed if any(streamed) else ())
+    return Case(
+        name,
+        table,
+        tuple(profiles),
+        arrivals,
+        warnings,
+        decoding,
+        tuple(decoders),
+        streamed if any(streamed) else (),
+        outliers,
+    )
 
 
 def _streamed(

@@ -40,6 +40,10 @@ class Learnt:
 def learn(case: Case, devices: Sequence[str], fit: FitConfiguration, seed: int, replication: int) -> Learnt:
     """Split the pairs, fit the regression on one part, and the devices' planes on simulated inferences over the same part."""
     fit_pairs, evaluated_pairs = case.table.split(fit.share, seed, replication)
+    if case.outliers is not None:
+        # Thinned as the kept pairs are, so that both keep their shares of the requests.
+        outliers = case.outliers if case.outliers.pairs < 2 else case.outliers.split(fit.share, seed, replication)[1]
+        evaluated_pairs = evaluated_pairs.plus(outliers)
     plane_fits: list[PlaneFit | None] = []
     for number, device in enumerate(devices):
         if fit.inferences == 0:

@@ -102,7 +102,7 @@ def _result(plan: Plan, units: list[Unit], results: list[UnitResult]) -> RunResu
         fits=[row for case in plan.cases.values() for row in fits(case, list(scenario.devices), learnt[case.name])],
         cells=[_cell(plan, unit, result) for unit, result in zip(units, results, strict=True) if unit.replication == 0],
         notes=notes(plan, learnt, table),
-        warnings=[f"{case.name}: {case.warning}" for case in plan.cases.values() if case.warning],
+        warnings=[f"{case.name}: {warning}" for case in plan.cases.values() for warning in case.warnings],
         gaps=_gaps(scenario, units, results),
         load_sweeps=list(load_sweeps(plan, table, compared)),
         scenario=scenario.model_dump(mode="json"),
@@ -180,7 +180,7 @@ def _cell(plan: Plan, unit: Unit, result: UnitResult) -> Cell:
     return Cell(
         workload=case.name,
         network=unit.network,
-        lengths=case.table,
+        lengths=case.replayed,
         devices=tuple(devices(plan.scenario, case.name)),
         series=unit.links.link.rtt,
         regression_slope=line.slope,

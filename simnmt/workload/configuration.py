@@ -16,7 +16,7 @@ from simnmt.workload.corpus import read_corpus
 from simnmt.workload.counting import MODEL_PREFIX, UNITS
 from simnmt.workload.errors import hint
 from simnmt.workload.fertility import Fertility
-from simnmt.workload.filters import FILTERS, RatioFilter, keep
+from simnmt.workload.filters import FILTERS, RatioFilter, dropped_warning, keep
 from simnmt.workload.language_order import order_warning
 from simnmt.workload.length_table import LengthTable, read_table
 from simnmt.workload.lognormal_lengths import MIXES, SENTENCES, LognormalLengths
@@ -86,6 +86,9 @@ class _Lengths(_Counted):
     expect_ratio: Annotated[float, Field(gt=0.0, le=1000.0)] | None = None
     """Mean target over mean source tokens that you expect (no slope: the line does not pass through 0); left out, the shipped
     tables of the language pair tell. Lengths that look as if source and target were swapped are warned of."""
+    filter_replay: bool = True
+    """Whether requests are drawn from the pairs that the filter keeps; false: the filter decides what the policies fit on, and
+    requests are drawn from all pairs but those with an empty side."""
 
 
 class TableFile(_Lengths):
@@ -243,12 +246,24 @@ def load_lengths(config: Lengths, base: Path) -> LengthTable:
     )[0]
 
 
-def lengths_warning(config: Lengths, table: LengthTable) -> str | None:
-    """One line where the lengths that `load_lengths` found look swapped or odd; None where all is well, and for `@names`
-    and lengths of no text."""
-    if isinstance(config, str | SyntheticLengths):
+def load_replayed_outliers(config: Lengths, base: Path, kept: LengthTable) -> LengthTable | None:
+    """Return the pairs that the filter drops and that requests are drawn from all the same (`filter_replay: false`).
+
+    `kept`: what `load_lengths` returned. None where requests are drawn from the kept pairs alone, or the filter drops none.
+    """
+    if isinstance(config, str | SyntheticLengths) or config.filter_replay:
         return None
-    return order_warning(table, config.expect_ratio)
+    unfiltered = None if isinstance(config, TableFile) else "none"
+    return load_lengths(config.model_copy(update={"filter": unfiltered}), base).minus(kept)
+
+
+def lengths_warnings(config: Lengths, table: LengthTable) -> tuple[str, ...]:
+    """Return a line for each doubt about the lengths that `load_lengths` returned: a filter that dropped more than 5 % of the
+    pairs, and languages that seem to be swapped. None for `@names` and lengths of no text."""
+    if isinstance(config, str | SyntheticLengths):
+        return ()
+    warnings = (dropped_warning(table.filtered), order_warning(table, config.expect_ratio))
+    return tuple(warning for warning in warnings if warning)
 
 
 def fertility_of(config: Lengths) -> Fertility | None:
@@ -318,5 +333,5 @@ def _asked(unit: str | SentencePieceUnit, base: Path) -> str:
 def _filtered(table: LengthTable, by: str | RatioFilter | None) -> LengthTable:
     if by is None:
         return table
-    kept, dropped = keep(by, table.src_len, table.tgt_len, table.count)
+    kept, dropped = keep(by, table.src_len, table.tgt_len, table.count, per_word=table.tokens_per_word)
     return table.only(kept, str(dropped))

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from simnmt.workload.counting import unit_and_counter
+from simnmt.workload.counting import mixed, unit_and_counter
 from simnmt.workload.errors import CorpusError
-from simnmt.workload.filters import Dropped, RatioFilter, filter_named, keep
+from simnmt.workload.filters import WORDS, Dropped, RatioFilter, TokensPerWord, filter_named, keep
 from simnmt.workload.json_rows import json_pairs, refuse_as_columns
 from simnmt.workload.language_order import languages_in
 from simnmt.workload.length_table import LengthTable
@@ -37,8 +37,9 @@ def read_corpus(
     `source` and `target`: two files of which line i is line i's translation; without `target`, `source` is
     one file with two tab-separated columns (quotation marks mean nothing) or, with `keys`, one of JSON Lines with
     the two texts under these keys. UTF-8, plain or gzip. The lines are counted as they pass; memory holds the distinct
-    length pairs alone. A unit is a name of `counting.UNITS` or `sentencepiece:PATH`. `origin` becomes the table's
-    `source`; both default to the files' names.
+    length pairs alone. A unit is a name of `counting.UNITS` or `sentencepiece:PATH`. Limits of a filter are stated in words and
+    converted to tokens by what the corpus has of either. `origin` becomes the table's `source`; both default to the files'
+    names.
 
     Raises `CorpusError` for files that cannot be read or decoded, unequal line counts, a line without exactly
     two columns or without two texts, an empty corpus, nothing left behind the filter, and an unknown unit or filter.
@@ -52,13 +53,15 @@ def read_corpus(
     texts = text_pairs(files, keys)
     rejects: dict[str, int] = {}
     kept_texts = rules.passed(texts, rejects) if rules.text_rules else texts
-    pairs = Counter((count_src(src), count_tgt(tgt)) for src, tgt in kept_texts)
+    words = _Words(in_words=src_name in _WORD_UNITS and tgt_name in _WORD_UNITS)
+    pairs = Counter((count_src(src), count_tgt(tgt)) for src, tgt in words.counted(kept_texts))
     if not pairs and not rejects:
         raise CorpusError("the corpus is empty", path=source, remedy="give a file with one sentence a line")
 
     lengths = np.array(list(pairs), dtype=np.int64).reshape(-1, 2)
     count = np.array(list(pairs.values()), dtype=np.int64)
-    kept, dropped = keep(rules, lengths[:, 0], lengths[:, 1], count, rejects)
+    per_word = words.tokens_per(*(count @ lengths))
+    kept, dropped = keep(filter, lengths[:, 0], lengths[:, 1], count, rejects, per_word)
     if not kept.any():
         remedy = "check that line i of both sides belongs together and that each side's unit fits its language"
         raise CorpusError(f"no pair is left, filter {dropped}", path=source, remedy=remedy)
@@ -74,8 +77,38 @@ def read_corpus(
         count[kept],
         str(dropped),
         languages if languages != languages_in(name) else "",
+        per_word,
     )
     return table, dropped
+
+
+_WORD_UNITS = ("word", "mixed")
+"""Units in which the limits of filters are stated."""
+
+
+class _Words:
+    """Counts the words of each side as pairs of lines pass, unless both sides are counted in words anyway."""
+
+    def __init__(self, *, in_words: bool) -> None:
+        self._in_words = in_words
+        self._src = self._tgt = 0
+
+    def counted(self, pairs: Iterator[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+        """Pass the pairs on."""
+        if self._in_words:
+            yield from pairs
+            return
+        for src, tgt in pairs:
+            self._src += mixed(src)
+            self._tgt += mixed(tgt)
+            yield src, tgt
+
+    def tokens_per(self, src_tokens: int, tgt_tokens: int) -> TokensPerWord:
+        """Return what a word has in tokens of each side, given the totals of both sides."""
+        words = max(self._src, self._tgt)
+        if self._in_words or not (words and src_tokens and tgt_tokens):
+            return WORDS
+        return TokensPerWord(float(src_tokens / words), float(tgt_tokens / words))
 
 
 def text_pairs(files: list[Path], keys: tuple[str, str] | None) -> Iterator[tuple[str, str]]:

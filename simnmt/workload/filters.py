@@ -23,6 +23,7 @@ documentation.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -42,29 +43,66 @@ LengthRule = Callable[[IntArray, IntArray], NDArray[np.bool_]]
 """(src_len, tgt_len) -> True where the pair is to be dropped."""
 
 MAX_LEN = 200
-"""Tokens of either side."""
+"""Words of either side."""
 MAX_RATIO = 3
 """Of the longer side to the shorter one ..."""
 RATIO_COUNTS_ABOVE = 5
-"""... where the longer side has more tokens than this: short phrases differ by more without being wrong."""
+"""... where the longer side has more words than this: short phrases differ by more without being wrong."""
+WARNED_SHARE = 0.05
+"""Share of dropped pairs above which a user is warned."""
+MEANING = MappingProxyType(
+    {
+        "empty": "a side without a token",
+        "too_long": "a side longer than the limit",
+        "ratio": "one side out of proportion to the other",
+    }
+)
+"""Why a rule on lengths drops a pair."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokensPerWord:
+    """Mean tokens of each side's unit in a word, by which limits in words become limits in tokens.
+
+    A word is a token of the unit `mixed`. Both sides are measured against the words of the side that has more of them, so
+    that a ratio of lengths is judged about the ratio of the corpus itself, whatever the scripts.
+    """
+
+    src: float = 1.0
+    tgt: float = 1.0
+
+
+WORDS = TokensPerWord()
+"""Of the units `word` and `mixed`, which the limits are stated in."""
 
 
 def empty(src_len: IntArray, tgt_len: IntArray) -> NDArray[np.bool_]:
-    """A side without a token: no sentence to translate."""
+    """Return True for a side without a token: no sentence to translate."""
     drops: NDArray[np.bool_] = (src_len == 0) | (tgt_len == 0)
     return drops
 
 
-def too_long(src_len: IntArray, tgt_len: IntArray) -> NDArray[np.bool_]:
-    """A side of more than `MAX_LEN` tokens."""
-    return (src_len > MAX_LEN) | (tgt_len > MAX_LEN)
+def _longest(per_word: TokensPerWord) -> tuple[float, float]:
+    """Return the tokens of each side that `MAX_LEN` words have; units of more than a word keep `MAX_LEN` itself."""
+    return MAX_LEN * max(per_word.src, 1.0), MAX_LEN * max(per_word.tgt, 1.0)
 
 
-def ratio(src_len: IntArray, tgt_len: IntArray) -> NDArray[np.bool_]:
-    """Sides of so different a length that one is hardly the translation of the other."""
-    longer, shorter = np.maximum(src_len, tgt_len), np.minimum(src_len, tgt_len)
-    drops: NDArray[np.bool_] = (longer > RATIO_COUNTS_ABOVE) & (longer > MAX_RATIO * shorter)
-    return drops
+def _cnmt(per_word: TokensPerWord) -> Filter:
+    """Return the default filter for lengths in a unit of so many tokens per word."""
+
+    src_max, tgt_max = _longest(per_word)
+
+    def too_long(src_len: IntArray, tgt_len: IntArray) -> NDArray[np.bool_]:
+        return (src_len > src_max) | (tgt_len > tgt_max)
+
+    def ratio(src_len: IntArray, tgt_len: IntArray) -> NDArray[np.bool_]:
+        src_words, tgt_words = src_len / per_word.src, tgt_len / per_word.tgt
+        longer, shorter = np.maximum(src_words, tgt_words), np.minimum(src_words, tgt_words)
+        drops: NDArray[np.bool_] = (longer > RATIO_COUNTS_ABOVE) & (longer > MAX_RATIO * shorter)
+        return drops
+
+    unit = "" if per_word == WORDS else f" tokens_per_word={per_word.src:.4g}/{per_word.tgt:.4g}"
+    return Filter(f"cnmt{unit}", {"empty": empty, "too_long": too_long, "ratio": ratio})
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,44 +135,58 @@ class RatioFilter(Configuration):
     kind: Literal["ratio"] = "ratio"
     max_ratio: Annotated[float, Field(ge=1.0, le=1000.0)] = 2.0
     """How many times longer either side may be than the other leads to expect."""
-    max_len: Annotated[int, Field(ge=1, le=1_000_000)] = MAX_LEN
-    """Tokens of either side."""
-    tgt_per_src: Annotated[float, Field(ge=0.001, le=1000.0)] = 1.0
-    """Target tokens of a typical source token, about which the ratio is taken; 1.65 for English words to Han characters."""
+    max_len: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    """Tokens of either side in the unit that is counted; left out: as many as 200 words have."""
+    tgt_per_src: Annotated[float, Field(ge=0.001, le=1000.0)] | None = None
+    """Target tokens of a typical source token, about which the ratio is taken; 1.65 for English words to Han characters. Left
+    out: 1 where both sides are counted in words, else the corpus's own ratio."""
 
-    def filter(self) -> Filter:
-        """The rules."""
+    def filter(self, per_word: TokensPerWord = WORDS) -> Filter:
+        """Return the rules for lengths in a unit of so many tokens per word."""
+        src_max, tgt_max = _longest(per_word) if self.max_len is None else (self.max_len, self.max_len)
+        tgt_per_src = per_word.tgt / per_word.src if self.tgt_per_src is None else self.tgt_per_src
 
         def too_long(src_len: IntArray, tgt_len: IntArray) -> NDArray[np.bool_]:
-            return (src_len > self.max_len) | (tgt_len > self.max_len)
+            return (src_len > src_max) | (tgt_len > tgt_max)
 
         def ratio(src_len: IntArray, tgt_len: IntArray) -> NDArray[np.bool_]:
-            expected = self.tgt_per_src * src_len
+            expected = tgt_per_src * src_len
             drops: NDArray[np.bool_] = (tgt_len > self.max_ratio * expected) | (expected > self.max_ratio * tgt_len)
             return drops
 
-        parameters = " ".join(f"{name}={getattr(self, name):g}" for name in ("max_ratio", "max_len", "tgt_per_src"))
-        return Filter(f"ratio {parameters}", {"empty": empty, "too_long": too_long, "ratio": ratio})
+        longest = f"{src_max:g}" if src_max == tgt_max else f"{src_max:.4g}/{tgt_max:.4g}"
+        name = f"ratio max_ratio={self.max_ratio:g} max_len={longest} tgt_per_src={tgt_per_src:.4g}"
+        return Filter(name, {"empty": empty, "too_long": too_long, "ratio": ratio})
 
 
-FILTERS: dict[str, Filter] = {
-    "cnmt": Filter("cnmt", {"empty": empty, "too_long": too_long, "ratio": ratio}),
-    "none": Filter("none", {"empty": empty}),
-    "ratio": RatioFilter().filter(),
-    "paracrawl": Filter("paracrawl", {"empty": empty}, paracrawl_rules.RULES),
+def _none(_: TokensPerWord) -> Filter:
+    return Filter("none", {"empty": empty})
+
+
+def _paracrawl(_: TokensPerWord) -> Filter:
+    return Filter("paracrawl", {"empty": empty}, paracrawl_rules.RULES)
+
+
+FILTERS: dict[str, Callable[[TokensPerWord], Filter]] = {
+    "cnmt": _cnmt,
+    "none": _none,
+    "ratio": RatioFilter().filter,
+    "paracrawl": _paracrawl,
 }
 """By the names they have in files and on the command line."""
 
 
-def filter_named(name: str | RatioFilter) -> Filter:
-    """The filter of that name; `ratio:max_ratio=1.5,max_len=80` sets parameters of the one that has some.
+def filter_named(name: str | RatioFilter, per_word: TokensPerWord = WORDS) -> Filter:
+    """Return the filter of that name; `ratio:max_ratio=1.5,max_len=80` sets parameters of the one that has some.
+
+    `per_word`: of the unit that the lengths are counted in.
 
     Raises `CorpusError` for an unknown name or parameter, and for a parameter out of bounds.
     """
     if isinstance(name, RatioFilter):
-        return name.filter()
+        return name.filter(per_word)
     if name in FILTERS:
-        return FILTERS[name]
+        return FILTERS[name](per_word)
     kind, colon, given = name.partition(":")
     if not colon or kind != "ratio":
         what = f"filter {kind!r} takes no parameters" if kind in FILTERS else f"unknown filter {name!r}"
@@ -147,7 +199,7 @@ def filter_named(name: str | RatioFilter) -> Filter:
             raise CorpusError(f"filter {name!r}: no parameter {key!r}", remedy=hint(key, known))
         parameters[key] = value
     try:
-        return RatioFilter.model_validate_strings(parameters).filter()
+        return RatioFilter.model_validate_strings(parameters).filter(per_word)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         what = f"filter {name!r}: {first['loc'][0]}: {first['msg'][:1].lower()}{first['msg'][1:]}"
@@ -189,21 +241,23 @@ class Dropped:
 
 
 def keep(
-    name: str | RatioFilter | Filter,
+    name: str | RatioFilter,
     src_len: IntArray,
     tgt_len: IntArray,
     count: IntArray,
     rejected_before: Mapping[str, int] | None = None,
+    per_word: TokensPerWord = WORDS,
 ) -> tuple[NDArray[np.bool_], Dropped]:
-    """Which of the distinct pairs, each occurring `count` times, a filter's rules on lengths keep, and what it drops.
+    """Return which of the distinct pairs, each occurring `count` times, a filter's rules on lengths keep, and what it drops.
 
     `rejected_before`: what the filter's rules on lines have dropped already; None where there are no lines any more.
+    `per_word`: of the unit that the lengths are counted in.
 
     Raises `CorpusError` for an unknown filter, and for one that needs the lines where there are none.
     """
-    rules = name if isinstance(name, Filter) else filter_named(name)
+    rules = filter_named(name, per_word)
     if rules.text_rules and rejected_before is None:
-        lengths_only = [known for known, other in FILTERS.items() if not other.text_rules]
+        lengths_only = [known for known, make in FILTERS.items() if not make(WORDS).text_rules]
         what = f"filter {rules.name} looks at the text, and a table holds lengths alone"
         raise CorpusError(what, remedy="filter the text, or take " + ", ".join(lengths_only))
     rejects = dict.fromkeys([*rules.text_rules, *rules.length_rules], 0) | dict(rejected_before or {})
@@ -214,3 +268,35 @@ def keep(
         rejects[rule] += int(count[rejected].sum())
         kept &= ~rejected
     return kept, Dropped(filter=rules.name, pairs_read=read, rejects=rejects)
+
+
+_FILTERED = re.compile(r"([^;]+): (\d{1,15}) pairs read, (\d{1,15}) dropped \(([^)]*)\)")
+
+
+def dropped_share(filtered: str) -> float:
+    """Return the share of the pairs read that filters dropped, from what a length table states of them."""
+    applied = _FILTERED.findall(filtered)
+    read = int(applied[0][1]) if applied else 0
+    return sum(int(dropped) for _, _, dropped, _ in applied) / read if read else 0.0
+
+
+def dropped_warning(filtered: str) -> str | None:
+    """Return one sentence on how many pairs filters dropped and why; None up to `WARNED_SHARE`.
+
+    `filtered`: what a length table states of its filters.
+    """
+    share = dropped_share(filtered)
+    if share <= WARNED_SHARE:
+        return None
+    applied = _FILTERED.findall(filtered)
+    rejects: dict[str, int] = {}
+    for _, _, _, by_rule in applied:
+        for rule, count in re.findall(r"(\w+) (\d+)", by_rule):
+            rejects[rule] = rejects.get(rule, 0) + int(count)
+    most = sorted(((count, rule) for rule, count in rejects.items() if count), reverse=True)[:3]
+    why = ", ".join(f"{count:,} by {rule}" + (f" ({MEANING[rule]})" if rule in MEANING else "") for count, rule in most)
+    names = " and ".join(name.removeprefix(" then ").strip() for name, *_ in applied)
+    return (
+        f"the filter {names} dropped {100 * share:.1f} % of {int(applied[0][1]):,} pairs: {why} (check that the units fit both "
+        "languages, that these are in order and that the lines pair up, or choose another filter)"
+    )

@@ -18,6 +18,7 @@ from functools import lru_cache
 import numpy as np
 
 from simnmt import shipped
+from simnmt.workload.filters import dropped_share
 from simnmt.workload.length_table import LengthTable, read_table
 
 _CLOSE_TO_ONE = 0.05
@@ -56,13 +57,9 @@ def order_warning(table: LengthTable, expect_ratio: float | None = None) -> str 
 
     `expect_ratio`: mean target over mean source tokens that the user expects; without it the shipped tables of the language
     pair say what to expect, counted in the same units. None also where neither is there, where both orders have about
-    the same ratio, and where the pairs are too few to tell. Told in any case is that a filter dropped most pairs, as it
-    does where Chinese is counted by the word.
+    the same ratio, and where the pairs are too few to judge by, or a filter dropped most of them.
     """
-    if share := _dropped_share(table):
-        what = f"the filter dropped {100 * share:.0f} % of the pairs"
-        return f"{what} (do the units fit both languages, are the languages in order, and do the lines pair up?)"
-    if table.pairs < _FEWEST_PAIRS:
+    if table.pairs < _FEWEST_PAIRS or dropped_share(table.filtered) > _MOST:
         return None
     languages = table.languages or languages_in(table.name)
     if expect_ratio is not None:
@@ -92,13 +89,6 @@ def _standard_error(table: LengthTable, ratio: float) -> float:
     """Of the logarithm of the ratio of means, by the delta method."""
     residual = table.tgt_len - ratio * table.src_len
     return math.sqrt(float(residual**2 @ table.count)) / (table.pairs * table.mean_tgt_len)
-
-
-def _dropped_share(table: LengthTable) -> float:
-    """Share of the pairs that the filter took away, as the table tells of it; 0 where it is no more than half."""
-    told = re.search(r"(\d{1,15}) pairs read, (\d{1,15}) dropped", table.filtered)
-    read, dropped = (int(number) for number in told.groups()) if told else (0, 0)
-    return dropped / read if dropped > _MOST * read else 0.0
 
 
 def _swapped_units(table: LengthTable, languages: str) -> str | None:

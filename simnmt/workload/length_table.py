@@ -14,6 +14,7 @@ from simnmt import streams
 from simnmt.files import written_whole
 from simnmt.workload.counting import checked
 from simnmt.workload.errors import CorpusError
+from simnmt.workload.filters import WORDS, TokensPerWord
 from simnmt.workload.text_lines import TextLines
 
 IntArray = NDArray[np.int64]
@@ -25,8 +26,8 @@ MAX_PAIRS = 10**9 - 1
 
 _TITLE = "# simnmt length table, version "
 _COLUMNS = "src_len,tgt_len,count"
-_KEYS = ("name", "source", "languages", "src_unit", "tgt_unit", "filtered")
-_OMITTED_EMPTY = ("languages",)
+_KEYS = ("name", "source", "languages", "src_unit", "tgt_unit", "filtered", "tokens_per_word")
+_OMITTED_EMPTY = ("languages", "tokens_per_word")
 _REMEDY = "write it with `simnmt corpus table`"
 
 
@@ -54,6 +55,8 @@ class LengthTable:
     """The filter that was applied and what it dropped; empty where that is unknown."""
     languages: str = ""
     """Source and target language, such as `de-en`; empty where unknown, or where the name begins with them."""
+    tokens_per_word: TokensPerWord = WORDS
+    """By which limits of filters, stated in words, become limits in tokens; `WORDS` also where that is unknown."""
 
     def __post_init__(self) -> None:
         """Raises `CorpusError` for columns that are no table, and for what is no unit."""
@@ -91,13 +94,15 @@ class LengthTable:
         count: ArrayLike = 1,
         filtered: str = "",
         languages: str = "",
+        tokens_per_word: TokensPerWord = WORDS,
     ) -> LengthTable:
         """The table of pairs in any order, equal ones added up; `count` broadcasts over the pairs."""
         src, tgt, times = np.broadcast_arrays(*(np.asarray(x, dtype=np.int64) for x in (src_len, tgt_len, count)))
         pairs, row = np.unique(np.stack([src.ravel(), tgt.ravel()], axis=1), axis=0, return_inverse=True)
         total = np.zeros(len(pairs), dtype=np.int64)
         np.add.at(total, row.ravel(), times.ravel())
-        return cls(name, source, src_unit, tgt_unit, pairs[:, 0], pairs[:, 1], total, filtered, languages)
+        columns = (pairs[:, 0], pairs[:, 1], total)
+        return cls(name, source, src_unit, tgt_unit, *columns, filtered, languages, tokens_per_word)
 
     @property
     def pairs(self) -> int:
@@ -190,7 +195,8 @@ class LengthTable:
             f"{self.source}; lengths scaled from {self.src_unit} / {self.tgt_unit} by a stated fertility of {src:g} / {tgt:g}"
         )
         pairs = (src_len, tgt_len, count[count > 0])
-        return LengthTable.of_pairs(self.name, told, src_unit, tgt_unit, *pairs, self.filtered, self.languages)
+        per_word = TokensPerWord(self.tokens_per_word.src * src, self.tokens_per_word.tgt * tgt)
+        return LengthTable.of_pairs(self.name, told, src_unit, tgt_unit, *pairs, self.filtered, self.languages, per_word)
 
     def only(self, kept: NDArray[np.bool_], filtered: str) -> LengthTable:
         """The pairs that a further filter keeps, of which `filtered` is told behind what was told before.
@@ -202,6 +208,31 @@ class LengthTable:
             raise CorpusError(f"length table {self.name}: no pair is left, filter {filtered}", remedy=remedy)
         told = "; then ".join(filter(None, (self.filtered, filtered)))
         return replace(self._with_count(np.where(kept, self.count, 0)), filtered=told)
+
+    def plus(self, other: LengthTable) -> LengthTable:
+        """Return the pairs of both tables under the name of this one."""
+        src_len, tgt_len, count = (
+            np.concatenate([getattr(table, column) for table in (self, other)]) for column in ("src_len", "tgt_len", "count")
+        )
+        return LengthTable.of_pairs(
+            self.name,
+            self.source,
+            self.src_unit,
+            self.tgt_unit,
+            src_len,
+            tgt_len,
+            count,
+            self.filtered,
+            self.languages,
+            self.tokens_per_word,
+        )
+
+    def minus(self, other: LengthTable) -> LengthTable | None:
+        """Return the pairs that are left without those of `other`, a part of this table; None where none is left."""
+        counts = dict(zip(zip(other.src_len.tolist(), other.tgt_len.tolist(), strict=True), other.count.tolist(), strict=True))
+        rows = zip(self.src_len.tolist(), self.tgt_len.tolist(), strict=True)
+        left = self.count - np.array([counts.get(row, 0) for row in rows], dtype=np.int64)
+        return self._with_count(left) if left.any() else None
 
     def _with_count(self, count: IntArray) -> LengthTable:
         occurs = count > 0
@@ -222,10 +253,9 @@ def write_table(path: str | os.PathLike[str], table: LengthTable) -> None:
 
     Raises `CorpusError` where the file cannot be written.
     """
+    values = {key: getattr(table, key) for key in _KEYS} | {"tokens_per_word": _as_text(table.tokens_per_word)}
     keys = [
-        f"# {key}: {' '.join(getattr(table, key).split())}".rstrip()
-        for key in _KEYS
-        if getattr(table, key) or key not in _OMITTED_EMPTY
+        f"# {key}: {' '.join(value.split())}".rstrip() for key, value in values.items() if value or key not in _OMITTED_EMPTY
     ]
     rows = zip(table.src_len.tolist(), table.tgt_len.tolist(), table.count.tolist(), strict=True)
     text = "\n".join(
@@ -243,6 +273,22 @@ def write_table(path: str | os.PathLike[str], table: LengthTable) -> None:
     except OSError as error:
         remedy = "name a file in a folder that exists and that you may write to"
         raise CorpusError(f"cannot be written: {error.strerror or error}", path=path, remedy=remedy) from None
+
+
+def _as_text(per_word: TokensPerWord) -> str:
+    return "" if per_word == WORDS else f"{per_word.src!r} {per_word.tgt!r}"
+
+
+def _tokens_per_word(text: str) -> TokensPerWord:
+    """Return what `_as_text` wrote. Raises `CorpusError` for anything but two positive numbers."""
+    try:
+        src, tgt = (float(number) for number in text.split())
+    except ValueError:
+        src = tgt = math.nan
+    if not all(1e-6 <= number <= 1e6 for number in (src, tgt)):
+        remedy = "give source and target tokens in a word with a blank between, such as 4.9 5.1"
+        raise CorpusError(f"tokens_per_word is {text[:40]!r}", remedy=remedy)
+    return TokensPerWord(src, tgt)
 
 
 def read_table(path: str | os.PathLike[str]) -> LengthTable:
@@ -278,6 +324,7 @@ def read_table(path: str | os.PathLike[str]) -> LengthTable:
             *columns,
             header.get("filtered", ""),
             header.get("languages", ""),
+            _tokens_per_word(header["tokens_per_word"]) if "tokens_per_word" in header else WORDS,
         )
     except CorpusError as error:
         raise CorpusError(error.what, path=path, remedy=error.remedy) from None
@@ -299,9 +346,9 @@ def _read_header(lines: TextLines) -> dict[str, str]:
         if colon and key in _KEYS:
             if key in header:
                 raise lines.fault(f"{key} is given twice", remedy="keep one of them")
-            if key.endswith("_unit"):
+            if key.endswith("_unit") or key == "tokens_per_word":
                 try:
-                    checked(value)
+                    checked(value) if key.endswith("_unit") else _tokens_per_word(value)
                 except CorpusError as error:
                     raise lines.fault(error.what, remedy=error.remedy or _REMEDY) from None
             header[key] = value

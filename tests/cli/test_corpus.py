@@ -16,7 +16,8 @@ import pytest
 def fit(folder: Path, simnmt: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
     def run(*arguments: str) -> dict[str, Any]:
         done = simnmt("corpus", "fit", *arguments, "--json")
-        assert (done.status, done.err) == (0, "")
+        warned = [line for line in done.err.splitlines() if not line.startswith("simnmt: warning: the filter ")]
+        assert (done.status, warned) == (0, [])
         found: dict[str, Any] = json.loads(done.out)
         return found
 
@@ -128,7 +129,23 @@ def test_languages_the_wrong_way_round_are_warned_of(folder: Path, simnmt: Calla
     assert "swapped: 0.92 target" in simnmt("corpus", "fit", "b.fr", "b.en", "--expect-ratio", "1.09").err
     Path("zh").write_text("一二三四五六七八九十\n" * 40)
     Path("en").write_text("one two three four five six\n" * 39 + "one\n")
-    assert "the filter dropped 98 % of the pairs" in simnmt("corpus", "fit", "en", "zh").err
+    err = simnmt("corpus", "fit", "en", "zh").err
+    assert "the filter cnmt dropped 97.5 % of 40 pairs: 39 by ratio (one side out of proportion to the other)" in err
+    assert simnmt("corpus", "table", "en", "zh", "--out", "of-words.csv").err == err
+
+
+def test_limits_follow_the_unit(folder: Path, simnmt: Callable[..., Any], fit: Callable[..., Any]) -> None:
+    """By characters, English has three times the tokens of its Chinese translation, and sentences have hundreds."""
+    lines = [2 + n % 50 for n in range(200)]
+    Path("zh").write_text("".join("好" * (2 * n) + "\n" for n in lines) + "好好好好好好好好好\n")
+    Path("en").write_text("".join("wonder " * n + "\n" for n in lines) + "wonder " * 60 + "\n")
+    by_char = fit("en", "zh", "--unit", "char")
+    assert by_char["pairs_dropped_by"] == {"empty": 0, "too_long": 0, "ratio": 1}
+    assert by_char["len_slope"] == pytest.approx(2 / 6)
+    assert by_char["filter"] == "cnmt tokens_per_word=3.031/1"
+    assert fit("en", "zh", "--unit", "word:mixed")["pairs_dropped_by"] == by_char["pairs_dropped_by"]
+    stated = fit("en", "zh", "--unit", "char", "--filter", "ratio:max_len=200,tgt_per_src=0.3333")
+    assert stated["pairs_dropped_by"] == {"empty": 0, "too_long": 73, "ratio": 0}
 
 
 def test_lengths_in_pieces_of_a_model(folder: Path, simnmt: Callable[..., Any], fit: Callable[..., Any]) -> None:
@@ -209,7 +226,8 @@ def test_a_table_stands_in_for_its_corpus(folder: Path, simnmt: Callable[..., An
 def test_a_table_says_what_it_replaced(folder: Path, simnmt: Callable[..., Any]) -> None:
     for verb in ("wrote", "replaced"):
         done = simnmt("corpus", "table", "news.de", "news.en", "--out", "t.csv")
-        assert (done.status, done.err) == (0, "")
+        warned = [line for line in done.err.splitlines() if not line.startswith("simnmt: warning: the filter ")]
+        assert (done.status, warned) == (0, [])
         assert done.out.startswith(f"{verb} t.csv: ")
 
 

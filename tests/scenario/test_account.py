@@ -68,6 +68,23 @@ def test_languages_in_the_wrong_order_are_warned_of(tmp_path: Path) -> None:
     assert simnmt.run(scenario()).warnings == []
 
 
+def test_dropped_pairs_are_stated_warned_of_and_replayed_where_that_is_wanted(tmp_path: Path) -> None:
+    (tmp_path / "odd.tsv").write_text("a b c\td e f\n" * 60 + ("a\t" + "b " * 9 + "\n") * 40)
+    lengths = {"tsv": str(tmp_path / "odd.tsv"), "src_unit": "word", "tgt_unit": "word"}
+    workload = {"lengths": lengths, "arrivals": {"kind": "poisson", "rate_rps": 1.0}}
+    kept = simnmt.run(scenario(workloads={"w": workload}))
+    assert any("the filter cnmt dropped 40.0 % of 100 pairs: 40 by ratio" in warning for warning in kept.warnings)
+    assert "Neither what the policies fit on nor the requests hold dropped pairs. " in said(kept)
+    assert kept.cells[0].lengths.pairs == 60
+    lengths["filter_replay"] = False
+    replayed = simnmt.run(scenario(workloads={"w": workload}, requests=2_000))
+    assert "requests are drawn from 40 of the dropped ones too. " in said(replayed)
+    assert replayed.cells[0].lengths.pairs == 100
+    drawn = replayed.cells[0].logs.truth.tgt_len[:]
+    assert 0.3 < (drawn == 9).mean() < 0.5
+    assert replayed.fits[0]["samples"] == kept.fits[0]["samples"] == 6
+
+
 def test_each_device_is_told_with_the_box_its_profile_is_of() -> None:
     """A profile of another box than the reader's own runs as well, so the result says whose figures these are."""
     result = simnmt.run(scenario())

@@ -132,7 +132,7 @@ CASES = {
     ),
     "a key of another tag": (
         "workloads: {a: {lengths: {table: x, tsv: y}}}",
-        "s.yaml:1:37: workloads.a.lengths.tsv: unknown key (known here: fertility, expect_ratio, table, filter)",
+        "s.yaml:1:37: workloads.a.lengths.tsv: unknown key (known here: fertility, expect_ratio, filter_replay, table, filter)",
     ),
     "a key that is the tag": (
         "workloads: {a: {lengths: {table: x, table_file: y}}}",

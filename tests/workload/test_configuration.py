@@ -12,8 +12,9 @@ from simnmt.workload.arrivals import BackToBack, Poisson
 from simnmt.workload.configuration import (
     WorkloadConfiguration,
     fertility_of,
-    lengths_warning,
+    lengths_warnings,
     load_lengths,
+    load_replayed_outliers,
     named_inputs,
     resolved,
 )
@@ -117,17 +118,49 @@ def test_lengths_that_look_swapped_are_warned_of(folder: Path) -> None:
     right = {**TEXT, "source": "fr.txt"}
     wrong = {**right, "source": "en.txt", "target": "fr.txt"}
 
-    def warning(value: dict[str, object]) -> str | None:
+    def warning(value: dict[str, object]) -> str:
         config = lengths_of(value)
-        return lengths_warning(config, load_lengths(config, folder))
+        return " ".join(lengths_warnings(config, load_lengths(config, folder)))
 
-    assert warning(right) is None
-    assert warning(wrong) is None  # names and contents agree: English to French
-    assert "seem to be swapped" in (warning({**wrong, "expect_ratio": 0.9}) or "")
+    assert warning(right) == ""
+    assert warning(wrong) == ""  # names and contents agree: English to French
+    assert "seem to be swapped" in warning({**wrong, "expect_ratio": 0.9})
     for link, file in (("x.fr", "en.txt"), ("x.en", "fr.txt")):
         (folder / link).symlink_to(folder / file)
-    assert "fr-en seem to be swapped" in (warning({**right, "source": "x.fr", "target": "x.en"}) or "")
-    assert lengths_warning("@de-en-news", load_lengths("@de-en-news", folder)) is None
+    assert "fr-en seem to be swapped" in warning({**right, "source": "x.fr", "target": "x.en"})
+    assert lengths_warnings("@de-en-news", load_lengths("@de-en-news", folder)) == ()
+
+
+OUTLIERS = "a b c\td e f\n" * 30 + "a\t" + "b " * 9 + "\n" + "a " * 9 + "\tb\n" + "\tb\n"
+"""Thirty pairs in proportion, two out of it, and one with an empty side."""
+
+
+def test_requests_may_be_drawn_from_pairs_that_the_filter_drops(folder: Path) -> None:
+    (folder / "odd.tsv").write_text(OUTLIERS)
+    form = {"tsv": "odd.tsv", "src_unit": "word", "tgt_unit": "word"}
+    kept = load_lengths(lengths_of(form), folder)
+    assert load_replayed_outliers(lengths_of(form), folder, kept) is None
+    outliers = load_replayed_outliers(lengths_of({**form, "filter_replay": False}), folder, kept)
+    assert outliers is not None
+    assert list(zip(outliers.src_len, outliers.tgt_len, outliers.count, strict=True)) == [(1, 9, 1), (9, 1, 1)]
+    write_table(folder / "odd.csv", kept.plus(outliers))
+    of_table = lengths_of({"table": "odd.csv", "filter": "cnmt", "filter_replay": False})
+    again = load_replayed_outliers(of_table, folder, load_lengths(of_table, folder))
+    assert again is not None and again.pairs == 2
+    nothing_dropped = lengths_of({"table": "odd.csv", "filter_replay": False})
+    assert load_replayed_outliers(nothing_dropped, folder, load_lengths(nothing_dropped, folder)) is None
+
+
+def test_a_filter_that_drops_more_than_a_twentieth_is_warned_of_with_its_reasons(folder: Path) -> None:
+    (folder / "odd.tsv").write_text(OUTLIERS)
+    config = lengths_of({"tsv": "odd.tsv", "src_unit": "word", "tgt_unit": "word"})
+    (warning,) = lengths_warnings(config, load_lengths(config, folder))
+    assert warning.startswith(
+        "the filter cnmt dropped 9.1 % of 33 pairs: 2 by ratio (one side out of proportion to the other), 1 by empty (a side "
+    )
+    few = "a b c\td e f\n" * 60 + "a\t" + "b " * 9 + "\n"
+    (folder / "odd.tsv").write_text(few)
+    assert lengths_warnings(config, load_lengths(config, folder)) == ()
 
 
 def test_the_files_read_are_known(folder: Path) -> None:

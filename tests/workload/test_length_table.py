@@ -14,8 +14,35 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from simnmt.workload.errors import CorpusError
+from simnmt.workload.filters import WORDS, TokensPerWord, keep
 from simnmt.workload.length_regression import fit_lengths
 from simnmt.workload.length_table import LengthTable, read_table, write_table
+
+
+def test_tokens_per_word_go_with_a_table(tmp_path: Path) -> None:
+    by_words = LengthTable.of_pairs("t", "s", "word", "word", [3, 9], [3, 1])
+    by_char = by_words.with_fertility(5.0, 1.0, "char", "char")
+    assert (by_words.tokens_per_word, by_char.tokens_per_word) == (WORDS, TokensPerWord(5.0, 1.0))
+    write_table(tmp_path / "t.csv", by_char)
+    again = read_table(tmp_path / "t.csv")
+    assert again.tokens_per_word == TokensPerWord(5.0, 1.0)
+    columns = (again.src_len, again.tgt_len, again.count)
+    assert keep("cnmt", *columns, per_word=again.tokens_per_word)[0].tolist() == [True, False]
+    assert keep("cnmt", *columns)[0].tolist() == [False, False]
+    (tmp_path / "t.csv").write_text((tmp_path / "t.csv").read_text().replace("5.0 1.0", "5.0 -2"))
+    with pytest.raises(CorpusError, match=r"t\.csv:7: tokens_per_word is '5\.0 -2' \(give source and target"):
+        read_table(tmp_path / "t.csv")
+
+
+def test_pairs_are_added_and_taken_away() -> None:
+    whole = LengthTable.of_pairs("t", "s", "word", "word", [1, 2, 2, 5], [1, 2, 2, 5])
+    part = LengthTable.of_pairs("t", "s", "word", "word", [2, 5], [2, 5])
+    rest = whole.minus(part)
+    assert rest is not None
+    assert list(zip(rest.src_len, rest.tgt_len, rest.count, strict=True)) == [(1, 1, 1), (2, 2, 1)]
+    together = part.plus(rest)
+    assert [together.count.tolist(), together.name] == [whole.count.tolist(), "t"]
+    assert whole.minus(whole) is None
 
 
 def table_of(pairs: dict[tuple[int, int], int], name: str = "test") -> LengthTable:

@@ -13,7 +13,7 @@ from simnmt.streams import stream
 from simnmt.workload.configuration import (
     WorkloadConfiguration,
     fertility_of,
-    lengths_warning,
+    lengths_warnings,
     load_lengths,
     named_inputs,
     resolved,
@@ -72,7 +72,7 @@ def test_a_scenario_names_a_mix_and_its_table_says_that_it_is_synthetic(tmp_path
     assert (table.src_unit, table.tgt_unit) == ("subword", "subword")
     assert table.source.startswith("synthetic")
     assert table.mean_src_len == pytest.approx(9.4, rel=0.02)
-    assert (lengths_warning(lengths, table), fertility_of(lengths), named_inputs(lengths, tmp_path)) == (None, None, {})
+    assert (lengths_warnings(lengths, table), fertility_of(lengths), named_inputs(lengths, tmp_path)) == ((), None, {})
     assert resolved(lengths, tmp_path) == lengths
     again = load_lengths(lengths, tmp_path)
     assert (again.count == table.count).all() and (again.src_len == table.src_len).all()

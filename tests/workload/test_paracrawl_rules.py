@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt.workload.filters import FILTERS
+from simnmt.workload.filters import filter_named
 from simnmt.workload.paracrawl_rules import RULES
 
 GOOD = [
@@ -77,7 +77,7 @@ def test_each_rule_drops_what_it_is_for_on_either_side(rule: str, pair: tuple[st
 def test_a_pair_is_booked_under_the_rule_that_it_breaks(rule: str, pair: tuple[str, str]) -> None:
     """None of the made-up pairs breaks a rule that is asked before, so the counts of rejects mean what they say."""
     rejects: dict[str, int] = {}
-    assert list(FILTERS["paracrawl"].passed([pair], rejects)) == []
+    assert list(filter_named("paracrawl").passed([pair], rejects)) == []
     assert rejects == {rule: 1}
 
 
