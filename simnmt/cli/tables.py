@@ -40,7 +40,7 @@ def run_tables(result: RunResult) -> str:
     lines = [f"{result.name}: {one['requests']:,} requests each, {repeats}"]
     lines += [_sources(result)] * bool(result.cells) + ["", aligned(header, rows, 3), ""]
     if baselines and one["replications"] > 1:
-        lines += ["vs: change of the total time, the geometric mean of the replications' ratios"]
+        lines += ["vs: change of the total time, the ratio of the means over the replications"]
     if any(row["verdict"] == "not distinguishable" for row in result.comparisons):
         lines += ["~ not distinguishable: the 95 % interval of the paired difference contains 0"]
     if any(row.get("unstable") for row in result.rows):

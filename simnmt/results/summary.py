@@ -149,7 +149,7 @@ def with_regret(runs: Mapping[RunKey, dict[str, float | None]], oracle: str | No
     return regrets
 
 
-WITH_INTERVAL = ("total_latency_s", "mean_latency_s", "p95_latency_s", "regret_s")
+WITH_INTERVAL = ("total_latency_s", "mean_latency_s", "p95_latency_s", "p99_latency_s", "regret_s")
 """Numbers whose 95 % interval over replications stands beside them, as `..._low` and `..._high`."""
 
 
@@ -165,6 +165,8 @@ def rows(runs: Mapping[RunKey, dict[str, float | None]], requests: int) -> list[
             "replications": len(replications),
             "requests": requests,
         }
+        # Only where nothing waits is the oracle a bound, so that no policy's regret is below zero.
+        no_queues = all(value is None for name, value in replications[0].items() if name.endswith("_busiest_load"))
         for name in replications[0]:
             values = [numbers[name] for numbers in replications]
             if any(value is None for value in values):
@@ -172,7 +174,7 @@ def rows(runs: Mapping[RunKey, dict[str, float | None]], requests: int) -> list[
                 if name in WITH_INTERVAL:
                     row[f"{name}_low"] = row[f"{name}_high"] = None
                 continue
-            estimate = over_replications([known(value) for value in values])
+            estimate = over_replications([known(value) for value in values], positive=name != "regret_s" or no_queues)
             row[name] = estimate.mean
             if name in WITH_INTERVAL:
                 row[f"{name}_low"], row[f"{name}_high"] = estimate.low, estimate.high
@@ -181,7 +183,10 @@ def rows(runs: Mapping[RunKey, dict[str, float | None]], requests: int) -> list[
 
 
 def comparisons(runs: Mapping[RunKey, dict[str, float | None]], baselines: Iterable[str]) -> list[Row]:
-    """Each policy against each baseline, paired by replication: percent change of total latency, negative is faster."""
+    """Each policy against each baseline, paired by replication: percent change of total latency, negative is faster.
+
+    The change is the ratio of the two totals shown in the rows, and its interval covers that ratio.
+    """
     grouped = _by_policy(runs)
     table: list[Row] = []
     for (workload, network, policy), replications in grouped.items():

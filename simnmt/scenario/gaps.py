@@ -39,13 +39,13 @@ def gap_rows(workload: str, network: str, policy: str, totals_s: Mapping[str, li
     """One row per variant: total latency, its paired change with its 95 % interval, and that change as a share of the gap.
 
     `totals_s`: by variant, the total latency of every replication. The gap is the change of `everything`; each change is the
-    geometric mean of the replications' ratios. A share may be negative, or more than all, where one wrong belief makes up for
+    ratio of the totals' means. A share may be negative, or more than all, where one wrong belief makes up for
     another; it is None where there is no gap, which queues may do: the truth is greedy there.
     """
     as_it_is = totals_s["nothing"]
     of_all = change_percent(totals_s["everything"], as_it_is).mean
     for removed, totals in totals_s.items():
-        total = over_replications(totals)
+        total = over_replications(totals, positive=True)
         change = change_percent(totals, as_it_is)
         yield {
             "workload": workload,

@@ -56,7 +56,7 @@ def test_what_is_stable_has_no_marks() -> None:
 
 
 def test_what_a_change_is_a_mean_of_is_said_where_there_are_several_replications() -> None:
-    said = "vs: change of the total time, the geometric mean of the replications' ratios"
+    said = "vs: change of the total time, the ratio of the means over the replications"
     assert said in printed([row("edge"), row("cnmt")]).splitlines()
     assert said not in printed([row("edge", replications=1), row("cnmt", replications=1)])
 

@@ -146,4 +146,4 @@ def test_our_own_script_and_style_cannot_end_their_elements() -> None:
 
 
 def test_the_page_says_what_a_change_is_a_mean_of(page: str) -> None:
-    assert "shorter total time than the baseline's.\nA change is the geometric mean of the replications' ratios." in page
+    assert "shorter total time than the baseline's.\nA change is the ratio of the mean totals over the replications." in page

@@ -9,13 +9,32 @@ from scipy import stats
 from simnmt.results.statistics import CONFIDENCE, Estimate, change_percent, latency_quantiles, over_replications
 
 
-def test_the_interval_is_students() -> None:
-    sample = [3.0, 5.0, 4.0, 8.0]
+def test_without_skew_the_interval_is_students() -> None:
+    sample = [3.0, 5.0, 4.0, 8.0, 10.0, 6.0, 7.0, 9.0]
     estimate = over_replications(sample)
-    assert estimate.mean == 5.0
-    low, high = stats.t.interval(0.95, 3, loc=5.0, scale=stats.sem(sample))
+    assert estimate.mean == 6.5
+    low, high = stats.t.interval(0.95, 7, loc=6.5, scale=stats.sem(sample))
     assert (estimate.low, estimate.high) == (pytest.approx(low), pytest.approx(high))
     assert CONFIDENCE == 0.95
+
+
+def test_the_interval_reaches_further_on_the_side_of_the_skew_and_never_less_far_than_students() -> None:
+    sample = [3.0, 3.1, 3.3, 4.0, 9.0]
+    low, high = stats.t.interval(0.95, 4, loc=np.mean(sample), scale=stats.sem(sample))
+    estimate = over_replications(sample)
+    assert estimate.low == pytest.approx(low)
+    assert estimate.high is not None and estimate.high > 1.2 * high
+    mirrored = over_replications([-value for value in sample])
+    assert (mirrored.low, mirrored.high) == (pytest.approx(-estimate.high), pytest.approx(-estimate.low))
+
+
+def test_what_cannot_be_negative_has_no_negative_bound() -> None:
+    sample = [0.1, 0.1, 0.2, 9.0, 0.1]
+    plain, positive = over_replications(sample), over_replications(sample, positive=True)
+    assert plain.low is not None and plain.low < 0.0
+    assert positive.low is not None and positive.high is not None
+    assert 0.0 < positive.low < positive.mean == plain.mean < positive.high
+    assert over_replications([0.0, 0.0, 0.0], positive=True) == Estimate(0.0, 0.0, 0.0)
 
 
 def covered(sample: np.ndarray, truth: float) -> bool:
@@ -92,9 +111,8 @@ def test_p999_is_unknown_below_10_000_requests(requests: int, known: bool) -> No
     assert found["p99_latency_s"] is not None
 
 
-def test_a_change_is_the_geometric_mean_of_ratios_and_never_below_minus_a_hundred_percent() -> None:
-    halved_and_doubled = change_percent([1.0, 4.0], [2.0, 2.0])
-    assert halved_and_doubled.mean == pytest.approx(0.0)
+def test_a_change_is_the_ratio_of_the_means_and_never_below_minus_a_hundred_percent() -> None:
+    assert change_percent([1.0, 4.0], [2.0, 2.0]).mean == pytest.approx(25.0)
     wild = change_percent([1.0, 1.0, 1.0], [1.2, 2.0, 40.0])
     assert wild.low is not None
     assert wild.high is not None
@@ -102,5 +120,7 @@ def test_a_change_is_the_geometric_mean_of_ratios_and_never_below_minus_a_hundre
     # The other way round it is the inverse, which plain percentages are not.
     turned = change_percent([1.2, 2.0, 40.0], [1.0, 1.0, 1.0])
     assert (1 + turned.mean / 100) * (1 + wild.mean / 100) == pytest.approx(1.0)
+    assert turned.high is not None
+    assert (1 + turned.high / 100) * (1 + wild.low / 100) == pytest.approx(1.0)
     assert change_percent([3.0], [2.0]) == Estimate(50.0, None, None)
     assert change_percent([2.0, 3.0], [2.0, 3.0]) == Estimate(0.0, 0.0, 0.0)

@@ -76,7 +76,7 @@ class Holding:
     @property
     def estimate(self) -> Estimate:
         """Mean over seeds and its interval."""
-        return over_replications(self.up_to)
+        return over_replications(self.up_to, positive=True)
 
 
 def solo_s(decoder: Decoder, test_set: str) -> float:
