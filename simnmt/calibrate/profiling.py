@@ -11,6 +11,7 @@ from simnmt.calibrate.box import BoxDescription
 from simnmt.calibrate.settings import Settings
 from simnmt.costs import DeviceProfile, checked_profile
 from simnmt.costs.profile import SCHEMA_VERSION
+from simnmt.costs.reconciliation import reconciled
 from simnmt.nmt.engine import EngineAccount
 
 TOOL = f"simnmt calibrate, simnmt {__version__}"
@@ -25,9 +26,9 @@ def put_together(
     name: str,
     device_name: str | None,
 ) -> DeviceProfile:
-    """The profile of these blocks."""
+    """The profile of these blocks, a sentence alone reconciled (`simnmt.costs.reconciliation`)."""
     src_unit, tgt_unit = settings.units
-    return checked_profile(
+    profile = checked_profile(
         {
             "schema_version": SCHEMA_VERSION,
             "name": name,
@@ -39,6 +40,7 @@ def put_together(
         }
         | blocks
     )
+    return reconciled(profile, kind="inferred")
 
 
 def completed(
@@ -55,8 +57,12 @@ def completed(
     if "overheads" in blocks:
         # Those that belong to parts which are not measured now stay.
         blocks = blocks | {"overheads": (kept["overheads"] or {}) | blocks["overheads"]}
+    if "step" in settings.parts and before.reconciliation is not None:
+        # The new steps are held against the same whole executions, not against what the old ones made of them.
+        kept["execution"]["plane"] = kept["reconciliation"]["measured_plane"]
+        kept["reconciliation"] = None
     source = f"{before.provenance.source}; later: {', '.join(settings.parts)}"
-    return checked_profile(
+    profile = checked_profile(
         kept
         | blocks
         | {
@@ -68,6 +74,7 @@ def completed(
             "conditions": earlier | {"later": [*_several(earlier.get("later")), later]},
         }
     )
+    return reconciled(profile, kind="inferred") if "step" in settings.parts else profile
 
 
 def _several(later: Any) -> list[Any]:

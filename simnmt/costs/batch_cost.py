@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simnmt.costs.profile_blocks import EncoderBlock, StepBlock
-from simnmt.costs.surfaces import LinearSurface, Surface, TableSurface
+from simnmt.costs.surfaces import LinearSurface, Surface, SurfaceWithAlone, TableSurface
 
 Range = tuple[int, int]
 
@@ -29,7 +29,7 @@ class StepCost:
         own = block.coefficients
         linear = own and LinearSurface(own.s_fixed, own.s_per_row, own.s_per_position, own.s_per_row_position)
         surface = linear if block.form == "linear" and linear else _table(block.batch, block.position, block.seconds)
-        return cls(surface, _ends(block.batch), _ends(block.position))
+        return cls(_with_alone(surface, block.position, block.alone_s), _ends(block.batch), _ends(block.position))
 
     def seconds(self, batch: ArrayLike, position: ArrayLike) -> NDArray[np.float64]:
         """Broadcasts over its arguments."""
@@ -63,7 +63,7 @@ class EncoderCost:
         own = block.coefficients
         linear = own and LinearSurface(own.s_fixed, own.s_per_row, own.s_per_src_token, own.s_per_row_src_token)
         surface = linear if block.form == "linear" and linear else _table(block.batch, block.src_len, block.seconds)
-        return cls(surface, _ends(block.batch), _ends(block.src_len))
+        return cls(_with_alone(surface, block.src_len, block.alone_s), _ends(block.batch), _ends(block.src_len))
 
     def seconds(self, batch: ArrayLike, src_len: ArrayLike) -> NDArray[np.float64]:
         """Broadcasts over its arguments."""
@@ -76,6 +76,10 @@ class EncoderCost:
 
 def _table(batch: tuple[int, ...], length: tuple[int, ...], seconds: tuple[tuple[float, ...], ...] | None) -> TableSurface:
     return TableSurface(*(np.asarray(each, np.float64) for each in (batch, length, seconds)))
+
+
+def _with_alone(surface: LinearSurface | TableSurface, length: tuple[int, ...], alone_s: tuple[float, ...] | None) -> Surface:
+    return surface if alone_s is None else SurfaceWithAlone(_table((1,), length, (alone_s,)), surface)
 
 
 def _ends(values: tuple[int, ...]) -> Range:

@@ -42,7 +42,7 @@ def with_decoder(profile: DeviceProfile, settings: DecoderSettings) -> tuple[Dev
     if choice.how == "base":
         return profile, choice
     kind = _kind(profile.execution.kind, choice, block.kind)
-    changed: dict[str, Any] = {"decoder": None, "execution": _execution(profile, choice, kind)}
+    changed: dict[str, Any] = {"decoder": None, "reconciliation": None, "execution": _execution(profile, choice, kind)}
     if profile.engine is not None:
         changed["engine"] = _engine(profile.engine, choice.settings)
     if profile.step is not None:
@@ -117,6 +117,7 @@ def _step(profile: DeviceProfile, step: StepBlock, choice: DecoderChoice, kind: 
             "batch": tuple(batches.tolist()),
             "seconds": tuple(tuple(row) for row in seconds.tolist()),
             "coefficients": None,
+            "alone_s": None,
             "judged_batch": (),
             "judged_cells": (),
             "beam": choice.settings.beam,

@@ -25,6 +25,7 @@ from simnmt.costs.plane import ExecutionPlane
 from simnmt.costs.profile_blocks import (
     CellSample,
     Conditions,
+    Count,
     DiskBlock,
     EncoderBlock,
     EnergyBlock,
@@ -33,6 +34,8 @@ from simnmt.costs.profile_blocks import (
     Kind,
     Overhead,
     Overheads,
+    Positive,
+    RelativeError,
     Seconds,
     StepBlock,
 )
@@ -45,7 +48,7 @@ SCHEMA_VERSION = 2
 """Of the file's form; version 1 had neither the optional blocks nor samples, and is still read."""
 PACKING = ("gru", "bilstm", "attentional")
 """Kinds of architecture whose encoders are given packed sequences: of padding they pay `padding_share` at most."""
-OPTIONAL_BLOCKS = ("engine", "step", "encoder", "decoder", "overheads", "disk", "sti", "energy", "conditions")
+OPTIONAL_BLOCKS = ("engine", "step", "encoder", "decoder", "overheads", "reconciliation", "disk", "sti", "energy", "conditions")
 """What version 2 brought."""
 
 
@@ -131,6 +134,26 @@ class Execution(Configuration):
         return ExecutionFit.model_validate(self.fit)
 
 
+class Reconciliation(Configuration):
+    """How whole executions of single sentences and the costs of encoder, steps and gaps were brought together (XP-01)."""
+
+    kind: Kind
+    """Of the correction: measured where both were measured in the same rounds, inferred where at different times."""
+    pace: Positive
+    """What whole executions took over what encoder, steps and gaps say; all costs of steps, encoders, gaps, joining and
+    leaving in this profile are already multiplied by it."""
+    cells: Count
+    """Of whole executions."""
+    largest_change: RelativeError
+    """Beside the pace: greatest relative change of an encoder or a step at batch 1, at one of its measured lengths."""
+    error: RelativeError
+    """Mean absolute relative error of encoder, steps and gaps on the mean times of whole executions."""
+    plane_error: RelativeError
+    """The same of the plane of the profile, which is derived from encoder, steps and gaps."""
+    measured_plane: Plane
+    """The plane fitted to whole executions alone, to which `execution.fit` refers."""
+
+
 class Provenance(Configuration):
     """Where the numbers come from."""
 
@@ -161,6 +184,8 @@ class DeviceProfile(Configuration):
     decoder: DecoderBlock | None = None
     """Time of whole decode steps by the way in which the decoder is written."""
     overheads: Overheads | None = None
+    reconciliation: Reconciliation | None = None
+    """What made a sentence alone cost the same by the plane and by its steps; null: nothing did."""
     disk: DiskBlock | None = None
     sti: StiBlock | None = None
     """The model streamed from the disk in shards."""

@@ -145,6 +145,9 @@ class _Grid(Configuration):
     """Sentences; rising. One row of `seconds` each."""
     seconds: tuple[tuple[Duration, ...], ...] | None = None
     """Shape (batch, length)."""
+    alone_s: tuple[Duration, ...] | None = None
+    """Of a batch of one, by length, in place of what the form computes: reconciled with whole executions of single sentences
+    (see `reconciliation`); null: the form holds for a batch of one too."""
     judged_batch: tuple[Count, ...] = ()
     """Batch sizes that were measured only to judge: no number of either form comes from them. Rising."""
     judged_cells: tuple[tuple[Count, Length, Duration], ...] = ()
@@ -173,6 +176,8 @@ class _Grid(Configuration):
                 raise ValueError(f"{key}: values that do not rise")
         if self.seconds is not None and [len(row) for row in self.seconds] != [len(lengths)] * len(self.batch):
             raise ValueError(f"seconds: {len(self.batch)} rows (batch) of {len(lengths)} ({name}) are needed")
+        if self.alone_s is not None and len(self.alone_s) != len(lengths):
+            raise ValueError(f"alone_s: {len(lengths)} numbers ({name}) are needed")
         if list(self.judged_batch) != sorted({batch for batch, _, _ in self.judged_cells}):
             raise ValueError("judged_batch: other batch sizes than those of judged_cells")
         if set(self.judged_batch) & set(self.batch):

@@ -8,9 +8,10 @@ from simnmt.costs.decoder_words import decoder_facts
 from simnmt.costs.fit_warnings import fit_warnings
 from simnmt.costs.profile import DeviceProfile
 from simnmt.costs.profile_blocks import DiskBlock, EncoderBlock, EnergyBlock, Overhead, Overheads, StepBlock
+from simnmt.costs.reconciliation import alone_vs_plane, describe_alone
 from simnmt.costs.sti_words import sti_facts
 
-_COSTS = ("execution", "step", "encoder", "decoder", "overheads", "disk", "sti", "energy")
+_COSTS = ("execution", "step", "encoder", "decoder", "overheads", "reconciliation", "disk", "sti", "energy")
 
 
 def heldout_errors(profile: DeviceProfile) -> dict[str, float | None]:
@@ -30,7 +31,11 @@ def as_json(profile: DeviceProfile) -> dict[str, Any]:
     """The profile without its raw samples, and its held-out errors side by side; SI units."""
     content = profile.model_dump(mode="json", exclude={"execution": {"samples"}, "disk": {"samples"}})
     costs = {name: content.pop(name) for name in _COSTS}
-    return content | {"heldout_error": heldout_errors(profile), "cost_models": costs}
+    return content | {
+        "alone_vs_plane": alone_vs_plane(profile),
+        "heldout_error": heldout_errors(profile),
+        "cost_models": costs,
+    }
 
 
 def title(profile: DeviceProfile) -> str:
@@ -54,6 +59,7 @@ def facts(profile: DeviceProfile) -> list[tuple[str, str]]:
         found += _grid("decode step", profile.step)
     if profile.encoder is not None:
         found += _grid("encoder", profile.encoder)
+    found += describe_alone(profile)
     found += decoder_facts(profile)
     found += _overheads(profile)
     if profile.disk is not None:

@@ -178,13 +178,25 @@ def test_steps_measured_again_bring_their_gap_and_refilling_and_touch_nothing_el
     whole = measured(replace(QUICK, parts=("execution", "overheads")), FakeEngine(gap_s=0.1)).profile
     engine = FakeEngine(gap_s=0.001, gap_s_per_sentence=0.0001, refill_s=(0.002, 0.0003, 0.001, 0.0001), noise=0.0)
     done = measured(replace(QUICK, parts=("step",)), engine).profile
-    for kept in ("execution", "valid_range", "engine", "disk", "energy"):
+    for kept in ("valid_range", "engine", "disk", "energy"):
         assert getattr(done, kept) == getattr(whole, kept)
+    assert (done.execution.fit, done.execution.samples) == (whole.execution.fit, whole.execution.samples)
+    assert done.reconciliation.measured_plane == whole.execution.plane
     assert done.overheads.decision_s == whole.overheads.decision_s
-    cost = done.decoding_cost
-    assert (cost.gap_s_fixed, cost.gap_s_per_sentence) == (pytest.approx(0.001), pytest.approx(0.0001))
-    assert (cost.refill_s_fixed, cost.refill_s_per_sentence) == (pytest.approx(0.002), pytest.approx(0.0004))
-    assert cost.leave_s == pytest.approx(0.001)
+    cost, pace = done.decoding_cost, done.reconciliation.pace
+    assert pace > 2.0, "whole executions were slower by their gap, and that is told"
+    assert (cost.gap_s_fixed, cost.gap_s_per_sentence) == (pytest.approx(0.001 * pace), pytest.approx(0.0001 * pace))
+    assert (cost.refill_s_fixed, cost.refill_s_per_sentence) == (pytest.approx(0.002 * pace), pytest.approx(0.0004 * pace))
+    assert cost.leave_s == pytest.approx(0.001 * pace)
+
+
+def test_steps_measured_again_are_held_against_the_same_whole_executions(measured: Any) -> None:
+    first = measured(replace(QUICK, parts=("execution", "step"))).profile
+    again = measured(replace(QUICK, parts=("step",))).profile
+    assert first.reconciliation is not None and again.reconciliation is not None
+    assert again.reconciliation.measured_plane == first.reconciliation.measured_plane
+    assert again.reconciliation.pace == pytest.approx(first.reconciliation.pace, rel=0.05)
+    assert again.plane.seconds(20, 20) == pytest.approx(first.plane.seconds(20, 20), rel=0.05)
 
 
 def test_completing_keeps_the_names_units_and_date_of_what_stands_there(measured: Any, monkeypatch: pytest.MonkeyPatch) -> None:

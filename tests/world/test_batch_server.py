@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from itertools import accumulate, pairwise
 from math import inf
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,9 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.countdown_server import CountdownServer
+from simnmt import shipped
 from simnmt.batching import Batching, maxi, mini, top_up
 from simnmt.costs import read_profile
 from simnmt.costs.batch_decoding import DecodingCost
+from simnmt.costs.reconciliation import alone_vs_plane
+from simnmt.workload.length_table import read_table
 from simnmt.world.batch_server import BatchServer
 from simnmt.world.decode_all import Decoded, decode_all
 from simnmt.world.fifo import FifoServer
@@ -132,41 +133,22 @@ def test_alone_a_sentence_takes_what_its_costs_say(name: str, batching: Batching
     np.testing.assert_allclose(decoded.finish_s - far_apart_s, times.solo_s(src_len, tgt_len).ravel(), rtol=1e-9, atol=1e-9)
 
 
-def apart(name: str, reason: str) -> Any:
-    """A profile whose steps were measured apart from its plane and do not add up to it; it is noticed when they do."""
-    return pytest.param(name, marks=pytest.mark.xfail(reason=reason, strict=True))
+WITH_STEPS = [name for name in shipped.names("calibration") if read_profile(shipped.find("calibration", name)).step is not None]
+"""Every shipped profile that has costs of decode steps."""
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "cpu1-gru",
-        "cpu1-gru-512",
-        apart("cpu1-gru-xx-en", "steps make 24 % more than the plane says, the fits are off by 19 %: to be measured again"),
-        "cpu1-marian",
-        apart("cpu1-bilstm", "steps make 19 % more than the plane says, the fits are off by 9 %: to be measured again"),
-        "cpu2-gru",
-        "cpu2-bilstm",
-        "cpu2-marian-int8",
-    ],
-)
-def test_a_batch_of_one_without_a_queue_is_the_plane_within_what_both_fits_are_off(name: str) -> None:
-    """XP-01, on the lengths at which the plane was measured, by the held-out errors that the profile itself tells."""
-    profile = read_profile(f"calibration/{name}.json")
-    grid = np.array([(n, m) for n in (10, 20, 30, 40) for m in (10, 20, 30, 40)])
-    src_len, tgt_len = grid.T
-    decoded = decode_all(top_up(1, 0), profile.decoding_cost, src_len, tgt_len, 100.0 * np.arange(len(grid)))
-    off = np.abs((decoded.finish_s - decoded.begin_s) / profile.plane.seconds(src_len, tgt_len) - 1.0).mean()
-    assert profile.step is not None
-    fits = (profile.execution.quality.heldout_error, profile.step.heldout_error)
-    assert all(fit is not None and 0.0 < fit < 0.15 for fit in fits), fits
-    assert off < sum(fits), f"{name}: {off:.1%} apart, of fits that are off by {fits}"
-
-
-def test_every_shipped_profile_with_measured_steps_is_held_against_its_plane() -> None:
-    measured = {path.stem for path in Path("calibration").glob("*.json") if read_profile(str(path)).step is not None}
-    held = {"cpu1-gru", "cpu1-gru-512", "cpu1-gru-xx-en", "cpu1-marian", "cpu1-bilstm", "cpu2-gru", "cpu2-bilstm"}
-    assert measured == held | {"cpu2-marian-int8"}
+@pytest.mark.parametrize("name", WITH_STEPS)
+def test_a_sentence_alone_costs_the_same_with_batching_on_and_off(name: str) -> None:
+    """XP-01: without a queue and with batches of one, over the news lengths, within 2 % of the plane on the mean."""
+    profile = read_profile(shipped.find("calibration", name))
+    table = read_table(shipped.find("traces/lengths", "@de-en-news"))
+    rows = np.flatnonzero(table.count >= 3)
+    src_len, tgt_len, count = table.src_len[rows], table.tgt_len[rows], table.count[rows]
+    decoded = decode_all(top_up(1, 0), profile.decoding_cost, src_len, tgt_len, 100.0 * np.arange(rows.size))
+    alone_s, plane_s = decoded.finish_s - decoded.begin_s, profile.plane.seconds(src_len, tgt_len)
+    assert float(alone_s @ count / (plane_s @ count)) == pytest.approx(1.0, abs=0.02)
+    stated = alone_vs_plane(profile)
+    assert stated is not None and abs(stated) <= 0.02
 
 
 @pytest.mark.parametrize("arrangement", KINDS)

@@ -12,7 +12,7 @@ from simnmt.costs.batch_cost import StepCost
 from simnmt.costs.batch_decoding import DecodingCost
 from simnmt.costs.profile_blocks import Overhead
 from simnmt.costs.profile_error import ProfileError
-from simnmt.costs.surfaces import LinearSurface, TableSurface
+from simnmt.costs.surfaces import LinearSurface, SurfaceWithAlone, TableSurface
 from simnmt.errors import InputError
 from simnmt.reproduce.topup.published import BATCH, BEAM, SETS
 
@@ -71,6 +71,8 @@ def with_beam(cost: DecodingCost, beam: int) -> DecodingCost:
     them takes is not in it. Encoding is one row a sentence in either case."""
     surface, (low, high) = cost.step.surface, cost.step.batch_range
     rows: LinearSurface | TableSurface
+    if isinstance(surface, SurfaceWithAlone):
+        surface = surface.batched  # a sentence alone has as many rows as hypotheses: its row is not that of batch 1
     if isinstance(surface, LinearSurface):
         rows = replace(surface, s_per_row=surface.s_per_row * beam, s_per_row_token=surface.s_per_row_token * beam)
     else:
