@@ -1,4 +1,4 @@
-"""The state of the box around a measurement, and what a reader of its profile must be warned of."""
+"""The state of the box around a measurement: block `conditions` of a profile."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ import numpy as np
 
 from simnmt.calibrate import busy
 from simnmt.calibrate.box import BoxDescription
-from simnmt.calibrate.drift import BASE, Drift
+from simnmt.calibrate.drift import BASE
 from simnmt.calibrate.measuring import Measured
-from simnmt.costs import disk_warnings, execution_warnings
+from simnmt.costs.doubts import busy_message
 
 STEADY_GOVERNORS = ("performance", "userspace")
-LARGE_ERROR = 0.10
-"""Held-out error of a cost above which decisions built on it stand on sand."""
 
 
 def state(box: BoxDescription) -> dict[str, Any]:
@@ -65,6 +63,13 @@ def conditions_block(
     return block
 
 
+def busy_warnings(states: Sequence[Mapping[str, Any]], activity: str) -> list[str]:
+    """Return a warning if other programs used the box in one of these states, which lie around `activity`."""
+    if not any(state["busy"] for state in states):
+        return []
+    return [busy_message(max(state["others_cpus"] or 0.0 for state in states), activity)]
+
+
 def disturbed_works(measured: Measured) -> list[str]:
     """Cells no repeat of which was free of disturbance, as `execution 2+100` (source and target tokens) or `step 2+32 x16`."""
     return [
@@ -75,39 +80,13 @@ def disturbed_works(measured: Measured) -> list[str]:
     ]
 
 
-def warnings(block: dict[str, Any], measured: Measured | None, *, on_cpu: bool) -> list[str]:
-    """What may have spoilt the numbers, one sentence each."""
-    said = []
-    if block["busy"]:
-        said.append(f"the box was busy: others used {block['others_cpus']:.1f} CPUs before or after measuring")
-    governor = block["governor"]
+def remarks(block: Mapping[str, Any], measured: Measured | None, *, on_cpu: bool) -> list[str]:
+    """Return what a reader of a new profile should know beside its doubts: an unsteady governor, and cells left out."""
+    governor, messages = block["governor"], []
     if on_cpu and governor is not None and not set(governor.split("+")) <= set(STEADY_GOVERNORS):
-        said.append(f"the clock governor is {governor}: under performance, times vary less")
-    if measured is not None:
-        said += _of_measured(measured, measured.drift, block)
-    return said
-
-
-def fit_warnings(blocks: Mapping[str, Any]) -> list[str]:
-    """Which of a profile's costs err so much that they should be measured again, one sentence each."""
-    said = execution_warnings((blocks.get("execution") or {}).get("fit") or {})
-    for name in ("step", "encoder"):
-        error = (blocks.get(name) or {}).get("heldout_error")
-        if error is not None and error > LARGE_ERROR:
-            said.append(f"{name}: a held-out error of {100 * error:.0f} %, above {100 * LARGE_ERROR:.0f} % (measure again)")
-    return said + disk_warnings((blocks.get("disk") or {}).get("heldout_error"))
-
-
-def _of_measured(measured: Measured, drift: Drift, block: dict[str, Any]) -> list[str]:
-    said = []
-    if block["disturbed_cells"]:
-        cells = sum(len(cells) for cells in measured.cells.values())
-        said.append(
-            f"{block['disturbed_cells']} of {cells} cells stayed disturbed: the reference cell moved by up to "
-            f"{100 * abs(drift.largest):.0f} % (measure again on a quiet box)"
-        )
-    for bench, works in measured.too_large.items():
+        messages.append(f"the clock governor is {governor}: under performance, times vary less")
+    for bench, works in {} if measured is None else measured.too_large.items():
         if works:
             least = min(works, key=lambda work: (work.batch, work.beam, work.src_len, work.tgt_len))
-            said.append(f"{bench}: {len(works)} cells from batch {least.batch} on were left out: out of memory")
-    return said
+            messages.append(f"{bench}: {len(works)} cells from batch {least.batch} on were left out: out of memory")
+    return messages

@@ -71,15 +71,10 @@ def completed(
             "device": kept["device"] | ({"name": device_name} if device_name else {}),
             "length_unit": {"src": settings.src_unit or unit["src"], "tgt": settings.tgt_unit or unit["tgt"]},
             "provenance": kept["provenance"] | {"source": source},
-            "conditions": earlier | {"later": [*_several(earlier.get("later")), later]},
+            "conditions": earlier | {"later": [*earlier.get("later", []), later]},
         }
     )
     return reconciled(profile, kind="inferred") if "step" in settings.parts else profile
-
-
-def _several(later: Any) -> list[Any]:
-    """Profiles of before held the last completion alone."""
-    return later if isinstance(later, list) else [] if later is None else [later]
 
 
 def now() -> str:

@@ -19,9 +19,7 @@ from simnmt.calibrate.pinning import pinned
 from simnmt.calibrate.plan import BenchPlan, plan_benches
 from simnmt.calibrate.progress import Listener, Silent
 from simnmt.calibrate.settings import Settings
-from simnmt.costs import DeviceProfile, write_profile
-from simnmt.costs.decoder_words import against_step
-from simnmt.costs.fit_warnings import decoder_warnings
+from simnmt.costs import DeviceProfile, profile_doubts, write_profile
 from simnmt.nmt.engine import Engine, EngineAccount, load_engine
 
 LoadEngine = Callable[..., Engine]
@@ -33,7 +31,7 @@ class Calibrated:
 
     profile: DeviceProfile
     warnings: tuple[str, ...]
-    """What may have spoilt the numbers, or was left out; one sentence each."""
+    """The profile's doubts, and what was left out; one sentence each."""
     replaced: bool
     """Whether another profile stood at the same place before."""
 
@@ -76,19 +74,17 @@ def calibrate(
             blocks = parts.blocks(plans)
             after = conditions.state(describe(libraries=False))
             blocks["conditions"] = conditions.conditions_block(journal.sessions, after, parts.measured, cpus)
-            said = conditions.warnings(blocks["conditions"], parts.measured, on_cpu=threads is not None)
-            said += conditions.fit_warnings(blocks)
+            remarks = conditions.remarks(blocks["conditions"], parts.measured, on_cpu=threads is not None)
             if before is None:
                 profile = profiling.put_together(
                     settings, account, box, blocks, name=name or path.stem, device_name=device_name
                 )
             else:
                 profile = profiling.completed(before, settings, blocks, name=name, device_name=device_name)
-            if {"step", "decoder"} & set(settings.parts):
-                said += decoder_warnings(against_step(profile))
             write_profile(path, profile)
             journal.remove()
-    return Calibrated(profile, (*said, *parts.remarks), there is not None)
+    doubts = [doubt.message for doubt in profile_doubts(profile)]
+    return Calibrated(profile, (*doubts, *remarks, *parts.remarks), there is not None)
 
 
 @contextmanager

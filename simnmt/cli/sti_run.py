@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -63,6 +64,8 @@ def run(
     if threads > (os.cpu_count() or 1):
         raise InputError(f"--threads {threads}: this box has {os.cpu_count() or 1} CPUs", remedy="give no more")
     need("torch")
+    from simnmt.calibrate import conditions
+    from simnmt.calibrate.box import describe
     from simnmt.cli.sti_run_source import costs, texts_of
     from simnmt.cli.sti_run_told import document, told
     from simnmt.elastic.elastic_encoder import ElasticEncoder
@@ -72,6 +75,8 @@ def run(
     from simnmt.elastic.store import ShardStore
 
     texts = texts_of(text, task, turns)
+    box = describe(libraries=False)
+    before = conditions.state(box)
     with ShardStore.open(store) as opened:
         encoder = ElasticEncoder(opened.configuration, opened.resident())
         source = costs(opened, encoder, profile, length, None if pace_mb is None else 1e6 * pace_mb, threads)
@@ -88,8 +93,11 @@ def run(
         )
         done = list(engage(opened, encoder, source.cost, engaged, inputs))
         others = list(rivals(opened, encoder, source.cost, engaged, *inputs[0])) if compare else []
+        warnings = [*source.warnings, *conditions.busy_warnings([before, conditions.state(box)], "the run")]
+        for warning in warnings:
+            print(f"warning: {warning}", file=sys.stderr)
         print(
-            json.dumps(document(opened, source, engaged, done, others), indent=1, allow_nan=False)
+            json.dumps(document(opened, source, engaged, done, others) | {"warnings": warnings}, indent=1, allow_nan=False)
             if as_json
             else told(opened, source, engaged, done, others)
         )

@@ -30,6 +30,8 @@ class RunSource:
     cost: StiCost
     length: int
     pace_bytes_per_s: float | None
+    warnings: tuple[str, ...]
+    """What makes the costs doubtful."""
 
 
 def costs(
@@ -44,7 +46,7 @@ def costs(
     if profile is None:
         return _measured(store, encoder, LENGTH if length is None else length, pace_bytes_per_s, threads)
     from simnmt import shipped
-    from simnmt.costs import read_profile
+    from simnmt.costs import profile_doubts, read_profile
 
     found = read_profile(shipped.find("calibration", profile) if profile.startswith("@") else profile)
     cost = found.sti_cost
@@ -65,6 +67,7 @@ def costs(
         cost,
         max(cost.comp_s) if length is None else length,
         paced,
+        tuple(doubt.message for doubt in profile_doubts(found, ["sti"])),
     )
 
 
@@ -74,13 +77,15 @@ def _measured(
     from simnmt.calibrate.sti.encoder_block import encoder_block, packed_shards
     from simnmt.calibrate.sti.settings import StiSettings
     from simnmt.calibrate.sti.shard_reads import check_bits
+    from simnmt.costs.doubts import sti_doubts
 
     check_bits(store)
     settings = StiSettings(lengths=(length,), pace_bytes_per_s=pace_bytes_per_s, repeats=REPEATS, threads=threads)
     settings.within(store.configuration.positions)
     print("measuring the disk and the layers, briefly: simnmt sti profile does it well", file=sys.stderr)
     block = encoder_block(store, encoder, packed_shards(store), settings, lambda done, total, what: None)
-    return RunSource("this box, just now", block.kind, block.cost(), length, pace_bytes_per_s)
+    doubts = tuple(doubt.message for doubt in sti_doubts(block))
+    return RunSource("this box, just now", block.kind, block.cost(), length, pace_bytes_per_s, doubts)
 
 
 def texts_of(texts: Sequence[str] | None, task: Path | None, turns: int) -> tuple[Text, ...]:

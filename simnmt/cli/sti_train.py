@@ -63,6 +63,7 @@ def train(
     from simnmt.elastic.task import read_task
     from simnmt.elastic.training.folder import STATE_FILE
     from simnmt.elastic.training.recipe import recipe_with
+    from simnmt.elastic.training.train import chance_level
     from simnmt.elastic.training.train import train as train_encoder
 
     given = {
@@ -94,6 +95,8 @@ def train(
         if not isinstance(ended, Exception) and (out / STATE_FILE).is_file():
             print("simnmt: note: kept up to the last whole step; the same command goes on from there", file=sys.stderr)
         raise
+    if (warning := chance_level(account)) is not None:
+        print(f"warning: {warning}", file=sys.stderr)
     if as_json:
         print(json.dumps(account, indent=1, ensure_ascii=False))
         return

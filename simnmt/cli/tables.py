@@ -76,17 +76,18 @@ def _missed(result: RunResult) -> list[str]:
 def _sources(result: RunResult) -> str:
     """How the numbers are known that the replay rests on."""
     devices = [
-        (kind, device.name) for cell in result.cells for device, kind in zip(cell.devices, cell.profile_kinds, strict=True)
+        (kind, device.name) for cell in result.cells for device, kind in zip(cell.devices, cell.shown_kinds, strict=True)
     ]
     series = [(cell.series.kind, cell.series.name) for cell in result.cells]
-    return f"device profiles: {_by_kind(devices)}; round trips: {_by_kind(series)}"
+    warned = " (see the warnings)" if any(any(cell.profile_warnings) for cell in result.cells) else ""
+    return f"device profiles: {_by_kind(devices)}{warned}; round trips: {_by_kind(series)}"
 
 
 def _by_kind(kinds: list[tuple[str, str]]) -> str:
     names: dict[str, dict[str, None]] = {}
     for kind, name in kinds:
         names.setdefault(kind, {})[name] = None
-    return ", ".join(f"{' and '.join(those)} {kind}" for kind, those in names.items())
+    return ", ".join(f"{' and '.join(those)} {kind.replace(', ', ' but ')}" for kind, those in names.items())
 
 
 def _times(row: dict[str, Any]) -> list[str]:

@@ -7,9 +7,9 @@ from simnmt.costs.decoder_block import DecoderBlock, DecoderVariant
 from simnmt.costs.decoder_choice import DecoderChoice
 from simnmt.costs.decoder_settings import DecoderSettings
 from simnmt.costs.disk import DiskCost, DiskFit, ReadTable, fit_disk
+from simnmt.costs.doubts import Doubt, profile_doubts
 from simnmt.costs.energy import EnergyCost, fit_energy
 from simnmt.costs.execution_fit import FittedExecution, fit_execution
-from simnmt.costs.fit_warnings import disk_warnings, execution_warnings, fit_warnings
 from simnmt.costs.heldout import heldout_error_of_means, heldout_ordinary_errors, heldout_plane_error
 from simnmt.costs.overhead_fit import OverheadFit, fit_overhead
 from simnmt.costs.plane import ExecutionPlane, PlaneFit, fit_plane
@@ -35,6 +35,7 @@ __all__ = [
     "DeviceProfile",
     "DiskCost",
     "DiskFit",
+    "Doubt",
     "EncoderCost",
     "EnergyCost",
     "ExecutionPlane",
@@ -49,8 +50,6 @@ __all__ = [
     "TokenBucket",
     "cell_samples",
     "checked_profile",
-    "disk_warnings",
-    "execution_warnings",
     "fit_disk",
     "fit_encoder_cost",
     "fit_energy",
@@ -59,10 +58,10 @@ __all__ = [
     "fit_plane",
     "fit_relative_plane",
     "fit_step_cost",
-    "fit_warnings",
     "heldout_error_of_means",
     "heldout_ordinary_errors",
     "heldout_plane_error",
+    "profile_doubts",
     "r2_of_means_per_tgt_len",
     "read_profile",
     "samples_by_tgt_len",

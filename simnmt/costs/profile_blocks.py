@@ -319,15 +319,38 @@ class EnergyBlock(Configuration):
         return self
 
 
-class Conditions(Configuration):
-    """The state of the box while it was measured; other keys may stand beside these."""
+class MeasuringConditions(Configuration):
+    """The state of the box during one measuring session; other keys may stand beside these."""
 
     model_config = ConfigDict(extra="allow")
 
     load_average: NotNegative | tuple[NotNegative, ...] | None = None
     governor: str | None = None
     frequency_mhz: Positive | tuple[Positive, ...] | None = None
+    others_cpus: NotNegative | None = None
+    """Processors' worth of time that other programs used before or after the session, the greater."""
+    busy: bool | None = None
+    """Whether that is enough to disturb a measurement; null where nobody watched."""
     drift: NotNegative | None = None
     """Greatest relative departure of a reading of the reference cell from the lower quartile of all its readings."""
     disturbed_cells: Annotated[int, Field(ge=0)] | None = None
     """Cells that stayed disturbed: measured again, they had still no repeat that was free of disturbance."""
+    disturbed: tuple[Annotated[str, Field(min_length=1, pattern=r"\S")], ...] = ()
+    """Those cells, such as `step 20+64 x8`: the cost model, source and target tokens, and the batch above 1."""
+
+
+class LaterConditions(MeasuringConditions):
+    """Of a session that completed a profile."""
+
+    parts: tuple[str, ...] = ()
+    """What was measured in it, as `simnmt calibrate --only` names it; `sti` for `simnmt sti profile`."""
+    date: str | None = None
+    """ISO 8601."""
+    tool: str | None = None
+
+
+class Conditions(MeasuringConditions):
+    """Of the session that made the profile, and of those that completed it."""
+
+    later: tuple[LaterConditions, ...] = ()
+    """In their order."""

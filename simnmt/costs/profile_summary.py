@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from simnmt.costs.decoder_words import decoder_facts
-from simnmt.costs.fit_warnings import fit_warnings
+from simnmt.costs.doubts import RECONCILIATION, Doubt, heldout_errors, profile_doubts
 from simnmt.costs.profile import DeviceProfile
 from simnmt.costs.profile_blocks import DiskBlock, EncoderBlock, EnergyBlock, Overhead, Overheads, StepBlock
 from simnmt.costs.reconciliation import alone_vs_plane, describe_alone
@@ -14,37 +14,30 @@ from simnmt.costs.sti_words import sti_facts
 _COSTS = ("execution", "step", "encoder", "decoder", "overheads", "reconciliation", "disk", "sti", "energy")
 
 
-def heldout_errors(profile: DeviceProfile) -> dict[str, float | None]:
-    """Per cost model the mean absolute relative error on what it was not fitted to; None where it was not found out.
-
-    `execution` is of the least times, `execution_of_means` of the mean times that the plane in the profile tells.
-    """
-    quality = profile.execution.quality
-    found = {"execution": quality.heldout_error, "execution_of_means": quality.heldout_error_of_means}
-    for name in ("step", "encoder", "disk", "energy"):
-        found[name] = getattr(getattr(profile, name), "heldout_error", None)
-    found["sti"] = None if profile.sti is None else profile.sti.compute.heldout_error
-    return found
-
-
 def as_json(profile: DeviceProfile) -> dict[str, Any]:
-    """The profile without its raw samples, and its held-out errors side by side; SI units."""
+    """Return the profile without its raw samples, its held-out errors side by side, and its warnings; SI units."""
     content = profile.model_dump(mode="json", exclude={"execution": {"samples"}, "disk": {"samples"}})
     costs = {name: content.pop(name) for name in _COSTS}
     return content | {
         "alone_vs_plane": alone_vs_plane(profile),
         "heldout_error": heldout_errors(profile),
+        "warnings": [doubt.as_json() for doubt in profile_doubts(profile)],
         "cost_models": costs,
     }
 
 
 def title(profile: DeviceProfile) -> str:
-    """What it is: `marian on Intel Xeon, measured`."""
-    return f"{profile.model.name} on {profile.device.name}, {profile.execution.kind}"
+    """Return what it is: `marian on Intel Xeon, measured, 2 warnings`."""
+    doubts = len(profile_doubts(profile))
+    warned = f", {_many(doubts, 'warning')}" if doubts else ""
+    return f"{profile.model.name} on {profile.device.name}, {profile.execution.kind}{warned}"
 
 
 def facts(profile: DeviceProfile) -> list[tuple[str, str]]:
-    """(what, how much) of the device, the engine, and each cost model with its kind, fit and range."""
+    """Return (what, how much) of the device, the engine, and each cost model with its kind, fit and range.
+
+    A `warning` follows the facts that it concerns.
+    """
     (src_low, src_high), (tgt_low, tgt_high) = profile.valid_range.src_len, profile.valid_range.tgt_len
     unit = profile.length_unit
     found = [
@@ -67,9 +60,20 @@ def facts(profile: DeviceProfile) -> list[tuple[str, str]]:
     if profile.sti is not None:
         found += sti_facts(profile.sti)
     found += _energy(profile.energy) if profile.schema_version > 1 else []
-    found += [("warning", said) for said in fit_warnings(profile)]
+    found = _with_warnings(found, profile_doubts(profile))
     source = profile.provenance
     return [*found, ("provenance", f"{source.source}; {source.date}, {source.tool}; form {profile.schema_version}")]
+
+
+def _with_warnings(lines: list[tuple[str, str]], doubts: list[Doubt]) -> list[tuple[str, str]]:
+    """Insert each doubt after the last line of the block that shows it; at the end where the block has no line."""
+    begins = {"step": "decode step", RECONCILIATION: "sentence alone"}
+    places: dict[int, list[tuple[str, str]]] = {}
+    for doubt in doubts:
+        begin = begins.get(doubt.source, doubt.source)
+        place = max((at for at, (name, _) in enumerate(lines) if name.startswith(begin)), default=len(lines) - 1)
+        places.setdefault(place, []).append(("warning", doubt.message))
+    return [entry for at, line in enumerate(lines) for entry in (line, *places.get(at, []))]
 
 
 def milliseconds(seconds: float) -> str:

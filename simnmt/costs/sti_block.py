@@ -183,6 +183,10 @@ class StiImportance(Configuration):
     """Name of the file whose examples judged."""
     task_sha256: str
     examples: Count
+    majority: Share | None = None
+    """Share of the commonest class among the examples; null in profiles from before it was kept."""
+    full_accuracy: Share | None = None
+    """Of all shards at 32 bits; likewise."""
     base_accuracy: Share
     base_log_likelihood: LogLikelihood
     """Of all shards at 2 bits; natural log of the right class's probability, mean over examples."""

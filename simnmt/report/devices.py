@@ -21,16 +21,31 @@ def boxes(device: Device) -> str:
 def profile_kinds(cell: Cell) -> list[tuple[str, str]]:
     """Which profiles are of which kind, such as `gateway and region profiles`, `inferred`."""
     by_kind: dict[str, list[str]] = {}
-    for device, kind in zip(cell.devices, cell.profile_kinds, strict=True):
+    for device, kind in zip(cell.devices, cell.shown_kinds, strict=True):
         by_kind.setdefault(kind, []).append(device.name)
     if len(by_kind) == 1:
         every = "both device profiles" if len(cell.devices) == 2 else "all device profiles"
-        return [(every, cell.profile_kinds[0])]
+        return [(every, cell.shown_kinds[0])]
     found = []
     for kind, names in by_kind.items():
         text = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
         found.append((f"{text} profile{'s' if len(names) > 1 else ''}" if len(names) <= 4 else f"{len(names)} profiles", kind))
     return found
+
+
+def doubtful_profiles(result: RunResult) -> list[dict[str, Any]]:
+    """Return each profile that has warnings once, with the devices that use it: `profile`, `kind`, `devices`, `warnings`."""
+    users: dict[tuple[str, str, tuple[str, ...]], dict[str, None]] = {}
+    for cell in result.cells:
+        for device, name, kind, messages in zip(
+            cell.devices, cell.profile_names, cell.profile_kinds, cell.profile_warnings, strict=False
+        ):
+            if messages:
+                users.setdefault((name, kind, messages), {})[device.name] = None
+    return [
+        {"profile": name, "kind": kind, "devices": list(devices), "warnings": messages}
+        for (name, kind, messages), devices in users.items()
+    ]
 
 
 def roles(result: RunResult) -> dict[str, str]:

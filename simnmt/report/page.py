@@ -15,7 +15,7 @@ from simnmt import __version__
 from simnmt.report import pipeline_chart, plotly_js
 from simnmt.report.batches import COLUMNS, batch_lines, batching_devices, most_used
 from simnmt.report.causes import over_load
-from simnmt.report.devices import boxes, device_table, profile_kinds, roles
+from simnmt.report.devices import boxes, device_table, doubtful_profiles, profile_kinds, roles
 from simnmt.report.figures import figures
 from simnmt.report.fits import execution_means, length_means, share_explained
 from simnmt.report.gaps import gap_lines
@@ -84,12 +84,13 @@ def render(result: RunResult, *, published_tables: Sequence[PublishedTable] = ()
         sweeps=[{**sweep, "packed": _packed(sweep)} for sweep in over_load(result.rows, result.load_sweeps, colours)],
         fit_groups=[_fit_group(index, names, cell, result) for index, (names, cell) in enumerate(_alike(workloads, _fitted))],
         boxes=boxes,
+        doubtful_profiles=doubtful_profiles(result),
         profile_kinds=profile_kinds,
         lengths=_alike(workloads, lambda cell: (*_lengths(cell), cell.regression_slope, cell.regression_offset)),
         said=" ".join(result.notes),
         notes=_said_once(result.notes, [cell.workload for cell in result.cells]),
         series=_once((cell.network, cell) for cell in result.cells),
-        devices=_alike(workloads, lambda cell: (cell.devices, cell.profile_names, cell.profile_kinds)),
+        devices=_alike(workloads, lambda cell: (cell.devices, cell.profile_names, cell.shown_kinds)),
         closed_loop=_closed_loop(result),
         published_tables=published_tables,
         grouped=lambda count: number(count, 0),
@@ -161,7 +162,7 @@ def _foreseen_words(batching: bool, streaming: bool) -> str:
 def _fitted(cell: Cell) -> tuple[Any, ...]:
     """What was fitted for a workload, and to what; that of a plane differs by its measuring noise alone."""
     devices = tuple(device.name for device in cell.devices)
-    return (*_lengths(cell), cell.regression_slope, cell.regression_offset, devices, cell.profile_names, cell.profile_kinds)
+    return (*_lengths(cell), cell.regression_slope, cell.regression_offset, devices, cell.profile_names, cell.shown_kinds)
 
 
 def _fit_group(index: int, names: Sequence[str], cell: Cell, result: RunResult) -> dict[str, Any]:

@@ -37,13 +37,14 @@ def streamed_devices(cell: Cell, rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Per streamed device its plans with their picture, and a line of numbers per policy that used it; `rows`: the cell's."""
     by_policy = {row["policy"]: row for row in rows}
     found = []
-    for device, planned in zip(cell.devices, cell.planned, strict=False):
+    for device, kind, planned in zip(cell.devices, cell.shown_kinds, cell.planned, strict=False):
         if planned is None:
             continue
         used = [policy for policy, name, account in cell.stream_accounts() if name == device.name and account.requests.any()]
         found.append(
             {
                 "name": device.name,
+                "kind": kind,
                 "planned": planned,
                 "submodel": _submodel(planned),
                 "states": [_plan_line(state) for state in planned.states],

@@ -108,6 +108,16 @@ class Cell:
     """Policy -> what each target's streamed model did; None for one that stays in memory, and empty where all do."""
     planned: tuple[PlannedDevice | None, ...] = ()
     """Of each target, the plans by which its model is streamed; likewise."""
+    profile_warnings: tuple[tuple[str, ...], ...] = ()
+    """Of each target, what makes its profile doubtful; empty where nothing was looked for."""
+
+    @property
+    def shown_kinds(self) -> tuple[str, ...]:
+        """`profile_kinds` as people read them: `measured, doubtful` where the profile has warnings."""
+        warned = self.profile_warnings or ((),) * len(self.profile_kinds)
+        return tuple(
+            f"{kind}, doubtful" if messages else kind for kind, messages in zip(self.profile_kinds, warned, strict=True)
+        )
 
     def stream_accounts(self) -> Iterator[tuple[str, str, StreamAccount]]:
         """Policy, device, and what it streamed, of those that did."""
@@ -142,7 +152,7 @@ class RunResult:
     load_sweeps: list[Row] = field(default_factory=list)
     """Where workloads differ in their rate alone: from which load on one policy is faster than another."""
     warnings: list[str] = field(default_factory=list)
-    """What looks wrong with the input, such as languages in the wrong order; among the notes as well."""
+    """What looks wrong with the input, such as languages in the wrong order or a doubtful profile; among the notes as well."""
     notes: list[str] = field(default_factory=list)
     """What a reader must know to judge the numbers."""
     tables: list[Any] = field(default_factory=list)

@@ -62,6 +62,17 @@ def fits(case: Case, devices: Sequence[str], learnt: Learnt) -> Iterator[Row]:
         yield row
 
 
+def warnings(plan: Plan) -> list[str]:
+    """Return what looks wrong with a run's input: lengths, and every doubt of a profile once with the devices that use it."""
+    messages = [f"{case.name}: {warning}" for case in plan.cases.values() for warning in case.warnings]
+    users: dict[tuple[str, str], dict[str, None]] = {}
+    for case in plan.cases.values():
+        for device, profile, doubts in zip(plan.scenario.devices, case.profiles, case.doubts, strict=True):
+            for doubt in doubts:
+                users.setdefault((profile.name, doubt.message), {})[device] = None
+    return messages + [f"profile {name} ({', '.join(by)}): {message}" for (name, message), by in users.items()]
+
+
 def notes(plan: Plan, learnt: dict[str, Learnt], rows: Sequence[Row]) -> list[str]:
     """What a reader must know to judge the numbers; `learnt`: by workload, replication 0's; `rows`: the summary's."""
     said = [plan.scenario.description] if plan.scenario.description else []
@@ -131,11 +142,12 @@ def _lost(samples: int) -> str:
 
 
 def _of_devices(case: Case, devices: Sequence[str], learnt: Learnt) -> Iterator[str]:
-    targets = zip(devices, case.profiles, case.kinds, case.decoders, case.decoding, learnt.plane_fits, strict=True)
-    for device, profile, kind, decoder, decoding, fit in targets:
+    targets = zip(devices, case.profiles, case.kinds, case.doubts, case.decoders, case.decoding, learnt.plane_fits, strict=True)
+    for device, profile, kind, doubts, decoder, decoding, fit in targets:
         outside = outside_share(profile, case.replayed)
         beyond = f"; {100 * outside:.2f} % of the pairs lie outside its range" if outside else ""
         yield f"{case.name}, {device}: profile {profile.name} of {profile.device.name} ({kind}){beyond}."
+        yield from (f"{case.name}, {device}: warning of profile {profile.name}: {doubt.message}." for doubt in doubts)
         if decoder is not None:
             yield f"{case.name}, {device}: {decoder.words()}."
             if said := of_shares(decoder, together=decoding is not None):

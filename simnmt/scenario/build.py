@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from simnmt import shipped
 from simnmt.batching.configuration import batching_of
-from simnmt.costs import DeviceProfile, ProfileError, read_profile
+from simnmt.costs import DeviceProfile, Doubt, ProfileError, profile_doubts, read_profile
 from simnmt.costs.batch_decoding import DecodingCost
 from simnmt.costs.decoder_choice import DecoderChoice
 from simnmt.errors import InputError
@@ -65,6 +65,8 @@ class Case:
     """Per target, how its model is streamed from the disk; None where it stays in memory, and empty where every model does."""
     outliers: LengthTable | None = None
     """The pairs that the filter drops and that requests are drawn from all the same; None where these are left out."""
+    doubts: tuple[tuple[Doubt, ...], ...] = ()
+    """Per target, what makes those cost models of its profile doubtful that this case uses."""
 
     @property
     def replayed(self) -> LengthTable:
@@ -185,11 +187,13 @@ def _case(scenario: Scenario, name: str, base: Path, document: Document | None) 
             outliers = None if outliers is None else in_units(outliers, fertility, unit.src, unit.tgt)
         replayed = table if outliers is None else table.plus(outliers)
         table.split(scenario.fit.share, scenario.seed)  # refuses a corpus too small to split, here where its key is known
-    profiles, decoders = list[DeviceProfile](), list[DecoderChoice | None]()
+    profiles, decoders, doubts = list[DeviceProfile](), list[DecoderChoice | None](), list[tuple[Doubt, ...]]()
     for device, part in scenario.devices.items():
         per_workload = (name,) if isinstance(part.profile, dict) else ()
         with _named_by(document, "devices", device, "profile", *per_workload):
             profile = _profile(scenario, device, name, replayed, base)
+        # Of the profile as it was measured: one that is moved to another decoder no longer knows how its variants were.
+        doubts.append(tuple(profile_doubts(profile, used_cost_models(scenario, device, profile))))
         choice = None
         if part.decoder is not None:
             with _named_by(document, "devices", device, "decoder"):
@@ -215,7 +219,18 @@ def _case(scenario: Scenario, name: str, base: Path, document: Document | None) 
         tuple(decoders),
         streamed if any(streamed) else (),
         outliers,
+        tuple(doubts),
     )
+
+
+def used_cost_models(scenario: Scenario, device: str, profile: DeviceProfile) -> tuple[str, ...]:
+    """Return the names of a profile's cost models by which a device of this scenario executes."""
+    part = scenario.devices[device]
+    used = ["execution" if part.sti is None else "sti"]
+    used += ["step", "encoder", "overheads"] if part.batching is not None else []
+    used += ["decoder"] if part.decoder is not None else []
+    used += ["energy"] if profile.energy is not None else []
+    return tuple(used)
 
 
 def _streamed(

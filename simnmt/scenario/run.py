@@ -20,7 +20,7 @@ from simnmt.results.result import Cell, RunResult, Transfer
 from simnmt.results.stability import marked, with_stability
 from simnmt.results.summary import Row, RunKey, comparisons, rows, with_regret
 from simnmt.results.verdict import Reason, Roles, verdict
-from simnmt.scenario.account import fits, notes
+from simnmt.scenario.account import fits, notes, warnings
 from simnmt.scenario.build import Case, Plan
 from simnmt.scenario.deciding import length_regression
 from simnmt.scenario.gaps import gap_rows, subject
@@ -102,7 +102,7 @@ def _result(plan: Plan, units: list[Unit], results: list[UnitResult]) -> RunResu
         fits=[row for case in plan.cases.values() for row in fits(case, list(scenario.devices), learnt[case.name])],
         cells=[_cell(plan, unit, result) for unit, result in zip(units, results, strict=True) if unit.replication == 0],
         notes=notes(plan, learnt, table),
-        warnings=[f"{case.name}: {warning}" for case in plan.cases.values() for warning in case.warnings],
+        warnings=warnings(plan),
         gaps=_gaps(scenario, units, results),
         load_sweeps=list(load_sweeps(plan, table, compared)),
         scenario=scenario.model_dump(mode="json"),
@@ -188,6 +188,7 @@ def _cell(plan: Plan, unit: Unit, result: UnitResult) -> Cell:
         planes=tuple((p.s_per_src_token, p.s_per_tgt_token, p.s_fixed) for p in result.learnt.planes),
         profile_kinds=case.kinds,
         profile_names=tuple(_profile_name(case, target) for target in range(len(case.profiles))),
+        profile_warnings=tuple(tuple(doubt.message for doubt in doubts) for doubts in case.doubts),
         logs=Logs(result.truth, result.passages),
         transfers=tuple(_transfer(column[:]) for column in result.truth.transfer_s),
         misroutes={

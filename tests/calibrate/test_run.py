@@ -98,9 +98,9 @@ def test_a_box_that_does_not_tell_its_state_is_measured_without_a_guess(measured
 def test_what_stays_disturbed_is_said_in_the_profile_and_warned_of(measured: Any) -> None:
     engine = FakeEngine(noise=0.0, disturbance=lambda call: 1.0 + 0.4 * (call // 13 % 2))
     done = measured(engine=engine)
-    extra = done.profile.conditions.model_extra
-    assert done.profile.conditions.disturbed_cells == len(extra["disturbed"]) > 0
-    assert extra["stretches_repeated"] > 0
+    assert done.profile.conditions is not None
+    assert done.profile.conditions.disturbed_cells == len(done.profile.conditions.disturbed) > 0
+    assert done.profile.conditions.model_extra["stretches_repeated"] > 0
     assert any("stayed disturbed" in warning for warning in done.warnings)
 
 

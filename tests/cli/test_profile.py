@@ -33,7 +33,7 @@ def told(out: str) -> dict[str, str]:
 def test_inspect_says_what_a_profile_knows(profiles: Path, simnmt: Callable[..., Any]) -> None:
     done = simnmt("profile", "inspect", "slow.json")
     assert (done.status, done.err) == (0, "")
-    assert done.out.splitlines()[0] == "slow.json: a model on a box, measured"
+    assert done.out.splitlines()[0] == "slow.json: a model on a box, measured, 1 warning"
     said = told(done.out)
     assert said["engine"] == "torch float32 on cpu, a processor, 1 thread, beam 1, random weights"
     assert said["conditions"] == "load 0.1, 0.2, 0.3, governor performance, drift 0.4 %, 1 disturbed cell"
@@ -48,7 +48,7 @@ def test_inspect_says_what_a_profile_knows(profiles: Path, simnmt: Callable[...,
     assert said["decode step"].startswith("measured, linear: ")
     assert said["decode step error"].split(" ")[0] < "3"
     assert "held out (batch sizes 6, 12, measured only to judge); table: " in said["decode step error"]
-    assert "warning" not in said
+    assert said["warning"].startswith("1 cell of execution, step, encoder stayed disturbed")
     assert said["decode step growth"].startswith("2.1")
     assert said["decision"] == "measured: 0.0002 ms"
     assert said["tokenisation, per token"] == "not measured; no tokeniser came with the model"
@@ -92,7 +92,7 @@ def test_inspect_warns_and_tells_notes_from_what_was_left_out(
     said = told(done.out)
     assert (said["decode step note"], said["decode step left out"]) == ("had by differences", "batch 64: out of memory")
     assert re.search(r"^  warning +the mean of the executions lies 33 % above their undisturbed time", done.out, re.MULTILINE)
-    assert said["warning"].startswith("the disk's cost misses sizes that it was not fitted to by 17 %")
+    assert said["warning"].startswith("disk: a held-out error of 17 %, above 10 %")
     assert said["disk"].startswith("measured: table of 4 sizes, 0.2621 to 16.78 MB; as a line 1 ms + bytes / 500 MB/s, cold")
     assert said["disk error"] == "17 % held out (sizes left out in turn); linear: 30 %"
 

@@ -60,3 +60,22 @@ def test_a_series_of_one_sample(run: Callable[..., Any]) -> None:
 def test_the_table_says_how_the_numbers_are_known(folder: Path, simnmt: Callable[..., Any]) -> None:
     out = simnmt("run", "small.yaml", "--set", "devices.cloud.profile=@titan-xp-bilstm", "--replications", "1").out
     assert out.splitlines()[1].startswith("device profiles: gateway synthetic, cloud inferred; round trips: ")
+
+
+def test_a_doubtful_profile_is_warned_of_on_the_console_in_the_summary_and_on_the_page(
+    folder: Path, simnmt: Callable[..., Any]
+) -> None:
+    """A run must not call measured what was measured on a busy box."""
+    profile = json.loads(Path("gateway.json").read_text())
+    state = {"busy": True, "others_cpus": 1.5}
+    profile |= {"schema_version": 2, "execution": profile["execution"] | {"kind": "measured"}, "conditions": state}
+    Path("gateway.json").write_text(json.dumps(profile))
+    done = simnmt("run", "small.yaml", "--out", "made", "--replications", "1")
+    doubt = "the box was busy: other programs used 1.5 CPUs before or after measuring execution (repeat on a quiet box)"
+    assert done.err == f"warning: profile {profile['name']} (gateway): {doubt}\n"
+    assert "device profiles: gateway measured but doubtful, cloud synthetic (see the warnings)" in done.out
+    summary = json.loads(Path("made/summary.json").read_text())
+    assert f"news, gateway: warning of profile {profile['name']}: {doubt}." in summary["notes"]
+    page = Path("made/report.html").read_text()
+    assert 'data-doubtful="gateway"' in page and f"<li data-warning>{doubt}</li>" in page
+    assert '<span class="kind kind-measured-doubtful">measured, doubtful</span>' in page

@@ -12,9 +12,11 @@ from typer.testing import CliRunner
 
 torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
 
+from simnmt.calibrate import busy  # noqa: E402
 from simnmt.cli import sti_run_source  # noqa: E402
 from simnmt.cli.sti_run import run  # noqa: E402
 from simnmt.cli.sti_run_source import RunSource, costs  # noqa: E402
+from simnmt.costs import DeviceProfile, checked_profile, write_profile  # noqa: E402
 from simnmt.costs.shard_geometry import BITS  # noqa: E402
 from simnmt.costs.sti_cost import StiCost  # noqa: E402
 from simnmt.elastic.elastic_encoder import ElasticEncoder  # noqa: E402
@@ -22,7 +24,16 @@ from simnmt.elastic.errors import ElasticError, StoreError  # noqa: E402
 from simnmt.elastic.store import ShardStore, write_store  # noqa: E402
 from simnmt.elastic.tokenizer import learn_pieces  # noqa: E402
 from simnmt.errors import InputError  # noqa: E402
+from tests.costs.made_profile import whole_profile  # noqa: E402
+from tests.costs.made_sti import sti_block  # noqa: E402
 from tests.elastic.made_encoder import made_weights  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other programs do not decide what these tests see."""
+    monkeypatch.setattr(busy, "others_cpus", lambda: 0.0)
+
 
 app = typer.Typer()
 app.command()(run)
@@ -84,7 +95,9 @@ def test_a_text_has_the_answer_of_the_same_text_in_a_task(path: Path, tmp_path: 
     def known(store: ShardStore, *others: Any) -> RunSource:
         sizes = {bits: round(store.mean_size(bits)) for bits in BITS}
         io_s = {bits: size / 2e7 for bits, size in sizes.items()}
-        return RunSource("made up", "synthetic", StiCost(store.geometry, io_s, {6: (1e-4, 2e-4, 3e-4, 4e-4)}, sizes), 6, 2e7)
+        return RunSource(
+            "made up", "synthetic", StiCost(store.geometry, io_s, {6: (1e-4, 2e-4, 3e-4, 4e-4)}, sizes), 6, 2e7, ()
+        )
 
     monkeypatch.setattr(sti_run_source, "_measured", known)
     tsv = tmp_path / "task.tsv"
@@ -128,26 +141,35 @@ def test_a_folder_that_is_no_store_is_told(tmp_path: Path) -> None:
 
 
 def test_a_profile_of_another_model_or_pace_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Io:
-        paced_bytes_per_s = 8e6
+    def profiled(fingerprint: str | None) -> DeviceProfile:
+        block = sti_block(bytes_per_s=8e6) | {"fingerprint": fingerprint}
+        return checked_profile(whole_profile() | {"sti": block})
 
-    class Block:
-        fingerprint: str | None = None
-        io, kind = Io(), "measured"
-
-    class Profile:
-        name, sti = "a-box", Block()
-
-        class sti_cost:
-            comp_s = {16: (), 32: ()}  # noqa: RUF012
-
-    monkeypatch.setattr("simnmt.costs.read_profile", lambda name: Profile())
+    monkeypatch.setattr("simnmt.costs.read_profile", lambda name: profiled(None))
     with ShardStore.open(path) as store:
         encoder = ElasticEncoder(store.configuration, store.resident())
         found = costs(store, encoder, "a-box.json", None, None, 1)
         assert (found.length, found.pace_bytes_per_s) == (32, 8e6)
         with pytest.raises(ElasticError, match="--pace-mb 9: the profile's reads were measured at 8 MB/s"):
             costs(store, encoder, "a-box.json", None, 9e6, 1)
-        Block.fingerprint = "0" * 64
+        monkeypatch.setattr("simnmt.costs.read_profile", lambda name: profiled("0" * 64))
         with pytest.raises(StoreError, match="shards of another model"):
             costs(store, encoder, "a-box.json", None, None, 1)
+
+
+def test_a_busy_box_and_a_doubtful_profile_are_warned_of(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another program that computes takes the processor and the disk from the pipeline."""
+    doubtful = sti_block(3, 4, 32, 64, lengths=(6,), bytes_per_s=2e7, importance=False) | {"fingerprint": None}
+    doubtful["compute"]["heldout_error"] = 0.25
+    write_profile(tmp_path / "p.json", checked_profile(whole_profile() | {"sti": doubtful}))
+    monkeypatch.setattr(busy, "others_cpus", lambda: 50.0)
+    plan = ("--deadline-ms", "50", "--preload-mb", "0.002", "--turns", "1")
+    result = CliRunner().invoke(
+        app, [str(path), *plan, "--profile", str(tmp_path / "p.json"), "--json"], catch_exceptions=False
+    )
+    warnings = json.loads(result.stdout)["warnings"]
+    assert warnings == [
+        "sti: a held-out error of 25 % on whole submodels (measure again)",
+        "the box was busy: other programs used 50.0 CPUs before or after the run (repeat on a quiet box)",
+    ]
+    assert result.stderr.splitlines() == [f"warning: {warning}" for warning in warnings]

@@ -25,7 +25,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_model_is_trained_and_the_same_command_finds_it_done(here: Path, simnmt: Callable[..., Any]) -> None:
     asked = ("sti", "train", "--task", "films.tsv", "--dev", "other.tsv", "--out", "model", "--epochs", "2", *SMALL)
     told = simnmt(*asked)
-    assert (told.status, told.err) == (0, "")
+    assert told.status == 0
     lines = told.out.splitlines()
     assert lines[0].startswith("model: 2 x 2 elastic encoder of width 8, ")
     assert lines[1].startswith("trained on 24 examples, 2 epochs, ")
@@ -35,6 +35,20 @@ def test_a_model_is_trained_and_the_same_command_finds_it_done(here: Path, simnm
     account = json.loads(again.out)
     assert account["training"]["epochs"] == 2 and account["dev"]["examples"] == 2
     assert account == json.loads((here / "model" / "training.json").read_text())
+
+
+@pytest.mark.parametrize(("dev", "judged"), [((), "the examples it was trained on"), (("--dev", "other.tsv"), "other.tsv")])
+def test_a_model_no_better_than_the_commonest_class_is_warned_of(
+    here: Path, simnmt: Callable[..., Any], dev: tuple[str, ...], judged: str
+) -> None:
+    """Labels that follow from nothing in the text cannot be learnt."""
+    for name in ("noise.tsv", "other.tsv"):
+        rows = [f"{'a b' if name == 'noise.tsv' else 'c d'} film\t{number % 2}" for number in range(24)]
+        (here / name).write_text("sentence\tlabel\n" + "\n".join(rows) + "\n")
+    told = simnmt("sti", "train", "--task", "noise.tsv", *dev, "--out", "model", "--epochs", "1", *SMALL)
+    assert told.status == 0
+    commonest = "whose commonest class alone gives 50.0 %: nothing shows that the model has learnt the task"
+    assert told.err == f"warning: right on 50.0 % of {judged}, {commonest}\n"
 
 
 @pytest.mark.parametrize(

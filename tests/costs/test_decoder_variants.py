@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simnmt.costs import DeviceProfile, ProfileError, checked_profile, fit_warnings, read_profile, write_profile
+from simnmt.costs import DeviceProfile, ProfileError, checked_profile, profile_doubts, read_profile, write_profile
 from simnmt.costs.decoder_block import DecoderBlock
 from simnmt.costs.decoder_choice import DecoderChoice
 from simnmt.costs.decoder_composition import composed, composition_error
@@ -465,7 +465,8 @@ def test_variants_that_were_measured_under_other_conditions_are_warned_of() -> N
     alike = against_step(profile())
     slow = [variant(each, batch, times=3.0) for each in (PLAIN, FUSED) for batch in BATCHES]
     assert against_step(with_variants(*slow)) == {batch: pytest.approx(3 * ratio) for batch, ratio in alike.items()}
-    (said,) = [each for each in fit_warnings(with_variants(*slow)) if "decoder's base" in each]
-    assert re.search(r"took [\d.]+ at batch 1, .* times what step and gap tell: variants were not measured under", said)
+    (doubt,) = [doubt for doubt in profile_doubts(with_variants(*slow)) if "decoder's base" in doubt.message]
+    told = r"took [\d.]+ at batch 1, .* times what step and gap tell: variants were not measured under"
+    assert re.search(told, doubt.message)
     fitting = [variant(each, 1, times=1.0 / alike[1]) for each in (PLAIN, FUSED)]
-    assert not [each for each in fit_warnings(with_variants(*fitting)) if "decoder's base" in each]
+    assert not [doubt for doubt in profile_doubts(with_variants(*fitting)) if "decoder's base" in doubt.message]

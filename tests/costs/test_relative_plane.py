@@ -12,8 +12,6 @@ from simnmt.costs import (
     ExecutionPlane,
     LognormalResidual,
     cell_samples,
-    disk_warnings,
-    execution_warnings,
     fit_execution,
     fit_plane,
     fit_relative_plane,
@@ -200,14 +198,6 @@ def test_in_paper_mode_the_held_out_model_is_the_one_that_is_kept() -> None:
     assert found.fit["heldout_error"] == pytest.approx(np.mean(single))
     assert found.fit["heldout_error_of_means"] == pytest.approx(np.mean(of_means))
     assert found.fit["heldout_how"] == "single inferences of cells left out in turn"
-
-
-def test_a_busy_box_and_a_bad_disk_are_warned_of() -> None:
-    assert execution_warnings({"level": 1.09, "disturbed_share": 0.1}) == execution_warnings({}) == disk_warnings(None) == []
-    (busy,) = execution_warnings({"level": 1.33, "disturbed_share": 0.0})
-    assert busy.startswith("the mean of the executions lies 33 % above their undisturbed time")
-    assert "30 % of the executions were disturbed" in execution_warnings({"level": 1.02, "disturbed_share": 0.3})[0]
-    assert "by 17 %" in disk_warnings(0.17)[0]
 
 
 def test_single_inferences_are_summed_up_by_target_length() -> None:

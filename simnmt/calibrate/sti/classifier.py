@@ -9,6 +9,7 @@ from simnmt.calibrate.sti.encoder_block import Progress, encoder_block, packed_s
 from simnmt.calibrate.sti.settings import StiSettings
 from simnmt.calibrate.sti.shard_reads import check_bits
 from simnmt.calibrate.sti.whole_runs import WholeEncoder, encoder_execution
+from simnmt.costs.shard_geometry import BITS
 from simnmt.costs.sti_block import StiImportance
 from simnmt.elastic.elastic_encoder import ElasticEncoder
 from simnmt.elastic.errors import ElasticError
@@ -45,7 +46,9 @@ def classifier_blocks(store: ShardStore, settings: StiSettings, progress: Progre
 def classifier_importance(
     store: ShardStore, task: Task, journal: str | os.PathLike[str], progress: Progress, *, threads: int
 ) -> StiImportance:
-    """On all examples of the task, gone on with from the journal if it is there.
+    """Return the importance of the shards on all examples of the task, with the accuracy of the whole model.
+
+    Goes on from the journal if it is there.
 
     Raises `ElasticError` for a task of another model, and a journal of another store or task.
     """
@@ -53,7 +56,7 @@ def classifier_importance(
     with torch_threads(threads):
         token_ids = _token_ids(store, task)
         evaluator = Evaluator(encoder, store, token_ids, task.labels.tolist(), threads=threads)
-        return measure_importance(
+        importance = measure_importance(
             evaluator,
             task=os.path.basename(task.path),  # noqa: PTH119 - a name, whatever system wrote it
             task_sha256=task.sha256,
@@ -61,6 +64,8 @@ def classifier_importance(
             journal=journal,
             progress=lambda done, total: progress(done, total, "raising shards one by one"),
         )
+        full = evaluator.evaluate({shard: max(BITS) for shard in importance.order})
+    return importance.model_copy(update={"majority": task.majority, "full_accuracy": full.accuracy})
 
 
 def _token_ids(store: ShardStore, task: Task, first: int | None = None) -> list[list[int]]:

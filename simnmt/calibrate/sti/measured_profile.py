@@ -19,7 +19,7 @@ from simnmt.calibrate.sti.classifier import check_classifier, classifier_blocks,
 from simnmt.calibrate.sti.encoder_block import Progress
 from simnmt.calibrate.sti.settings import StiSettings
 from simnmt.calibrate.sti.translator import check_translator, translator_blocks
-from simnmt.costs import DeviceProfile, checked_profile
+from simnmt.costs import DeviceProfile, checked_profile, profile_doubts
 from simnmt.costs.profile import SCHEMA_VERSION
 from simnmt.costs.sti_block import StiBlock
 from simnmt.names import nearest
@@ -167,13 +167,13 @@ def _told(
     into: DeviceProfile | None,
     ranges: Mapping[str, Any],
 ) -> tuple[DeviceProfile, list[str]]:
-    said = conditions.warnings(box.block, None, on_cpu=True)
+    remarks = conditions.remarks(box.block, None, on_cpu=True)
     name = box.description.board or box.description.cpu_model
     account = replace(account, device_name=name) if name else account
     block: StiBlock = blocks["sti"]
     sti = block.model_copy(update={"device_name": account.device_name}).model_dump(mode="json")
     if into is not None:
-        return _completed(into, sti, box, named), said
+        return _with_warnings(_completed(into, sti, box, named), remarks)
     weights = "random weights" if account.weights == "random" else "weights of a checkpoint"
     profile = checked_profile(
         {
@@ -197,15 +197,17 @@ def _told(
             },
         }
     )
-    return profile, said
+    return _with_warnings(profile, remarks)
+
+
+def _with_warnings(profile: DeviceProfile, remarks: list[str]) -> tuple[DeviceProfile, list[str]]:
+    return profile, [*(doubt.message for doubt in profile_doubts(profile)), *remarks]
 
 
 def _completed(before: DeviceProfile, sti: dict[str, Any], box: _Box, named: Named) -> DeviceProfile:
     """The profile with the block; what it knew stays, and when the block came is told."""
     kept = before.model_dump(mode="json")
     state = kept["conditions"] or {}
-    several = state.get("later")
-    earlier = several if isinstance(several, list) else [] if several is None else [several]
     later = {"parts": ["sti"], "date": profiling.now(), "tool": TOOL} | box.block
     return checked_profile(
         kept
@@ -214,7 +216,7 @@ def _completed(before: DeviceProfile, sti: dict[str, Any], box: _Box, named: Nam
             "name": named.profile,
             "device": kept["device"] | ({"name": named.device} if named.device else {}),
             "sti": sti,
-            "conditions": state | {"later": [*earlier, later]},
+            "conditions": state | {"later": [*state.get("later", []), later]},
             "provenance": kept["provenance"] | {"source": f"{before.provenance.source}; later: sti"},
         }
     )

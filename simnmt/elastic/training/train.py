@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from simnmt.costs.doubts import chance_level_message
 from simnmt.elastic.encoder_weights import EncoderConfiguration
 from simnmt.elastic.errors import ElasticError
 from simnmt.elastic.task import Task, shared_texts
@@ -104,8 +105,22 @@ def train(
                 "majority": dev.majority,
                 "accuracy": sitting.accuracy(looked),
             }
+        else:
+            account["training"] |= {"majority": task.majority, "accuracy": sitting.accuracy(examples)}
         save_encoder(out, learner.mean.cpu().exported(), account)
         return account
+
+
+def chance_level(account: Mapping[str, Any]) -> str | None:
+    """Return the warning of a training whose model is no better than the commonest class; None for a better one.
+
+    Judged on the dev set of `account`, the content of training.json; without one, on the examples that were trained on.
+    """
+    dev = account.get("dev")
+    if dev is not None:
+        return chance_level_message(dev["accuracy"], dev["majority"], dev["examples"], dev["path"])
+    fit = account["training"]
+    return chance_level_message(fit["accuracy"], fit["majority"], account["examples"], "the examples it was trained on")
 
 
 def configuration_of(recipe: ElasticRecipe, vocabulary: int, classes: int) -> EncoderConfiguration:

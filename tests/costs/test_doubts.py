@@ -1,0 +1,119 @@
+"""What makes a profile doubtful, computed in one place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from simnmt.costs import checked_profile, profile_doubts, read_profile
+from simnmt.costs.doubts import chance_level_message, execution_messages
+from simnmt.costs.profile_summary import as_json, facts, title
+from simnmt.shipped import find
+from tests.costs.made_profile import whole_profile
+from tests.costs.made_sti import sti_block
+
+QUIET = {"load_average": 0.1, "busy": False, "others_cpus": 0.0, "drift": 0.01, "disturbed_cells": 0, "disturbed": []}
+
+
+def doubts(**blocks: Any) -> list[tuple[str, tuple[str, ...], str]]:
+    """Doubts of a whole profile with these top-level blocks replaced."""
+    profile = checked_profile(whole_profile() | {"conditions": QUIET} | blocks)
+    return [(doubt.source, doubt.cost_models, doubt.message) for doubt in profile_doubts(profile)]
+
+
+def erring(block: str, error: float) -> dict[str, Any]:
+    return {block: whole_profile()[block] | {"heldout_error": error}}
+
+
+def test_a_quiet_box_and_good_fits_raise_no_doubt() -> None:
+    assert doubts() == []
+
+
+def test_a_busy_box_casts_doubt_on_all_that_was_measured_then() -> None:
+    [(source, cost_models, message)] = doubts(conditions=QUIET | {"busy": True, "others_cpus": 1.5})
+    assert source == "conditions" and {"execution", "step", "encoder", "disk"} <= set(cost_models)
+    assert message.startswith("the box was busy: other programs used 1.5 CPUs before or after measuring execution, step")
+
+
+def test_a_later_session_replaces_the_doubts_of_what_it_measured() -> None:
+    busy = QUIET | {"busy": True, "others_cpus": 2.0}
+    again = QUIET | {"parts": ["step", "overheads"]}
+    [(_, cost_models, _)] = doubts(conditions=busy | {"later": [again]})
+    assert not {"step", "encoder", "overheads"} & set(cost_models) and "execution" in cost_models
+    [(_, cost_models, message)] = doubts(conditions=QUIET | {"later": [busy | {"parts": ["disk"]}]})
+    assert cost_models == ("disk",) and "measuring disk (" in message
+
+
+def test_disturbed_cells_are_counted_for_the_cost_models_that_they_belong_to() -> None:
+    cells = ["execution 2+2", "step 20+64 x3", "step 20+64 x8"]
+    spoilt = QUIET | {"disturbed_cells": 3, "disturbed": cells, "drift": 0.3}
+    [(_, cost_models, message)] = doubts(conditions=spoilt | {"later": [QUIET | {"parts": ["execution"]}]})
+    assert cost_models == ("step",)
+    assert message.startswith("2 cells of step stayed disturbed: the reference cell moved by up to 30 %")
+
+
+@pytest.mark.parametrize(("drift", "expected"), [(0.4, 0), (1.6, 1)])
+def test_a_box_whose_speed_drifts_by_half_is_doubtful_though_no_cell_stayed_disturbed(drift: float, expected: int) -> None:
+    found = doubts(conditions=QUIET | {"drift": drift})
+    assert len(found) == expected
+    assert all("the speed of the box drifted" in message and "160 %" in message for _, _, message in found)
+
+
+@pytest.mark.parametrize("block", ["step", "encoder", "disk"])
+def test_a_heldout_error_above_a_tenth_is_doubtful_for_every_cost_model(block: str) -> None:
+    assert doubts(**erring(block, 0.1)) == []
+    assert doubts(**erring(block, 0.245)) == [
+        (block, (block,), f"{block}: a held-out error of 24.5 %, above 10 % (measure again)")
+    ]
+
+
+@pytest.mark.parametrize("key", ["heldout_error", "heldout_error_of_means"])
+def test_an_execution_plane_that_errs_by_more_than_a_tenth_is_doubtful(key: str) -> None:
+    execution = whole_profile()["execution"]
+    [(source, _, message)] = doubts(execution=execution | {"fit": execution["fit"] | {key: 0.123}})
+    assert source == "execution" and message.startswith("execution: a held-out error of 12.3 %")
+
+
+def test_a_mean_far_above_the_least_times_is_doubtful() -> None:
+    assert execution_messages({"level": 1.09, "disturbed_share": 0.1}) == execution_messages({}) == []
+    [busy] = execution_messages({"level": 1.33, "disturbed_share": 0.0})
+    assert busy.startswith("the mean of the executions lies 33 % above their undisturbed time")
+    assert "30 % of the executions were disturbed" in execution_messages({"level": 1.02, "disturbed_share": 0.3})[0]
+
+
+def test_a_model_no_better_than_its_commonest_class_makes_the_importance_doubtful() -> None:
+    block = sti_block()
+    for accuracy, doubtful in ((0.52, True), (0.9, False)):
+        ranked = block["importance"] | {"majority": 0.5, "full_accuracy": accuracy}
+        found = [message for _, _, message in doubts(sti=block | {"importance": ranked})]
+        assert any("commonest class alone gives 50.0 %" in message for message in found) is doubtful
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "examples", "warned"), [(0.5, 2, True), (1.0, 2, False), (0.55, 100, True), (0.55, 1000, False)]
+)
+def test_chance_level_reckons_with_the_number_of_examples(accuracy: float, examples: int, warned: bool) -> None:
+    assert (chance_level_message(accuracy, 0.5, examples, "dev.tsv") is not None) is warned
+
+
+def test_doubts_stand_beside_what_they_concern() -> None:
+    content = whole_profile() | {"conditions": QUIET | {"busy": True, "others_cpus": 1.0}} | erring("step", 0.3)
+    profile = checked_profile(content)
+    lines = facts(profile)
+    names = [name for name, _ in lines]
+    of_step = next(at for at, (name, text) in enumerate(lines) if name == "warning" and text.startswith("step: "))
+    assert names[of_step - 1].startswith("decode step")
+    assert names[names.index("conditions") + 1] == "warning"
+    assert title(profile).endswith("measured, 2 warnings")
+    assert [warning["source"] for warning in as_json(profile)["warnings"]] == ["conditions", "step"]
+
+
+def test_only_the_doubts_of_the_cost_models_in_use_are_returned() -> None:
+    profile = checked_profile(whole_profile() | {"conditions": QUIET} | erring("step", 0.3))
+    assert profile_doubts(profile, ["execution"]) == []
+    assert len(profile_doubts(profile, ["execution", "step"])) == 1
+
+
+def test_an_inferred_profile_has_no_doubts_of_measurement() -> None:
+    assert profile_doubts(read_profile(find("calibration", "@tx2-marian"))) == []
