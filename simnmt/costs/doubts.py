@@ -222,8 +222,8 @@ def _of_reconciliation(profile: DeviceProfile) -> Iterator[Doubt]:
         yield Doubt(
             RECONCILIATION,
             ("step", "encoder"),
-            f"a sentence alone takes {100 * apart:+.1f} % by steps against the plane, beyond {100 * MOST_APART:.0f} %: switching "
-            "batching on changes its cost (measure execution and step together)",
+            f"a sentence alone takes {100 * apart:+.1f} % by steps against the plane, beyond {100 * MOST_APART:.0f} %: "
+            "batching changes its cost before anything is batched (measure execution and step together)",
         )
     if block is not None and block.error > ERROR_BOUND:
         message = f"whole executions lie {100 * block.error:.3g} % off the reconciled costs, above {100 * ERROR_BOUND:.0f} %"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -66,6 +67,15 @@ def test_a_heldout_error_above_a_tenth_is_doubtful_for_every_cost_model(block: s
     assert doubts(**erring(block, 0.245)) == [
         (block, (block,), f"{block}: a held-out error of 24.5 %, above 10 % (measure again)")
     ]
+
+
+def test_plane_and_steps_that_disagree_on_a_sentence_alone_are_doubtful() -> None:
+    """XP-01: 2 % on the mean over a shipped length table."""
+    step = whole_profile()["step"]
+    slower = step | {"coefficients": {name: 1.2 * value for name, value in step["coefficients"].items()}}
+    [(source, cost_models, message)] = doubts(step=slower)
+    assert source == "reconciliation" and cost_models == ("step", "encoder")
+    assert re.match(r"a sentence alone takes \+\d+\.\d % by steps against the plane, beyond 2 %", message)
 
 
 @pytest.mark.parametrize("key", ["heldout_error", "heldout_error_of_means"])

@@ -79,6 +79,12 @@ def train(
         looked = None if dev is None else Encoded.of(dev, pieces, recipe.positions)
         sitting = Sitting(out, identity, recipe, learner, standing, examples, looked, tell)
         sitting.run()
+        training: dict[str, Any] = {
+            "steps": standing.step,
+            "epochs": standing.epoch,
+            "seconds": round(standing.seconds, 1),
+            "curve": standing.curve,
+        }
         account = {
             "schema_version": 1,
             **identity,
@@ -89,12 +95,7 @@ def train(
             "device": str(where),
             "threads": torch.get_num_threads(),
             "versions": _versions(),
-            "training": {
-                "steps": standing.step,
-                "epochs": standing.epoch,
-                "seconds": round(standing.seconds, 1),
-                "curve": standing.curve,
-            },
+            "training": training,
         }
         if dev is not None and looked is not None:
             account["dev"] = {
@@ -106,7 +107,7 @@ def train(
                 "accuracy": sitting.accuracy(looked),
             }
         else:
-            account["training"] |= {"majority": task.majority, "accuracy": sitting.accuracy(examples)}
+            training |= {"majority": task.majority, "accuracy": sitting.accuracy(examples)}
         save_encoder(out, learner.mean.cpu().exported(), account)
         return account
 
