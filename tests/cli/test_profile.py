@@ -33,7 +33,7 @@ def told(out: str) -> dict[str, str]:
 def test_inspect_says_what_a_profile_knows(profiles: Path, simnmt: Callable[..., Any]) -> None:
     done = simnmt("profile", "inspect", "slow.json")
     assert (done.status, done.err) == (0, "")
-    assert done.out.splitlines()[0] == "slow.json: a model on a box, measured, 1 warning"
+    assert done.out.splitlines()[0] == "slow.json: a model on a box, measured, 2 warnings"
     said = told(done.out)
     assert said["engine"] == "torch float32 on cpu, a processor, 1 thread, beam 1, random weights"
     assert said["conditions"] == "load 0.1, 0.2, 0.3, governor performance, drift 0.4 %, 1 disturbed cell"
@@ -48,7 +48,10 @@ def test_inspect_says_what_a_profile_knows(profiles: Path, simnmt: Callable[...,
     assert said["decode step"].startswith("measured, linear: ")
     assert said["decode step error"].split(" ")[0] < "3"
     assert "held out (batch sizes 6, 12, measured only to judge); table: " in said["decode step error"]
-    assert said["warning"].startswith("1 cell of execution, step, encoder stayed disturbed")
+    assert re.search(
+        r"^  conditions .*\n  warning +1 cell of execution, step, encoder stayed disturbed", done.out, re.MULTILINE
+    )
+    assert re.search(r"^  sentence alone .*\n  warning +a sentence alone takes -12.6 % by steps", done.out, re.MULTILINE)
     assert said["decode step growth"].startswith("2.1")
     assert said["decision"] == "measured: 0.0002 ms"
     assert said["tokenisation, per token"] == "not measured; no tokeniser came with the model"

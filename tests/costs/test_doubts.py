@@ -10,6 +10,7 @@ import pytest
 from simnmt.costs import checked_profile, profile_doubts, read_profile
 from simnmt.costs.doubts import chance_level_message, execution_messages
 from simnmt.costs.profile_summary import as_json, facts, title
+from simnmt.costs.reconciliation import reconciled
 from simnmt.shipped import find
 from tests.costs.made_profile import whole_profile
 from tests.costs.made_sti import sti_block
@@ -17,14 +18,20 @@ from tests.costs.made_sti import sti_block
 QUIET = {"load_average": 0.1, "busy": False, "others_cpus": 0.0, "drift": 0.01, "disturbed_cells": 0, "disturbed": []}
 
 
+def good_profile() -> dict[str, Any]:
+    """Content of a profile whose plane and steps agree, measured on a quiet box."""
+    measured = checked_profile(whole_profile() | {"conditions": QUIET})
+    return reconciled(measured, kind="measured").model_dump(mode="json") | {"reconciliation": None}
+
+
 def doubts(**blocks: Any) -> list[tuple[str, tuple[str, ...], str]]:
     """Doubts of a whole profile with these top-level blocks replaced."""
-    profile = checked_profile(whole_profile() | {"conditions": QUIET} | blocks)
+    profile = checked_profile(good_profile() | blocks)
     return [(doubt.source, doubt.cost_models, doubt.message) for doubt in profile_doubts(profile)]
 
 
 def erring(block: str, error: float) -> dict[str, Any]:
-    return {block: whole_profile()[block] | {"heldout_error": error}}
+    return {block: good_profile()[block] | {"heldout_error": error}}
 
 
 def test_a_quiet_box_and_good_fits_raise_no_doubt() -> None:
@@ -71,16 +78,22 @@ def test_a_heldout_error_above_a_tenth_is_doubtful_for_every_cost_model(block: s
 
 def test_plane_and_steps_that_disagree_on_a_sentence_alone_are_doubtful() -> None:
     """XP-01: 2 % on the mean over a shipped length table."""
-    step = whole_profile()["step"]
-    slower = step | {"coefficients": {name: 1.2 * value for name, value in step["coefficients"].items()}}
+    step = good_profile()["step"]
+    slower = step | {"alone_s": [1.2 * seconds for seconds in step["alone_s"]]}
     [(source, cost_models, message)] = doubts(step=slower)
     assert source == "reconciliation" and cost_models == ("step", "encoder")
     assert re.match(r"a sentence alone takes \+\d+\.\d % by steps against the plane, beyond 2 %", message)
 
 
+def test_costs_that_cannot_be_reconciled_with_whole_executions_are_doubtful() -> None:
+    made = reconciled(checked_profile(whole_profile() | {"conditions": QUIET}), kind="measured")
+    [doubt] = profile_doubts(made)
+    assert doubt.message.startswith("whole executions lie 15.4 % off the reconciled costs, above 10 %")
+
+
 @pytest.mark.parametrize("key", ["heldout_error", "heldout_error_of_means"])
 def test_an_execution_plane_that_errs_by_more_than_a_tenth_is_doubtful(key: str) -> None:
-    execution = whole_profile()["execution"]
+    execution = good_profile()["execution"]
     [(source, _, message)] = doubts(execution=execution | {"fit": execution["fit"] | {key: 0.123}})
     assert source == "execution" and message.startswith("execution: a held-out error of 12.3 %")
 
@@ -108,7 +121,7 @@ def test_chance_level_reckons_with_the_number_of_examples(accuracy: float, examp
 
 
 def test_doubts_stand_beside_what_they_concern() -> None:
-    content = whole_profile() | {"conditions": QUIET | {"busy": True, "others_cpus": 1.0}} | erring("step", 0.3)
+    content = good_profile() | {"conditions": QUIET | {"busy": True, "others_cpus": 1.0}} | erring("step", 0.3)
     profile = checked_profile(content)
     lines = facts(profile)
     names = [name for name, _ in lines]
@@ -120,7 +133,7 @@ def test_doubts_stand_beside_what_they_concern() -> None:
 
 
 def test_only_the_doubts_of_the_cost_models_in_use_are_returned() -> None:
-    profile = checked_profile(whole_profile() | {"conditions": QUIET} | erring("step", 0.3))
+    profile = checked_profile(good_profile() | erring("step", 0.3))
     assert profile_doubts(profile, ["execution"]) == []
     assert len(profile_doubts(profile, ["execution", "step"])) == 1
 
