@@ -8,6 +8,7 @@ from typing import Any
 from simnmt.results.gap_words import gap_sentences, is_gap
 from simnmt.results.result import RunResult
 from simnmt.results.stability import worst
+from simnmt.results.verdict import NAMES
 
 
 def aligned(header: Sequence[str], rows: Sequence[Sequence[str]], texts: int) -> str:
@@ -24,36 +25,96 @@ def aligned(header: Sequence[str], rows: Sequence[Sequence[str]], texts: int) ->
 
 
 def run_tables(result: RunResult) -> str:
-    """The rows, and under them the verdicts."""
-    named = {row["baseline"] for row in result.comparisons}
-    baselines = [name for name in dict.fromkeys(row["policy"] for row in result.rows) if name in named]
-    header = ["workload", "network", "policy", "total s", "mean ms", "p50 ms", "p95 ms", "p99 ms", "offloaded %", "misrouted %"]
-    header += [f"vs {name} %" for name in baselines]
-    changes = {(row["workload"], row["network"], row["policy"], row["baseline"]): row for row in result.comparisons}
-    rows = []
-    for row in result.rows:
-        key = (row["workload"], row["network"], row["policy"])
-        cells = [*key, *_times(row), f"{100 * row['offloaded_share']:.1f}", f"{100 * row['misrouted_share']:.1f}"]
-        rows.append(cells + [_change(changes.get((*key, name))) for name in baselines])
+    """Return what a run prints: which policy to deploy and why, then the table of all policies."""
     one = result.rows[0]
     repeats = "one replication" if one["replications"] == 1 else f"means of {one['replications']} replications"
     lines = [f"{result.name}: {one['requests']:,} requests each, {repeats}"]
-    lines += [_sources(result)] * bool(result.cells) + ["", aligned(header, rows, 3), ""]
-    if baselines and one["replications"] > 1:
-        lines += ["vs: change of the total time, the ratio of the means over the replications"]
-    if any(row["verdict"] == "not distinguishable" for row in result.comparisons):
-        lines += ["~ not distinguishable: the 95 % interval of the paired difference contains 0"]
-    if any(row.get("unstable") for row in result.rows):
-        lines += ["* with an unstable policy: a number of this run, which depends on how long it lasts"]
-    lines += [""] * (lines[-1] != "")
-    for verdict in result.verdicts:
-        lines += filter(None, [verdict["sentence"], verdict.get("variants")])
-    lines += [sweep["sentence"] for sweep in result.load_sweeps]
+    lines += [_sources(result)] * bool(result.cells) + [""]
+    lines += [sweep["sentence"] for sweep in result.load_sweeps] + [""] * bool(result.load_sweeps)
+    lines += _recommendations(result)
+    lines += ["", *_policies(result)]
     lines += _gaps(result)
     lines += _missed(result)
     for table in result.tables:
         lines += ["", table.title, aligned(list(table.columns), [list(row) for row in table.rows], 3)]
     return "\n".join(lines)
+
+
+MOST_IN_WORDS = 4
+"""Cells up to which the recommendation of each is printed in sentences; more of them are a table."""
+
+
+def _recommendations(result: RunResult) -> list[str]:
+    """Which policy to deploy, per workload and network."""
+    if len(result.recommendations) <= MOST_IN_WORDS:
+        parts = ("sentence", "gap", "reason", "triviality", "variants")
+        texts = [[verdict[part] for part in parts if verdict.get(part)] for verdict in result.verdicts]
+        return [line for number, of_cell in enumerate(texts) for line in ([""] * bool(number) + of_cell)]
+    what = NAMES[result.recommendations[0]["objective"]]
+    header = [
+        "workload",
+        "network",
+        "deploy",
+        "not distinguishable",
+        f"{what} ms",
+        "change %",
+        "95 % interval",
+        "against",
+        "above oracle %",
+    ]
+    rows = [
+        [
+            record["workload"],
+            record["network"],
+            (record["policy"] or "-") + ("*" if record["unstable"] else "") + ("!" if record["slo_met"] is False else ""),
+            ", ".join(record["indistinguishable"]) or "-",
+            _scaled(record["objective_s"], 1e3, ".1f"),
+            _scaled(record["margin"], 100.0, "+.2f"),
+            "-" if record["margin_low"] is None else f"[{100 * record['margin_low']:+.2f}, {100 * record['margin_high']:+.2f}]",
+            record["runner_up"] or "-",
+            _scaled(record["above_oracle"], 100.0, "+.2f"),
+        ]
+        for record in result.recommendations
+    ]
+    lines = ["The policy to deploy, with its paired change against the runner-up; summary.json holds the reasons (verdicts):"]
+    lines += [aligned(header, rows, 4)]
+    lines += ["* unstable, as every deployable policy is there"] * any(record["unstable"] for record in result.recommendations)
+    return lines + ["! misses the service level"] * any(record["slo_met"] is False for record in result.recommendations)
+
+
+def _scaled(value: float | None, factor: float, form: str) -> str:
+    return "-" if value is None else f"{factor * value:{form}}"
+
+
+def _policies(result: RunResult) -> list[str]:
+    """The table of all policies, and what its marks mean."""
+    named = {row["baseline"] for row in result.comparisons}
+    baselines = [name for name in dict.fromkeys(row["policy"] for row in result.rows) if name in named]
+    header = ["workload", "network", "policy", "total s", "mean ms", "p50 ms", "p95 ms", "p99 ms", "offloaded %", "misrouted %"]
+    header += [f"vs {name} %" for name in baselines]
+    changes = {(row["workload"], row["network"], row["policy"], row["baseline"]): row for row in result.comparisons}
+    best = {(record["workload"], record["network"], record["policy"]) for record in result.recommendations}
+    rows = []
+    for row in result.rows:
+        key = (row["workload"], row["network"], row["policy"])
+        policy = f"{row['policy']} <" if key in best and not row.get("unstable") else row["policy"]
+        cells = [
+            *key[:2],
+            policy,
+            *_times(row),
+            f"{100 * row['offloaded_share']:.1f}",
+            _scaled(row["misrouted_share"], 100.0, ".1f"),
+        ]
+        rows.append(cells + [_change(changes.get((*key, name))) for name in baselines])
+    lines = [aligned(header, rows, 3), ""]
+    lines += ["< recommended"] * any(cells[2].endswith(" <") for cells in rows)
+    if baselines and result.rows[0]["replications"] > 1:
+        lines += ["vs: change of the total time, the ratio of the means over the replications"]
+    if any(row["verdict"] == "not distinguishable" for row in result.comparisons):
+        lines += ["~ not distinguishable: the 95 % interval of the paired difference contains 0"]
+    if any(row.get("unstable") for row in result.rows):
+        lines += ["* with an unstable policy: a number of this run, which depends on how long it lasts"]
+    return lines if lines[-1] else lines[:-1]
 
 
 def _missed(result: RunResult) -> list[str]:

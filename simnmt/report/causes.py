@@ -45,7 +45,9 @@ def over_load(rows: Sequence[Row], sweeps: Sequence[Row], colours: Mapping[str, 
     for sweep in sweeps:
         network, plain = sweep["network"], sweep["baseline"]
         workloads = tuple(point["workload"] for point in sweep["points"])
-        entry = found.setdefault((network, plain, workloads), {"network": network, "plain": plain, "changes": []})
+        entry = found.setdefault(
+            (network, plain, workloads), {"network": network, "plain": plain, "workloads": list(workloads), "changes": []}
+        )
         keys = ("change_percent", "low_percent", "high_percent")
         change = {key: [point[key] for point in sweep["points"]] for key in keys}
         entry["changes"].append({"policy": policies.index(sweep["policy"]), **change})

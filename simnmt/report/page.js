@@ -90,5 +90,11 @@ for (const section of document.querySelectorAll("[data-figures]")) {
 const redrawAll = () => redraw().catch(fail);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redrawAll);
 narrow.addEventListener("change", redrawAll);
-addEventListener("beforeprint", () => { document.documentElement.dataset.theme = "light"; redrawAll(); });
+for (const link of document.querySelectorAll("table.overview a")) {
+  // A figure of the cell can only be seen in an open section.
+  link.addEventListener("click", () => { document.querySelector(link.getAttribute("href")).open = true; });
+}
+addEventListener("beforeprint", () => {
+  for (const words of document.querySelectorAll("details.words")) words.open = true;
+  document.documentElement.dataset.theme = "light"; redrawAll(); });
 addEventListener("afterprint", () => { delete document.documentElement.dataset.theme; redrawAll(); });

@@ -20,6 +20,7 @@ from simnmt.report.figures import figures
 from simnmt.report.fits import execution_means, length_means, share_explained
 from simnmt.report.gaps import gap_lines
 from simnmt.report.packing import packed
+from simnmt.report.recommended import overview, recommended, verdict_cards
 from simnmt.report.rtt import estimating_policy
 from simnmt.report.streamed import COLUMNS as STREAM_COLUMNS
 from simnmt.report.streamed import PLAN_COLUMNS, STREAMED_STYLE, streamed_devices
@@ -35,7 +36,7 @@ _COLOURS = ("edge", "cloud", "oracle", "naive", "cnmt")
 """Policies with a colour of their own (`page.css`); others take the colours after these, in the order they appear."""
 _ALL_COLOURS = 12
 _SCRIPTS = (
-    "page_tools.js", "page_requests.js", "page_network.js", "page_plane.js", "page_causes.js", "page_fits.js",
+    "page_tables.js", "page_tools.js", "page_requests.js", "page_network.js", "page_plane.js", "page_causes.js", "page_fits.js",
     "page_batches.js", "page.js",
 )  # fmt: skip
 _MOST_TOGETHER = 3
@@ -75,13 +76,14 @@ def render(result: RunResult, *, published_tables: Sequence[PublishedTable] = ()
         seed=result.seed,
         replications=first.get("replications"),
         requests=first.get("requests"),
-        verdicts=[(verdict, _trivial(verdict)) for verdict in result.verdicts],
-        table=table(result.rows, result.comparisons, colours, roles(result)),
+        verdicts=verdict_cards(result, colours),
+        overview=overview(result.recommendations, colours),
+        table=table(result.rows, result.comparisons, colours, roles(result), recommended(result.recommendations)),
         cells=cells,
         foreseen={_foreseen(cell) for cell in result.cells},
         batching=batching,
         sections=[_section(index, cell, result, colours) for index, cell in enumerate(result.cells)],
-        sweeps=[{**sweep, "packed": _packed(sweep)} for sweep in over_load(result.rows, result.load_sweeps, colours)],
+        sweeps=[_sweep(sweep, result) for sweep in over_load(result.rows, result.load_sweeps, colours)],
         fit_groups=[_fit_group(index, names, cell, result) for index, (names, cell) in enumerate(_alike(workloads, _fitted))],
         boxes=boxes,
         doubtful_profiles=doubtful_profiles(result),
@@ -159,6 +161,17 @@ def _foreseen_words(batching: bool, streaming: bool) -> str:
     return " and streamed models" if streaming and not batching else f" and batches{' and streamed models' * streaming}"
 
 
+def _sweep(sweep: dict[str, Any], result: RunResult) -> dict[str, Any]:
+    """A figure over the load with its sentences."""
+    place = sweep["network"], sweep["plain"], sweep["workloads"]
+    sentences = [
+        record["sentence"]
+        for record in result.load_sweeps
+        if (record["network"], record["baseline"], [point["workload"] for point in record["points"]]) == place
+    ]
+    return {**sweep, "packed": _packed(sweep), "sentences": sentences}
+
+
 def _fitted(cell: Cell) -> tuple[Any, ...]:
     """What was fitted for a workload, and to what; that of a plane differs by its measuring noise alone."""
     devices = tuple(device.name for device in cell.devices)
@@ -196,13 +209,6 @@ def _closed_loop(result: RunResult) -> list[str]:
     """Workloads whose arrivals depend on the answers, and so on the policy."""
     workloads = result.scenario.get("workloads", {})
     return [name for name, said in workloads.items() if (said.get("arrivals") or {}).get("kind") == "clients"]
-
-
-def _trivial(verdict: Row) -> str:
-    """Why there is little to choose in this cell; empty where there is."""
-    if not verdict["trivial"]:
-        return ""
-    return f"The oracle offloads {100 * verdict['oracle_offloaded_share']:.0f}\u202f% here: the choice is nearly trivial."
 
 
 def _colours(result: RunResult) -> dict[str, int]:

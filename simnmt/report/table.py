@@ -100,6 +100,8 @@ class Line:
     figures: list[Figure]
     changes: list[Figure]
     """One per baseline."""
+    badge: str = ""
+    """What the recommendation says of the policy: recommended, identical, or not distinguishable; else empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +125,21 @@ class Table:
 
 
 def table(
-    rows: Sequence[Row], comparisons: Sequence[Row], colours: Mapping[str, int], roles: Mapping[str, str] | None = None
+    rows: Sequence[Row],
+    comparisons: Sequence[Row],
+    colours: Mapping[str, int],
+    roles: Mapping[str, str] | None = None,
+    badges: Mapping[tuple[str, str, str], str] | None = None,
 ) -> Table:
-    """The table of a run; lines stand in the order of `rows`, the paper's baselines first. `roles`: what policies are."""
-    roles = roles or {}
+    """The table of a run; lines stand in the order of `rows`, the paper's baselines first.
+
+    Args:
+        rows, comparisons: those of the summary.
+        colours: the colour of each policy.
+        roles: what policies do, by name.
+        badges: what the recommendation says of a policy, by workload, network and policy.
+    """
+    roles, badges = roles or {}, badges or {}
     columns = [*COLUMNS]
     if any(is_number(row.get(QUEUE.key)) and row[QUEUE.key] > 0 for row in rows):
         columns.insert(columns.index(COLUMNS[4]) + 1, QUEUE)
@@ -160,6 +173,7 @@ def table(
                     for column in columns
                 ],
                 changes=[_change(change.get((*cell, policy, baseline)), baseline) for baseline in baselines],
+                badge=badges.get((*cell, policy), ""),
             )
             lines.setdefault(cell, []).append(line)
     return Table(

@@ -147,6 +147,8 @@ class RunResult:
     fits: list[Row]
     """Per workload and device: what the policies believe, and how good it is."""
     cells: list[Cell]
+    recommendations: list[Row] = field(default_factory=list)
+    """The best deployable policy of each workload and network (see `simnmt.results.recommendation`)."""
     gaps: list[Row] = field(default_factory=list)
     """The gap analysis: one row per workload, network and source of loss removed (CNMT-19); empty where none was asked for."""
     load_sweeps: list[Row] = field(default_factory=list)
@@ -204,6 +206,7 @@ class RunResult:
             "seed": self.seed,
             "rows": self.rows,
             "comparisons": self.comparisons,
+            "recommendations": self.recommendations,
             "verdicts": self.verdicts,
             "fits": self.fits,
             "gaps": self.gaps,

@@ -1,151 +1,218 @@
-"""The answer in a sentence: who beats the better single device, by how much, and why."""
+"""The recommendation in words: which policy to deploy, by how much it wins, what is left to the oracle, and why."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
-from simnmt.results.overload_words import beside, named, unstable_sentence
+from simnmt.results.overload_words import named, unstable_sentence
+from simnmt.results.recommendation import Roles
 from simnmt.results.summary import Row
-from simnmt.results.wording import duration
+from simnmt.results.wording import duration, listed, percent
 
-TRIVIAL_BELOW, TRIVIAL_ABOVE = 0.2, 0.8
-"""Shares offloaded by the oracle outside which the choice is nearly trivial."""
-
-
-@dataclass(frozen=True, slots=True)
-class Roles:
-    """Which policies of a scenario play which part, by name."""
-
-    subject: str
-    """The policy that the sentence is about."""
-    single_devices: Sequence[str]
-    oracle: str | None
-    variants: Mapping[str, str] = field(default_factory=dict)
-    """Policies that go beyond the paper's, and the one that each is held against."""
+NAMES = {"mean": "mean latency", "p95": "p95 latency", "p99": "p99 latency"}
+"""What sentences call each objective."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """What is behind a verdict."""
+    """What is behind a recommendation."""
 
     transfer_s: float
     """Mean transfer time on this network, to the last device."""
-    kept: str
-    """Lengths that C-NMT's rule keeps at the first device at that transfer time, such as `up to 17 tokens`; empty if it never
-    changes its mind, if there are more than two devices, or if the sentence is about another rule."""
+    kept: Mapping[str, str]
+    """By policy, the source lengths that C-NMT's rule keeps at the first device at that transfer time, such as
+    `up to 17 tokens`; without policies that have no such border."""
     best_offloaded_share: float
     """Share of requests whose execution plus transfer is truly least on another device than the first."""
     queues: bool
-    """Whether requests wait, so that the better device is not the whole story."""
+    """Whether requests wait, so that the device that is faster alone is not the whole story."""
     devices: Sequence[str] = ("gateway", "cloud")
     """Where requests may be executed, nearest first."""
 
 
-def verdict(workload: str, network: str, rows: Sequence[Row], comparisons: Sequence[Row], roles: Roles, reason: Reason) -> Row:
-    """The verdict on one workload and network, as a record with its `sentence`.
+def verdict(recommendation: Row, rows: Sequence[Row], comparisons: Sequence[Row], roles: Roles, reason: Reason) -> Row:
+    """Return the sentences on one workload and network.
 
-    `variants`: a sentence on the policies beyond the paper's, each held against the plain one; empty where there are none.
+    Args:
+        recommendation: the record of `recommendation.recommend`.
+        rows, comparisons: those of the same workload and network.
+        roles: what the policies are.
+        reason: what is behind it.
+
+    Returns:
+        `sentence`: what to deploy, and by how much it wins. `gap`: what is left to the oracle. `reason`: what the policy does.
+        `triviality`: what the choice is worth, where that is little. `variants`: how policies beyond the paper's compare with
+        the plain one. Each may be empty, but the first.
     """
     by_policy = {row["policy"]: row for row in rows}
-    subject, oracle = by_policy[roles.subject], by_policy.get(roles.oracle or "")
-    share = reason.best_offloaded_share if oracle is None else oracle["offloaded_share"]
-    rivals = [by_policy[name] for name in roles.single_devices if name != roles.subject]
-    # One that has a mean is better than any that has none, however short the run.
-    baseline = min(rivals, key=lambda row: (bool(row.get("unstable")), row["total_latency_s"]), default=None)
-    pair = next(
-        (c for c in comparisons if baseline and (c["policy"], c["baseline"]) == (roles.subject, baseline["policy"])), None
-    )
-    record: dict[str, Any] = {
-        "workload": workload,
-        "network": network,
-        "policy": roles.subject,
-        **{key: pair and pair[key] for key in ("baseline", "change_percent", "low_percent", "high_percent")},
-        "unstable": subject.get("unstable"),
-        "oracle_offloaded_share": share,
-        "trivial": share < TRIVIAL_BELOW or share > TRIVIAL_ABOVE,
-        "variants": _variants(comparisons, roles.variants),
+    policy = recommendation["policy"]
+    place = f"{recommendation['workload']} on {recommendation['network']}"
+    record: Row = {"workload": recommendation["workload"], "network": recommendation["network"]}
+    variants = _variants(comparisons, roles.variants)
+    if policy is None:
+        what = "no policy to recommend; the oracle is a bound on what routing can reach, not a policy that can be deployed"
+        return record | {"sentence": f"{place}: {what}.", "gap": "", "reason": "", "triviality": "", "variants": variants}
+    stable = recommendation["unstable"] is None
+    head = _headline(recommendation, roles, by_policy) if stable else _none_stable(by_policy, policy, roles)
+    return record | {
+        "sentence": f"{place}: {head}{_service_level(recommendation)}",
+        "gap": _gap(recommendation),
+        "reason": _deed(by_policy[policy], by_policy.get(roles.oracle or ""), reason),
+        "triviality": _triviality(recommendation),
+        "variants": variants,
     }
-    described = f"with a transfer of {reason.transfer_s * 1e3:.0f} ms {_deed(subject, reason)}, {_best(oracle, reason)}"
-    return {**record, "sentence": f"{workload} on {network}: {_said(subject, baseline, rivals, pair, described)}"}
 
 
-def _said(subject: Row, baseline: Row | None, rivals: Sequence[Row], pair: Row | None, described: str) -> str:
-    """The sentence without its place."""
-    if subject.get("unstable"):
-        return f"{unstable_sentence(subject)}{beside(rivals)}"
-    if baseline is None or pair is None:
-        return f"{subject['policy']} takes {1e3 * subject['mean_latency_s']:.1f} ms on average; nothing to compare with."
-    if baseline.get("unstable"):
+def _headline(record: Row, roles: Roles, by_policy: Mapping[str, Row]) -> str:
+    """What to deploy, and by how much it wins."""
+    policy, runner_up, what = record["policy"], record["runner_up"], NAMES[record["objective"]]
+    value = duration(record["objective_s"])
+    unstable = [by_policy[name] for name in roles.deployable if by_policy[name].get("unstable")]
+    alone = f" Every other deployable policy is unstable: {listed([named(row) for row in unstable])}."
+    also = f" Unstable: {listed([named(row) for row in unstable])}." if unstable else ""
+    identical = record["identical"]
+    if identical:
+        are = "decides" if len(identical) == 1 else "decide"
+        also = f" {listed(identical)} {are} exactly as {policy} does for every request.{also}"
+    if runner_up is None:
+        if len(roles.deployable) == 1:
+            return f"{policy} is the only deployable policy; its {what} is {value}."
+        if unstable and len(unstable) == len(roles.deployable) - 1:
+            return f"deploy {policy}, with a {what} of {value}.{alone}"
+        return f"deploy {policy}, with a {what} of {value}.{also}"
+    margin, interval = record["margin"], _interval(record, "margin")
+    unclear = [name for name in record["indistinguishable"] if name not in identical]
+    if runner_up in unclear:
+        more = [name for name in unclear if name != runner_up]
+        others = f", nor {'are' if len(more) > 1 else 'is'} {listed(more)}" if more else ""
         return (
-            f"{subject['policy']} is stable and takes {duration(subject['mean_latency_s'])} on average, where no single device "
-            f"holds: {', '.join(named(row) for row in rivals)}; {described}. Of these, {unstable_sentence(baseline)}"
+            f"deploy {policy}, with a {what} of {value}; {runner_up} is not distinguishable from it "
+            f"({percent(margin, signed=True)} against {runner_up}{interval}){others}.{also}"
         )
-    # A reason why it wins; where it does not, the same facts explain nothing and only describe.
-    link = ", because" if pair["change_percent"] < 0.0 and pair["verdict"] != "not distinguishable" else ";"
-    return f"{_outcome(subject['policy'], baseline['policy'], pair)}{link} {described}."
+    direction = "less" if margin < 0.0 else "more"
+    size = f"{percent(abs(margin))}{interval} {direction} than"
+    also = f" Not distinguishable from {policy}: {listed(unclear)}.{also}" if unclear else also
+    return f"deploy {policy}, with a {what} of {value}: {size} the runner-up {runner_up}.{also}"
 
 
-def _outcome(subject: str, baseline: str, pair: Row) -> str:
-    change, low, high = pair["change_percent"], pair["low_percent"], pair["high_percent"]
-    better = f"the better single device ({baseline})"
-    if low is None:
-        if change == 0.0:
-            return f"{subject} takes exactly as long as {better} [one replication: no interval]"
-        beats = "beats" if change < 0.0 else "loses to"
-        return f"{subject} {beats} {better} by {abs(change):.2f} % [one replication: no interval]"
-    if pair["verdict"] == "same":
-        return f"{subject} takes exactly as long as {better} in every replication"
-    if pair["verdict"] == "not distinguishable":
-        return f"{subject} and {better} cannot be told apart ({change:+.2f} % [{low:+.2f}, {high:+.2f}])"
-    beats = "beats" if change < 0.0 else "loses to"
-    smaller, larger = sorted((abs(low), abs(high)))
-    return f"{subject} {beats} {better} by {abs(change):.2f} % [{smaller:.2f}, {larger:.2f}]"
+def _none_stable(by_policy: Mapping[str, Row], policy: str, roles: Roles) -> str:
+    """What is known where every deployable policy is overloaded."""
+    others = [named(by_policy[name]) for name in roles.deployable if name != policy]
+    first = "no deployable policy is stable, so none can be recommended without more servers. " if others else ""
+    rest = f" The others: {listed(others)}." if others else ""
+    closest = f"{policy} comes closest. " if others else ""
+    return f"{first}{closest}{unstable_sentence(by_policy[policy])}{rest}"
 
 
-def _deed(subject: Row, reason: Reason) -> str:
-    """What the policy did with the requests."""
-    away = subject["offloaded_share"]
-    if away in (0.0, 1.0):
-        return f"it sends {'everything' if away else 'nothing'} away"
-    mostly = f"mostly keeps sentences of {reason.kept} at the {reason.devices[0]} and " if reason.kept else ""
-    return f"it {mostly}sends {100.0 * away:.0f} % away"
+def _service_level(record: Row) -> str:
+    if not record["slo"]:
+        return ""
+    limits = listed([f"{key.removesuffix('_ms')} within {limit:g} ms" for key, limit in record["slo"].items()])
+    if not record["slo_met"]:
+        return f" No policy meets the service level ({limits}); {record['policy']} comes closest."
+    unsure = ", but a limit lies within the interval over replications" if record["policy"] in record["slo_uncertain"] else ""
+    missed = f" Missed by {listed(record['slo_missed_by'])}." if record["slo_missed_by"] else ""
+    return f" It meets the service level ({limits}){unsure}.{missed}"
 
 
-def _best(oracle: Row | None, reason: Reason) -> str:
-    """What would have been best."""
+def _gap(record: Row) -> str:
+    """What is left to the oracle."""
+    above, oracle, policy = record["above_oracle"], record["oracle"], record["policy"]
+    if above is None or oracle is None:
+        return ""
+    what, interval = NAMES[record["objective"]], _interval(record, "above_oracle")
+    if above <= 0.0:
+        reached = "reaches" if above == 0.0 else f"is {percent(-above)}{interval} below"
+        greedy = "" if above == 0.0 else ", which minimises the latency of one request at a time and so is no bound here"
+        return f"{policy} {reached} the {what} of the oracle{greedy}."
+    left = ""
+    if record["gap_left"] is not None:
+        fixed = record["best_fixed"]
+        nothing = policy == fixed
+        left = f"; {percent(record['gap_left'])} of the gap between the best fixed policy ({fixed}) and the oracle is left"
+        left = ", all of which routing per request could gain at most" if nothing else left
+    return f"{policy} is {percent(above)}{interval} above the {what} of the oracle{left}."
+
+
+def _deed(row: Row, oracle: Row | None, reason: Reason) -> str:
+    """What the recommended policy does with the requests, and what the oracle does."""
+    policy, away = row["policy"], row["offloaded_share"]
+    devices = reason.devices
+    if len(devices) == 1:
+        return f"{devices[0]} is the only device, so every request is executed there."
+    there = f"to the {devices[1]}" if len(devices) == 2 else f"away from the {devices[0]}"
+    kept = reason.kept.get(policy, "")
+    kept = f"keeps most sentences of {kept} at the {devices[0]} and " if kept and 0.01 <= away <= 0.99 else ""
+    first = f"With a mean transfer time of {duration(reason.transfer_s)}, {policy} {kept}{_sends(away)} {there}"
     if oracle is not None:
-        return f"where the oracle sends {100.0 * oracle['offloaded_share']:.0f} %"
-    left_out = ", queues left out," if reason.queues else ""
-    better = f"the {reason.devices[1]}" if len(reason.devices) == 2 else "another device"
-    return f"where {better}{left_out} is truly faster for {100.0 * reason.best_offloaded_share:.0f} %"
+        return f"{first}; the oracle {_sends(oracle['offloaded_share'])} there."
+    faster = f"the {devices[1]}" if len(devices) == 2 else "another device"
+    alone = " if nothing waits" if reason.queues else ""
+    return f"{first}; {faster} is truly faster for {percent(reason.best_offloaded_share)} of them{alone}."
+
+
+def _sends(share: float) -> str:
+    if share in (0.0, 1.0):
+        return f"sends {'every request' if share else 'no request'}"
+    return f"sends {percent(share)} of the requests"
+
+
+def _triviality(record: Row) -> str:
+    """That the choice is worth little, or that a fixed policy suffices; empty where neither holds."""
+    if record["trivial"] and record["runner_up"] is None:
+        return "There is nothing to choose: all deployable policies decide alike."
+    if record["trivial"]:
+        return (
+            f"The choice is nearly trivial: {record['worst']}, the worst deployable policy, has a {NAMES[record['objective']]} "
+            f"only {percent(max(record['spread'], 0.0))}{_interval(record, 'spread')} above the best."
+        )
+    fixed, policy = record["best_fixed"], record["policy"]
+    if not record["fixed_suffices"]:
+        return ""
+    if fixed == policy:
+        return f"A fixed policy suffices: no policy that routes each request does better than {fixed}."
+    return (
+        f"A fixed policy suffices: {policy} changes the {NAMES[record['objective']]} of {fixed} by only "
+        f"{percent(record['over_fixed'], signed=True)}{_interval(record, 'over_fixed')}."
+    )
+
+
+def _interval(record: Row, name: str) -> str:
+    """The interval of a relative change, in percent and of the change's size where its sign is put in words."""
+    low, high = record[f"{name}_low"], record[f"{name}_high"]
+    if low is None or high is None:
+        return " (one replication: no interval)"
+    if low < 0.0 < high or (record[name] < 0.0) != (high <= 0.0):
+        return f" [{100 * low:+.2f}, {100 * high:+.2f}]"
+    smaller, larger = sorted((abs(low), abs(high)))
+    return f" [{100 * smaller:.2f}, {100 * larger:.2f}]"
 
 
 def _variants(comparisons: Sequence[Row], variants: Mapping[str, str]) -> str:
-    """How the policies beyond the paper's do beside the plain one, each with its paired interval."""
-    said: dict[str, list[str]] = {}
+    """How the policies beyond the paper's compare with the plain one, with the paired interval of the total time."""
+    effects: dict[str, list[str]] = {}
     for policy, plain in variants.items():
         for pair in comparisons:
             if (pair["policy"], pair["baseline"]) == (policy, plain):
-                said.setdefault(plain, []).append(f"{policy} {_beside(pair)}")
-    return " ".join(f"Beside {plain}: {', '.join(found)}." for plain, found in said.items())
+                effects.setdefault(plain, []).append(f"{policy} {_effect(pair)}")
+    return " ".join(f"Total time against {plain}: {', '.join(of_plain)}." for plain, of_plain in effects.items())
 
 
-def _beside(pair: Row) -> str:
+def _effect(pair: Row) -> str:
     change, low, high, plain = pair["change_percent"], pair["low_percent"], pair["high_percent"], pair["baseline"]
-    here = f"{change:+.2f} % in this run"
+    in_run = f"{change:+.2f} % in this run"
     unstable = {
-        "policy": f"is unstable, as {plain} is not ({here})",
-        "baseline": f"is stable, as {plain} is not ({here})",
-        "both": f"is unstable, too ({here})",
+        "policy": f"is unstable, while {plain} is stable ({in_run})",
+        "baseline": f"is stable, while {plain} is unstable ({in_run})",
+        "both": f"is unstable as well ({in_run})",
     }
     if pair.get("unstable"):
         return unstable[pair["unstable"]]
     if pair["verdict"] == "same":
-        return "is exactly as fast in every replication"
+        return "is identical in every replication"
     interval = "one replication" if low is None else f"{low:+.2f}, {high:+.2f}"
     outcome = "is faster" if change < 0.0 else "is slower" if change > 0.0 else "is exactly as fast"
     if pair["verdict"] == "not distinguishable":
-        outcome = "cannot be told apart"
+        outcome = "is not distinguishable"
     return f"{outcome} ({change:+.2f} % [{interval}])"

@@ -1,7 +1,8 @@
-"""Numbers as the sentences of results say them."""
+"""Numbers and lists as the sentences of results write them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import floor, log10
 
 
@@ -30,6 +31,28 @@ def digits(value: float) -> str:
     decimals = 2 - floor(log10(abs(shown))) if shown else 0
     text = f"{shown:.{decimals}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def percent(share: float, *, signed: bool = False) -> str:
+    """A share or relative change in percent with two decimals at most, whole from 10 % on; never rounded to 0 or 100.
+
+    >>> percent(0.0043), percent(0.129), percent(0.9996), percent(-0.0814, signed=True)
+    ('0.43 %', '13 %', '99.96 %', '-8.1 %')
+    """
+    value = 100.0 * share
+    if 0.0 < abs(value) < 0.01:
+        return f"{'-' * (value < 0.0)}less than 0.01 %"
+    decimals = 2 if abs(value) < 1.0 or 99.0 < value < 100.0 else 1 if abs(value) < 10.0 else 0
+    return f"{value:{'+' if signed else ''}.{decimals}f} %"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names as a sentence lists them.
+
+    >>> listed(["edge"]), listed(["edge", "cloud", "naive"])
+    ('edge', 'edge, cloud and naive')
+    """
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else ""
 
 
 def _rounded(value: float) -> float:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, StringConstraints, Tag, model_validator
+from pydantic_core import PydanticCustomError
 
 from simnmt.batching.configuration import BatchingConfiguration
 from simnmt.configuration import Configuration
@@ -13,6 +14,7 @@ from simnmt.costs.decoder_settings import DecoderSettings
 from simnmt.network import configuration as network_room
 from simnmt.network.configuration import NetworkConfiguration
 from simnmt.policies.configuration import KINDS, PolicyConfiguration
+from simnmt.results.recommendation import Objective
 from simnmt.scenario.streaming_configuration import StreamingConfiguration
 from simnmt.workload import arrivals as arrivals_room
 from simnmt.workload import configuration as workload_room
@@ -77,6 +79,33 @@ class FitConfiguration(Configuration):
     """Simulated calibration inferences per device, from which policies fit their planes (CNMT-05); 0: the profile's planes."""
 
 
+Limit = Annotated[float, Field(gt=0.0, le=1e9)]
+"""Milliseconds that a latency must not exceed."""
+
+
+class ServiceLevel(Configuration):
+    """What latencies must not exceed, over the requests of a run; a policy that misses it is recommended only if all do."""
+
+    mean_ms: Limit | None = None
+    """Limit of the mean latency."""
+    p95_ms: Limit | None = None
+    """Limit of the 95th percentile."""
+    p99_ms: Limit | None = None
+    """Limit of the 99th percentile."""
+
+    @model_validator(mode="after")
+    def _limits_something(self) -> ServiceLevel:
+        if not self.limits_ms:
+            raise PydanticCustomError("no_limit", "limits nothing (write a limit, such as p95_ms: 300, or remove slo)")
+        return self
+
+    @property
+    def limits_ms(self) -> dict[Objective, float]:
+        """The limits by the name of what they limit."""
+        limits: dict[Objective, float | None] = {"mean": self.mean_ms, "p95": self.p95_ms, "p99": self.p99_ms}
+        return {name: limit for name, limit in limits.items() if limit is not None}
+
+
 class Scenario(Configuration):
     """A scenario: workloads x networks x policies, replicated."""
 
@@ -92,11 +121,15 @@ class Scenario(Configuration):
     """Independent repeats over which intervals are formed; the trace starts elsewhere in each."""
     requests: Annotated[int, Field(ge=1, le=100_000_000)] = 100_000
     """Requests per workload, network, policy and replication."""
+    objective: Objective = "mean"
+    """The latency by which the best policy is chosen: its mean, 95th or 99th percentile."""
+    slo: ServiceLevel | None = None
+    """Service level that the recommended policy should meet, such as `{p95_ms: 300}`."""
     workloads: Annotated[dict[Name, WorkloadConfiguration], Field(min_length=1)]
     """What is translated."""
     networks: Annotated[dict[Name, NetworkConfiguration], Field(min_length=1)]
     """Links between gateway and cloud."""
-    devices: Annotated[dict[DeviceName, DeviceConfiguration], Field(min_length=2, max_length=100)]
+    devices: Annotated[dict[DeviceName, DeviceConfiguration], Field(min_length=1, max_length=100)]
     """Where it is translated, nearest first. The first decides: the end nodes' own device if it is named `end_node`, else the
     gateway to which end nodes are attached."""
     fit: FitConfiguration = FitConfiguration()

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from simnmt import streams
 from simnmt.network.configuration import Network
 from simnmt.network.link import Link
+from simnmt.scenario.model import END_NODE
 
 Column = NDArray[np.float64]
 
@@ -77,18 +78,20 @@ class Routes:
     """From the end nodes to the first device, where that is not their own."""
     hops: tuple[Hop, ...]
     """Into each device but the first."""
+    last: Hop
+    """Into the last device; of a single device the access, or unused if that is the end nodes' own."""
     token_bytes: tuple[int, ...]
     """Bytes of a token on the way to each device, the first included: what it reads and writes."""
 
     @property
     def begin_s(self) -> float:
         """Where on the trace of the link to the last device the run begins."""
-        return self.hops[-1].begin_s[0]
+        return self.last.begin_s[0]
 
     @property
     def lap_s(self) -> float:
         """One lap of that trace."""
-        return self.hops[-1].links[0].rtt.duration_s
+        return self.last.links[0].rtt.duration_s
 
     def ways(self, at_s: Column, node: NDArray[np.int32], src_len: NDArray[np.int64], tgt_len: NDArray[np.int64]) -> Ways:
         """The links as requests find them at moments of the run."""
@@ -103,7 +106,10 @@ class Routes:
             uplink_s.append(up_s)
             downlink_s.append(down_s)
         access = (None, None)
-        if self.access is not None:
+        if self.access is None and not uplink_s:
+            nothing_s = np.zeros(len(src_len))
+            access = (nothing_s, nothing_s)  # type: ignore[assignment]
+        elif self.access is not None:
             access = self.access.ways_s(at_s, node, src_len, tgt_len, self.token_bytes[0])  # type: ignore[assignment]
         return Ways(tuple(uplink_s), tuple(downlink_s), *access)
 
@@ -161,5 +167,8 @@ def routes(
     by_device = {device: hop(device, links, own=device in network.own) for device, links in network.hops.items()}
     by_device[devices[-1]] = hop(devices[-1], (network.link,), own=False)
     return Routes(
-        access=by_device.get(devices[0]), hops=tuple(by_device[device] for device in devices[1:]), token_bytes=token_bytes
+        access=None if devices[0] == END_NODE else by_device.get(devices[0]),
+        hops=tuple(by_device[device] for device in devices[1:]),
+        last=by_device[devices[-1]],
+        token_bytes=token_bytes,
     )

@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 from simnmt.policies import threshold
 from simnmt.policies.configuration import CloudPolicy, CNmtPolicy, EdgePolicy, FixedPolicy, OraclePolicy
 from simnmt.results.misroutes import misroutes
+from simnmt.results.recommendation import Goal, Roles, recommend
 from simnmt.results.request_log import Logs
 from simnmt.results.result import Cell, RunResult, Transfer
 from simnmt.results.stability import marked, with_stability
 from simnmt.results.summary import Row, RunKey, comparisons, rows, with_regret
-from simnmt.results.verdict import Reason, Roles, verdict
+from simnmt.results.verdict import Reason, verdict
 from simnmt.scenario.account import fits, notes, warnings
 from simnmt.scenario.build import Case, Plan
 from simnmt.scenario.deciding import length_regression
@@ -81,7 +82,8 @@ def _result(plan: Plan, units: list[Unit], results: list[UnitResult]) -> RunResu
     table = with_stability(rows(numbers, scenario.requests), numbers, open_loops)
     compared = marked(comparisons(numbers, baselines(scenario)), table)
     learnt = {unit.case.name: result.learnt for unit, result in zip(units, results, strict=True) if unit.replication == 0}
-    verdicts = []
+    goal = Goal(scenario.objective, {} if scenario.slo is None else scenario.slo.limits_ms)
+    verdicts, recommendations = [], []
     for case in plan.cases.values():
         for network in plan.networks:
             own = [
@@ -92,13 +94,15 @@ def _result(plan: Plan, units: list[Unit], results: list[UnitResult]) -> RunResu
             reason = _reason(scenario, case.name, learnt[case.name], own)
             here = [row for row in table if (row["workload"], row["network"]) == (case.name, network)]
             pairs = [row for row in compared if (row["workload"], row["network"]) == (case.name, network)]
-            verdicts.append(verdict(case.name, network, here, pairs, roles, reason))
+            recommendations.append(recommend(table, numbers, case.name, network, roles, goal))
+            verdicts.append(verdict(recommendations[-1], here, pairs, roles, reason))
     return RunResult(
         name=scenario.name,
         seed=scenario.seed,
         rows=table,
         comparisons=compared,
         verdicts=verdicts,
+        recommendations=recommendations,
         fits=[row for case in plan.cases.values() for row in fits(case, list(scenario.devices), learnt[case.name])],
         cells=[_cell(plan, unit, result) for unit, result in zip(units, results, strict=True) if unit.replication == 0],
         notes=notes(plan, learnt, table),
@@ -126,11 +130,9 @@ def _in_order(scenario: Scenario, results: list[UnitResult]) -> dict[RunKey, dic
 
 def _roles(scenario: Scenario) -> Roles:
     kinds = {name: type(policy) for name, policy in scenario.policies.items()}
-    deciding = [name for name, kind in kinds.items() if kind not in (*_SINGLE, OraclePolicy)]
-    cnmt = [name for name in deciding if kinds[name] is CNmtPolicy]
     return Roles(
-        subject=(cnmt or deciding or list(kinds))[0],
-        single_devices=[name for name, kind in kinds.items() if kind in _SINGLE],
+        deployable=[name for name, kind in kinds.items() if kind is not OraclePolicy],
+        fixed=[name for name, kind in kinds.items() if kind in _SINGLE],
         oracle=next((name for name, kind in kinds.items() if kind is OraclePolicy), None),
         variants=variants(scenario),
     )
@@ -144,20 +146,23 @@ def _line(scenario: Scenario, learnt: Learnt) -> LengthRegression:
 
 def _reason(scenario: Scenario, workload: str, learnt: Learnt, results: list[UnitResult]) -> Reason:
     transfer_s = sum(result.mean_transfer_s for result in results) / len(results)
-    line = _line(scenario, learnt)
-    kept = ""
-    subject = scenario.policies[_roles(scenario).subject]
-    if isinstance(subject, CNmtPolicy) and len(learnt.planes) == 2:
-        border = threshold(*learnt.planes, line.slope, line.offset, transfer_s)
-        if border.kept in ("up to", "from") and border.src_len > 0:
-            kept = f"{border.kept} {border.src_len:.0f} tokens"
     return Reason(
         transfer_s=transfer_s,
-        kept=kept,
+        kept={name: kept for name in scenario.policies if (kept := _kept(scenario, name, learnt, transfer_s))},
         best_offloaded_share=sum(result.best_offloaded_share for result in results) / len(results),
         queues=not isinstance(scenario.workloads[workload].arrivals, BackToBack),
         devices=list(scenario.devices),
     )
+
+
+def _kept(scenario: Scenario, policy: str, learnt: Learnt, transfer_s: float) -> str:
+    """The source lengths that a policy keeps at the first of two devices; empty where no single length divides them."""
+    configuration = scenario.policies[policy]
+    if not isinstance(configuration, CNmtPolicy) or configuration.lengths != "line" or len(learnt.planes) != 2:
+        return ""
+    line = length_regression(configuration, learnt)
+    border = threshold(*learnt.planes, line.slope, line.offset, transfer_s)
+    return f"{border.kept} {border.src_len:.0f} tokens" if border.kept in ("up to", "from") and border.src_len > 0 else ""
 
 
 def _gaps(scenario: Scenario, units: list[Unit], results: list[UnitResult]) -> list[Row]:

@@ -141,8 +141,9 @@ def _check_streaming(scenario: Scenario, document: Document) -> None:
 def _check_hops(scenario: Scenario, document: Document) -> None:
     """Every device behind the first needs a link that leads to it; the last one's is the network itself."""
     devices = list(scenario.devices)
-    from_end_nodes = devices[1] if devices[0] == END_NODE else devices[0]
-    optional = [] if devices[0] == END_NODE else [devices[0]]
+    from_end_nodes = devices[min(1, len(devices) - 1)] if devices[0] == END_NODE else devices[0]
+    # The network itself leads to the last device, also if that is the only one.
+    optional = [] if devices[0] == END_NODE or len(devices) == 1 else [devices[0]]
     required = devices[1:-1]
     for network, configuration in scenario.networks.items():
         place = ("networks", network, "hops")

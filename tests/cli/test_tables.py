@@ -27,7 +27,16 @@ def printed(rows: list[dict[str, Any]], **parts: Any) -> str:
         if mine["policy"] != "edge"
     ]  # fmt: skip
     verdicts = [{"sentence": "w on n: so it is.", "variants": parts.pop("variants", "")}]
+    parts.setdefault("recommendations", [recommendation()])
     return run_tables(RunResult("r", 1, rows, comparisons, verdicts, [], [], **parts))
+
+
+def recommendation(**changed: Any) -> dict[str, Any]:
+    return {
+        "workload": "w", "network": "n", "objective": "p95", "policy": "cnmt", "runner_up": "edge", "margin": -0.08,
+        "margin_low": -0.1, "margin_high": -0.06, "indistinguishable": ["naive"], "identical": [], "objective_s": 0.1234,
+        "above_oracle": 0.02, "unstable": None, "slo_met": None,
+    } | changed  # fmt: skip
 
 
 def test_an_unstable_policy_is_called_that_in_place_of_its_mean_and_quantiles() -> None:
@@ -52,7 +61,7 @@ def test_what_is_stable_has_no_marks() -> None:
     text = printed([row("edge"), row("cnmt")])
     assert "*" not in text
     assert "unstable" not in text
-    assert text.endswith("\n\nw on n: so it is.")
+    assert text.split("\n\n")[1] == "w on n: so it is."
 
 
 def test_what_a_change_is_a_mean_of_is_said_where_there_are_several_replications() -> None:
@@ -73,7 +82,26 @@ def test_no_share_is_printed_of_a_gap_that_no_words_find() -> None:
     assert next(line for line in text.splitlines() if line.startswith("stale transfer time")).split()[-1] == "-"
 
 
-def test_variants_loads_and_gaps_follow_the_verdicts() -> None:
+def test_the_recommendation_is_printed_before_the_table_and_marked_in_it() -> None:
+    lines = printed([row("edge"), row("cnmt")]).splitlines()
+    marked = next(line for line in lines if line.startswith("w  ") and "cnmt <" in line)
+    assert lines.index("w on n: so it is.") < lines.index(marked)
+    assert "< recommended" in lines
+
+
+def test_many_cells_are_printed_as_one_table_of_recommendations() -> None:
+    many = [recommendation(network=f"n{number}") for number in range(5)]
+    many[1] |= {"policy": "edge", "runner_up": None, "margin": None, "margin_low": None, "margin_high": None, "slo_met": False}
+    lines = printed([row("edge"), row("cnmt")], recommendations=many).splitlines()
+    assert not any("so it is" in line for line in lines)
+    head = next(line for line in lines if "deploy" in line and line.startswith("workload"))
+    assert "p95 latency ms" in head
+    first = next(line for line in lines if line.startswith("w ") and " n0 " in line)
+    assert first.split() == ["w", "n0", "cnmt", "naive", "123.4", "-8.00", "[-10.00,", "-6.00]", "edge", "+2.00"]
+    assert any(line.split()[:3] == ["w", "n1", "edge!"] for line in lines) and "! misses the service level" in lines
+
+
+def test_variants_loads_and_gaps_are_printed() -> None:
     change = {"workload": "w", "network": "n", "policy": "cnmt", "total_latency_s": 99.0, "replications": 2}
     gaps = [
         {**change, "removed": removed, "change_percent": percent, "low_percent": percent - 1, "high_percent": percent + 1,
@@ -83,9 +111,8 @@ def test_variants_loads_and_gaps_follow_the_verdicts() -> None:
     text = printed(
         [row("cnmt")], variants="Beside cnmt: queue is faster.", load_sweeps=[{"sentence": "n, load 0.2 to 0.9."}], gaps=gaps
     )
-    head, _, rest = text.partition("w on n: so it is.\nBeside cnmt: queue is faster.\nn, load 0.2 to 0.9.\n\n")
-    assert head
-    lines = rest.splitlines()
+    assert "n, load 0.2 to 0.9.\n\nw on n: so it is.\nBeside cnmt: queue is faster.\n\nworkload" in text
+    lines = text[text.index("What wrong beliefs") :].splitlines()
     assert lines[0] == "What wrong beliefs cost, w on n:"
     assert lines[4].split() == ["stale", "transfer", "time", "99.0", "-2.00", "[-3.00,", "-1.00]", "50"]
     assert "Told the present transfer time alone, it would be 2.00 % faster [1.00, 3.00], 50 % of the gap." in lines

@@ -243,3 +243,26 @@ def test_an_overloaded_device_fits_on_a_desk_and_shows_what_was_used(make_result
 
 def read(text: str) -> float:
     return float(text.replace("\u202f", "").replace("\u2212", "-"))
+
+
+ORDER = "body => [...body.querySelectorAll('tr[data-policy]')].map(row => row.dataset.policy)"
+
+
+def test_the_table_sorts_within_each_cell_when_a_heading_is_clicked(opened: Any, result: Any) -> None:
+    """Ascending, descending, and back to the order of the scenario; the name of the cell stays above its policies."""
+    table = opened.page.locator("table.policies")
+    bodies, heading = table.locator("tbody"), table.get_by_role("button", name="mean", exact=True)
+    means = [
+        {row["policy"]: row["mean_latency_s"] for row in result.rows if row["network"] == cell.network} for cell in result.cells
+    ]
+    orders = []
+    for _ in range(3):
+        heading.click()
+        orders.append([bodies.nth(number).evaluate(ORDER) for number in range(len(means))])
+    ascending, descending = (
+        [sorted(of_cell, key=of_cell.__getitem__, reverse=reverse) for of_cell in means] for reverse in (False, True)
+    )
+    assert orders == [ascending, descending, [list(of_cell) for of_cell in means]]
+    assert bodies.first.locator("tr").first.get_attribute("class") == "cell-name"
+    assert table.locator("th[aria-sort]").count() == 0
+    assert bodies.first.locator("tr.winner").get_attribute("data-policy") == "cnmt"

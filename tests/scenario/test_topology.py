@@ -205,6 +205,6 @@ def test_devices_have_names_that_can_head_columns(tmp_path: Path) -> None:
     assert "^[a-z][a-z0-9_]*$" in said
 
 
-def test_one_device_alone_leaves_nothing_to_decide(tmp_path: Path) -> None:
+def test_the_network_itself_leads_to_a_single_device(tmp_path: Path) -> None:
     text = GOOD[: GOOD.index("  region: {profile")] + "policies: {cnmt: {}}\n"
-    assert complaint(tmp_path, text).endswith("devices: needs at least 2 entries, has 1")
+    assert "networks.n.hops.gateway: gateway is the last device (its link is networks.n itself" in complaint(tmp_path, text)

@@ -1,0 +1,215 @@
+"""Which policy to deploy: the best deployable one per workload and network, how sure that is, and what the choice is worth.
+
+A policy is deployable if a real decider could run it. The oracle is not: it is handed the truth, so it is a bound on what
+routing can reach and never a recommendation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from simnmt.results.statistics import Estimate, change_percent, over_replications
+from simnmt.results.summary import Row, RunKey, known
+
+Objective = Literal["mean", "p95", "p99"]
+LATENCIES = {"mean": "mean_latency_s", "p95": "p95_latency_s", "p99": "p99_latency_s"}
+"""The row's key of each objective, seconds."""
+TRIVIAL_SPREAD = 0.05
+"""Relative spread between the worst and the best deployable policy below which the choice is nearly trivial."""
+WORTHLESS_GAIN = 0.01
+"""Relative gain over the best fixed policy below which routing each request is not worth the trouble."""
+
+Numbers = Mapping[str, float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """What the policies of a scenario are, by name, in the scenario's order."""
+
+    deployable: Sequence[str]
+    """Policies that may be recommended; the oracle is none of them."""
+    fixed: Sequence[str] = ()
+    """Deployable policies that send every request to one device."""
+    oracle: str | None = None
+    variants: Mapping[str, str] = field(default_factory=dict)
+    """Policies that go beyond the paper's, and the plain policy that each is compared with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What a deployment should achieve."""
+
+    objective: Objective = "mean"
+    limits_ms: Mapping[str, float] = field(default_factory=dict)
+    """The service level: the objective's name to its upper limit in milliseconds, such as `{"p95": 300.0}`."""
+
+
+def recommend(
+    rows: Sequence[Row], runs: Mapping[RunKey, Numbers], workload: str, network: str, roles: Roles, goal: Goal
+) -> Row:
+    """Return the recommendation for one workload and network, as a record for `summary.json`.
+
+    Unstable policies are recommended only if every deployable policy is unstable; policies that miss the service level only if
+    every stable policy misses it. Of policies that decide alike in every replication the fixed one is recommended, because it
+    is the simplest to run, else the one listed first.
+
+    Args:
+        rows: the rows of the summary, judged for stability (`stability.with_stability`).
+        runs: the numbers of every run.
+        workload, network: the cell of the scenario.
+        roles: what the policies are.
+        goal: the objective and the service level.
+
+    Returns:
+        `policy`, `runner_up` and the paired relative change of the objective from the runner-up to the policy (`margin`,
+        negative if the policy is better, with the ends of its 95 % interval, None with one replication); `indistinguishable`:
+        the policies whose paired interval contains no change, the `identical` ones included; the rest is described in
+        docs/results.md.
+    """
+    by_policy = {row["policy"]: row for row in rows if (row["workload"], row["network"]) == (workload, network)}
+    cell = _Cell(by_policy, runs, workload, network, goal)
+    record: Row = {
+        "workload": workload,
+        "network": network,
+        "objective": goal.objective,
+        "policy": None,
+        "runner_up": None,
+        "margin": None,
+        "margin_low": None,
+        "margin_high": None,
+        "indistinguishable": [],
+        "identical": [],
+        "objective_s": None,
+        "unstable": None,
+        "slo": {f"{name}_ms": limit for name, limit in goal.limits_ms.items()},
+        "slo_missed_by": [],
+        "slo_met": None,
+        "slo_uncertain": [],
+    }
+    stable = [name for name in roles.deployable if not by_policy[name].get("unstable")]
+    missed = [name for name in stable if cell.worst_ratio(name) > 1.0]
+    eligible = [name for name in stable if name not in missed] or stable
+    if eligible and eligible == missed:
+        policy = min(eligible, key=lambda name: (cell.worst_ratio(name), name not in roles.fixed))
+    elif eligible:
+        policy = min(eligible, key=lambda name: (cell.mean_s(name), name not in roles.fixed))
+    elif roles.deployable:
+        policy = min(roles.deployable, key=lambda name: (by_policy[name]["backlog_growth"], cell.mean_s(name)))
+    else:
+        return record | cell.worth(None, [], roles)
+    others = [name for name in eligible if name != policy]
+    identical = [name for name in others if cell.same(name, policy)]
+    rivals = [name for name in others if name not in identical]
+    runner_up = min(rivals, key=cell.mean_s, default=None)
+    margin = None if runner_up is None else cell.change(policy, runner_up)
+    unclear = [
+        name for name in rivals if cell.change(policy, name).low is not None and not cell.change(policy, name).excludes_zero
+    ]
+    return (
+        record
+        | {
+            "policy": policy,
+            "runner_up": runner_up,
+            **_relative("margin", margin),
+            "indistinguishable": [name for name in others if name in identical or name in unclear],
+            "identical": identical,
+            "objective_s": None if by_policy[policy].get("unstable") else cell.mean_s(policy),
+            "unstable": by_policy[policy].get("unstable"),
+            "slo_missed_by": missed,
+            "slo_met": (policy in stable and policy not in missed) if goal.limits_ms else None,
+            "slo_uncertain": [name for name in stable if cell.straddles(name)],
+        }
+        | cell.worth(policy if stable else None, [name for name in roles.deployable if name not in stable], roles)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Cell:
+    """The policies of one workload and network, as they are compared with each other."""
+
+    by_policy: Mapping[str, Row]
+    runs: Mapping[RunKey, Numbers]
+    workload: str
+    network: str
+    goal: Goal
+
+    def values(self, policy: str, key: str) -> list[float]:
+        """One number per replication."""
+        replications = range(self.by_policy[policy]["replications"])
+        return [known(self.runs[RunKey(self.workload, self.network, policy, number)][key]) for number in replications]
+
+    def objective_s(self, policy: str) -> list[float]:
+        return self.values(policy, LATENCIES[self.goal.objective])
+
+    def mean_s(self, policy: str) -> float:
+        return over_replications(self.objective_s(policy)).mean
+
+    def same(self, policy: str, other: str) -> bool:
+        """Whether two policies decide alike: their totals and the objective agree to the bit in every replication."""
+        return all(
+            self.values(policy, key) == self.values(other, key) for key in ("total_latency_s", LATENCIES[self.goal.objective])
+        )
+
+    def change(self, policy: str, baseline: str) -> Estimate:
+        """Percent by which the objective changes from the baseline to the policy, paired by replication."""
+        return change_percent(self.objective_s(policy), self.objective_s(baseline))
+
+    def worst_ratio(self, policy: str) -> float:
+        """The latency that the service level limits, over its limit; 0 without a service level."""
+        ratios = [1e3 * self.limited_s(policy, name).mean / limit for name, limit in self.goal.limits_ms.items()]
+        return max(ratios, default=0.0)
+
+    def limited_s(self, policy: str, name: str) -> Estimate:
+        return over_replications(self.values(policy, LATENCIES[name]))
+
+    def straddles(self, policy: str) -> bool:
+        """Whether some limit of the service level lies within the interval of what it limits."""
+        latencies = [(self.limited_s(policy, name), limit / 1e3) for name, limit in self.goal.limits_ms.items()]
+        return any(known(of.low) < limit_s < known(of.high) for of, limit_s in latencies if of.low is not None)
+
+    def worth(self, policy: str | None, unstable: Sequence[str], roles: Roles) -> Row:
+        """What the choice is worth: the spread of the deployable policies, the gain over a fixed policy, the gap to the oracle.
+
+        `policy`: the recommended one, None if nothing stable is deployable.
+        """
+        record: Row = {
+            "worst": None, **_relative("spread", None),
+            "best_fixed": None, **_relative("over_fixed", None), "fixed_suffices": None,
+            "oracle": None, **_relative("above_oracle", None), "gap_left": None,
+            "trivial": False,
+        }  # fmt: skip
+        if policy is None:
+            return record
+        fixed = [name for name in roles.fixed if name not in unstable]
+        stable = [name for name in roles.deployable if name not in unstable]
+        worst = max((name for name in stable if name != policy), key=self.mean_s, default=None)
+        if worst is not None and not unstable:
+            spread = self.change(worst, policy)
+            most = spread.mean if spread.high is None else spread.high
+            record |= {"worst": worst, **_relative("spread", spread), "trivial": most < 100.0 * TRIVIAL_SPREAD}
+        if fixed:
+            best_fixed = policy if policy in fixed else min(fixed, key=self.mean_s)
+            gain = self.change(policy, best_fixed)
+            none = gain.low is not None and not gain.excludes_zero
+            routes = len(roles.deployable) > len(roles.fixed)
+            suffices = routes and (none or abs(gain.mean) < 100.0 * WORTHLESS_GAIN)
+            record |= {"best_fixed": best_fixed, **_relative("over_fixed", gain), "fixed_suffices": suffices}
+        if roles.oracle is not None and not self.by_policy[roles.oracle].get("unstable"):
+            record |= {"oracle": roles.oracle, **_relative("above_oracle", self.change(policy, roles.oracle))}
+            bound_s = self.mean_s(roles.oracle)
+            widest_s = self.mean_s(record["best_fixed"]) - bound_s if fixed else 0.0
+            if widest_s > 1e-9 * bound_s:
+                record["gap_left"] = (self.mean_s(policy) - bound_s) / widest_s
+        return record
+
+
+def _relative(name: str, change: Estimate | None) -> Row:
+    """A change in percent as the relative change that records hold, with the ends of its interval."""
+    ends = (
+        {"": None, "_low": None, "_high": None}
+        if change is None
+        else {"": change.mean, "_low": change.low, "_high": change.high}
+    )
+    return {name + end: None if value is None else value / 100.0 for end, value in ends.items()}

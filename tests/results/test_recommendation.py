@@ -1,0 +1,134 @@
+"""The recommendation: the best policy that can be deployed, how sure that is, and what the choice is worth."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from simnmt.results.recommendation import Goal, Roles, recommend
+from simnmt.results.stability import with_stability
+from simnmt.results.summary import Device, RunKey, rows
+
+ROLES = Roles(["edge", "cloud", "cnmt"], ["edge", "cloud"], "oracle")
+
+
+def recommended(
+    roles: Roles = ROLES,
+    goal: Goal | None = None,
+    loads: dict[str, float] | None = None,
+    **means_s: list[float] | dict[str, list[float]],
+) -> dict[str, Any]:
+    """The recommendation for made-up latencies per policy and replication: the mean, or a mapping with p95 as well.
+
+    `loads`: of the gateway, by policy; 20 requests arrive per second.
+    """
+    runs: dict[RunKey, dict[str, float | None]] = {}
+    for policy, values in means_s.items():
+        by_key = values if isinstance(values, dict) else {"mean": values, "p95": values}
+        for number, mean_s in enumerate(by_key["mean"]):
+            runs[RunKey("w", "n", policy, number)] = {
+                "total_latency_s": 1_000 * mean_s, "mean_latency_s": mean_s, "p95_latency_s": by_key["p95"][number],
+                "p99_latency_s": 2 * mean_s, "offered_rps": 20.0, "gateway_share": 0.5,
+                "gateway_load": (loads or {}).get(policy, 0.3), "gateway_busiest_load": (loads or {}).get(policy, 0.3),
+            }  # fmt: skip
+    roles = replace(roles, oracle=roles.oracle if "oracle" in means_s else None)
+    table = with_stability(rows(runs, 6_000), runs, {"w": [Device("gateway", 1, 1)]})
+    return recommend(table, runs, "w", "n", roles, goal or Goal())
+
+
+def test_the_recommendation_is_the_best_deployable_policy_with_its_margin_over_the_runner_up() -> None:
+    found = recommended(edge=[1.30, 1.31, 1.32], cloud=[1.00, 1.005, 0.995], cnmt=[0.80, 0.82, 0.81], oracle=[0.7, 0.7, 0.7])
+    assert (found["workload"], found["network"], found["objective"]) == ("w", "n", "mean")
+    assert (found["policy"], found["runner_up"], found["indistinguishable"]) == ("cnmt", "cloud", [])
+    assert found["margin"] == pytest.approx(0.81 / 1.0 - 1, abs=1e-3)
+    assert found["margin_low"] < found["margin"] < found["margin_high"] < 0.0
+
+
+def test_the_oracle_is_a_bound_and_never_recommended() -> None:
+    found = recommended(edge=[1.3, 1.3], cloud=[1.0, 1.0], cnmt=[0.8, 0.8], oracle=[0.7, 0.7])
+    assert found["policy"] == "cnmt" and found["runner_up"] == "cloud"
+    assert found["above_oracle"] == pytest.approx(0.8 / 0.7 - 1)
+    assert found["gap_left"] == pytest.approx((0.8 - 0.7) / (1.0 - 0.7))
+    alone = recommended(Roles([], [], "oracle"), oracle=[0.7, 0.7])
+    assert alone["policy"] is None and alone["margin"] is None
+
+
+def test_policies_within_the_paired_interval_are_not_distinguishable() -> None:
+    found = recommended(edge=[1.3, 1.3, 1.3], cloud=[1.0, 1.0, 1.0], cnmt=[0.95, 1.06, 0.98])
+    assert found["policy"] == "cnmt" and found["indistinguishable"] == ["cloud"]
+    assert found["margin_low"] < 0.0 < found["margin_high"]
+
+
+def test_pairing_decides_where_replications_differ_more_than_policies() -> None:
+    """By factors from replication to replication, but always by 3 to 4 % between policies."""
+    cloud = [1.0, 2.0, 4.0]
+    found = recommended(edge=[1.3, 2.6, 5.2], cloud=cloud, cnmt=[0.97, 1.93, 3.86])
+    assert found["policy"] == "cnmt" and found["indistinguishable"] == []
+
+
+def test_identical_policies_are_called_identical_and_the_fixed_one_is_recommended() -> None:
+    same = [1.0, 1.01, 0.99]
+    found = recommended(edge=[1.3] * 3, cnmt=same, cloud=same)
+    assert (found["policy"], found["runner_up"]) == ("cloud", "edge")
+    assert found["identical"] == ["cnmt"] and found["indistinguishable"] == ["cnmt"]
+
+
+def test_the_objective_decides() -> None:
+    policies = {"edge": {"mean": [1.0, 1.01], "p95": [3.0, 3.1]}, "cloud": {"mean": [1.2, 1.21], "p95": [1.4, 1.41]}}
+    roles = Roles(["edge", "cloud"], ["edge", "cloud"])
+    assert recommended(roles, Goal("mean"), **policies)["policy"] == "edge"
+    by_tail = recommended(roles, Goal("p95"), **policies)
+    assert by_tail["policy"] == "cloud" and by_tail["objective"] == "p95"
+    assert by_tail["margin"] == pytest.approx(1.4 / 3.0 - 1, rel=0.05)
+
+
+def test_a_policy_that_misses_the_service_level_is_recommended_only_if_all_do() -> None:
+    policies = {"edge": {"mean": [1.0, 1.01], "p95": [3.0, 3.1]}, "cloud": {"mean": [1.2, 1.21], "p95": [1.4, 1.41]}}
+    roles = Roles(["edge", "cloud"], ["edge", "cloud"])
+    met = recommended(roles, Goal("mean", {"p95": 2_000.0}), **policies)
+    assert (met["policy"], met["runner_up"], met["slo_met"], met["slo_missed_by"]) == ("cloud", None, True, ["edge"])
+    assert met["slo"] == {"p95_ms": 2_000.0}
+    missed = recommended(roles, Goal("mean", {"p95": 1_000.0}), **policies)
+    assert (missed["policy"], missed["slo_met"]) == ("cloud", False)
+    assert recommended(roles, Goal("mean", {"p95": 1_405.0}), **policies)["slo_uncertain"] == ["cloud"]
+    assert recommended(roles, **policies)["slo_met"] is None
+
+
+def test_an_unstable_policy_is_no_choice_while_another_is_stable() -> None:
+    """Even if it has the smaller mean, as in a short run."""
+    found = recommended(loads={"edge": 1.4}, edge=[0.5], cloud=[1.0], cnmt=[0.9])
+    assert (found["policy"], found["runner_up"], found["unstable"]) == ("cnmt", "cloud", None)
+    none = recommended(loads={"edge": 1.4, "cloud": 1.2, "cnmt": 1.3}, edge=[0.5], cloud=[1.0], cnmt=[0.9])
+    assert none["policy"] == "cloud" and none["unstable"] == "gateway: load 1.20" and none["margin"] is None
+
+
+def test_one_replication_has_a_margin_without_interval() -> None:
+    found = recommended(edge=[1.3], cloud=[1.0], cnmt=[0.9])
+    assert found["margin"] == pytest.approx(-0.1)
+    assert (found["margin_low"], found["margin_high"], found["indistinguishable"]) == (None, None, [])
+
+
+@pytest.mark.parametrize(
+    ("edge", "cloud", "cnmt", "trivial", "suffices"),
+    [
+        (1.000, 4.000, 0.999, False, True),  # four-fold apart: the choice matters, and a fixed policy suffices
+        (1.000, 1.020, 0.980, True, False),
+        (1.300, 1.000, 0.800, False, False),
+        (1.000, 1.020, 1.000, True, True),
+    ],
+)
+def test_triviality_is_what_the_choice_costs(edge: float, cloud: float, cnmt: float, trivial: bool, suffices: bool) -> None:
+    """Whatever share the oracle sends away."""
+    noise = np.array([1.0, 1.02, 0.99])
+    found = recommended(edge=list(edge * noise), cloud=list(cloud * noise), cnmt=list(cnmt * noise), oracle=list(0.97 * noise))
+    assert (found["trivial"], found["fixed_suffices"]) == (trivial, suffices)
+    best, worst = min(edge, cloud, cnmt), max(edge, cloud, cnmt)
+    assert found["spread"] == pytest.approx(worst / best - 1)
+
+
+def test_nothing_is_trivial_while_a_policy_is_unstable() -> None:
+    found = recommended(loads={"edge": 1.4}, edge=[1.0], cloud=[1.0], cnmt=[1.01])
+    assert found["trivial"] is False and found["spread"] is None
