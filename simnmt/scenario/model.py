@@ -100,9 +100,9 @@ class ServiceLevel(Configuration):
         return self
 
     @property
-    def limits_ms(self) -> dict[Objective, float]:
+    def limits_ms(self) -> dict[str, float]:
         """The limits by the name of what they limit."""
-        limits: dict[Objective, float | None] = {"mean": self.mean_ms, "p95": self.p95_ms, "p99": self.p99_ms}
+        limits = {"mean": self.mean_ms, "p95": self.p95_ms, "p99": self.p99_ms}
         return {name: limit for name, limit in limits.items() if limit is not None}
 
 
