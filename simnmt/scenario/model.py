@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, StringConstraints, Tag, model_validator
+from pydantic import ConfigDict, Discriminator, Field, StringConstraints, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
 from simnmt.batching.configuration import BatchingConfiguration
@@ -85,6 +85,8 @@ Limit = Annotated[float, Field(gt=0.0, le=1e9)]
 
 class ServiceLevel(Configuration):
     """What latencies must not exceed, over the requests of a run; a policy that misses it is recommended only if all do."""
+
+    model_config = ConfigDict(json_schema_extra={"minProperties": 1})
 
     mean_ms: Limit | None = None
     """Limit of the mean latency."""
