@@ -162,7 +162,7 @@ class _Cell:
         return max(ratios, default=0.0)
 
     def limited_s(self, policy: str, name: str) -> Estimate:
-        return over_replications(self.values(policy, LATENCIES[name]))
+        return over_replications(self.values(policy, LATENCIES[name]), positive=True)
 
     def straddles(self, policy: str) -> bool:
         """Whether some limit of the service level lies within the interval of what it limits."""
