@@ -19,6 +19,30 @@ def is_busy(others_cpus: float, cpus: int) -> bool:
     return others_cpus > QUIET_SHARE * cpus
 
 
+class BusyWatch:
+    """Processor time that other processes use, counted from the moment when the watch is made."""
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str] = "/",
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        process_s: Callable[[], float] = time.process_time,
+    ) -> None:
+        self._tree, self._clock, self._process_s = Tree.at(root), clock, process_s
+        self._busy_s, self._used_s, self._begin_s = _busy_s(self._tree), process_s(), clock()
+
+    def others_cpus(self) -> float | None:
+        """Return the CPUs' worth of time that all but this process used; None if the box keeps no account of it.
+
+        Time that a hypervisor gave to its other guests counts.
+        """
+        busy_s, used_s, now_s = _busy_s(self._tree), self._process_s(), self._clock()
+        if self._busy_s is None or busy_s is None or now_s <= self._begin_s:
+            return None
+        return max((busy_s - self._busy_s - (used_s - self._used_s)) / (now_s - self._begin_s), 0.0)
+
+
 def others_cpus(
     root: str | os.PathLike[str] = "/",
     *,
@@ -29,17 +53,11 @@ def others_cpus(
 ) -> float | None:
     """CPUs' worth of time that all but this process use, watched for `span_s`; None where the box does not tell.
 
-    Unlike the load average it forgets at once what we ourselves have just done. Time that a hypervisor gave to others counts.
+    Unlike the load average it forgets at once what we ourselves have just done.
     """
-    tree = Tree.at(root)
-    before_s, own_before_s, begin_s = _busy_s(tree), own_s(), clock()
-    if before_s is None:
-        return None
+    watch = BusyWatch(root, clock=clock, process_s=own_s)
     sleep(SPAN_S if span_s is None else span_s)
-    after_s, own_after_s, end_s = _busy_s(tree), own_s(), clock()
-    if after_s is None or end_s <= begin_s:
-        return None
-    return max((after_s - before_s - (own_after_s - own_before_s)) / (end_s - begin_s), 0.0)
+    return watch.others_cpus()
 
 
 def own_frequency_mhz(root: str | os.PathLike[str] = "/") -> float | None:

@@ -31,7 +31,7 @@ from simnmt.kernels.centroids import Centroids  # noqa: E402
 from simnmt.nmt.translation import Translator  # noqa: E402
 from simnmt.nmt.vocabulary.clustered import clustered  # noqa: E402
 from simnmt.nmt.vocabulary.contexts import collect  # noqa: E402
-from tests.calibrate.studied_models import contexts_of, direction, models_and_text  # noqa: E402
+from tests.calibrate.studied_models import QUIET, contexts_of, direction, models_and_text  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -156,6 +156,7 @@ def test_what_is_counted_along_dense_paths_is_what_clustered_decoding_of_single_
         batch=1,
         rounds=1,
         emitted=of.emitted,
+        guard=QUIET,
     )
     assert 0.0 < counted.identical < 1.0
     assert found.identical == pytest.approx(counted.identical)
@@ -179,6 +180,7 @@ def test_rounds_are_kept_one_by_one_in_tokens_a_second_with_all_searches_in_turn
         searches=((1, 1), (2, 3)),
         rounds=3,
         emitted=of.emitted,
+        guard=QUIET,
     )
     assert [(each.beam, each.batch) for each in found] == [(1, 1), (2, 3)]
     for each in found:
@@ -235,6 +237,7 @@ def test_with_all_columns_active_nothing_is_missed_and_sentences_are_the_same(ma
         batch=5,
         rounds=1,
         emitted=10,
+        guard=QUIET,
     )
     assert (found.identical, found.token_agreement, found.miss_rate) == (1.0, 1.0, 0.0)
     assert found.part.bleu == found.dense.bleu == found.fused.bleu is not None

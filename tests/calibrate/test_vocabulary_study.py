@@ -19,11 +19,11 @@ pytest.importorskip("sacrebleu", reason="the extra packages of simnmt[models] ar
 from simnmt.calibrate.errors import CalibrationError  # noqa: E402
 from simnmt.calibrate.study_file import read_study, write_study  # noqa: E402
 from simnmt.calibrate.vocabulary.study.choice import choice  # noqa: E402
-from simnmt.calibrate.vocabulary.study.document import PARTS, PartRun, Study  # noqa: E402
+from simnmt.calibrate.vocabulary.study.document import PARTS, TIMED_PARTS, PartRun, Study  # noqa: E402
 from simnmt.calibrate.vocabulary.study.run import run_study  # noqa: E402
 from simnmt.calibrate.vocabulary.study.settings import StudySettings  # noqa: E402
 from simnmt.nmt.errors import NmtError  # noqa: E402
-from tests.calibrate.studied_models import direction, models_and_text  # noqa: E402
+from tests.calibrate.studied_models import QUIET, direction, models_and_text  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 SMALL = StudySettings(
@@ -57,7 +57,7 @@ def study(made: Path) -> Study:
     """All parts of two directions."""
     torch.set_num_threads(1)
     both = [direction(made), direction(made, "other-one")]
-    return run_study(made / "m", both, settings=SMALL, out=made / "study.json", kept=made / "kept")
+    return run_study(made / "m", both, settings=SMALL, out=made / "study.json", kept=made / "kept", guard=QUIET)
 
 
 def test_every_part_is_measured_and_read_again(made: Path, study: Study) -> None:
@@ -80,6 +80,9 @@ def test_every_part_is_measured_and_read_again(made: Path, study: Study) -> None
     assert {each.way for each in study.candidates} == {"ibm1", "attention"}
     assert len(study.speeds) == 2 * 2 * 2
     assert all(each.identical is not None and each.token_agreement is not None for each in study.speeds)
+    timed = (*study.chosen, *study.speeds, *study.candidates)
+    assert all(each.rounds is not None and each.rounds.conclusive and each.rounds.rejected == 0 for each in timed)
+    assert all("timed rounds were disturbed" in study.run_of(part).notes[-1] for part in TIMED_PARTS)
     assert all(each.active_mass is not None and 0.0 < each.active_mass < 1.0 for each in study.chosen)
     assert all(run.settings == SMALL.told() and not run.quick for run in study.runs)
     assert all(each.total_bytes > each.centroid_bytes == each.clusters * 48 * 4 for each in study.memory)
@@ -103,7 +106,7 @@ def test_what_is_chosen_comes_from_the_sweep_or_is_named(made: Path, study: Stud
     (rule, *_, scores) = (note for note in study.runs[PARTS.index("chosen")].notes if "chosen" in note or "Scores" in note)
     assert rule.startswith("one-other: r and K were chosen on 2 other held-out sentences") and "active columns alone" in scores
     named = dataclasses.replace(SMALL, chosen={"one-other": (3, 1)}, searches=((1, 1),))
-    found = run_study(made / "m", [direction(made)], settings=named, parts=["chosen"], kept=made / "kept")
+    found = run_study(made / "m", [direction(made)], settings=named, parts=["chosen"], kept=made / "kept", guard=QUIET)
     assert [(each.clusters, each.top) for each in found.chosen] == [(3, 1)]
     with pytest.raises(CalibrationError, match="nothing is known to choose r and K of one-other by"):
         run_study(made / "m", [direction(made)], settings=SMALL, parts=["chosen"])
@@ -148,7 +151,13 @@ def test_a_direction_without_translations_is_left_out_of_word_alignments_and_tol
     other, said = dataclasses.replace(direction(made, "other-one"), train_targets=None), list[str]()
     settings = dataclasses.replace(SMALL, searches=((1, 1),))
     found = run_study(
-        made / "m", [direction(made), other], settings=settings, parts=["candidates"], kept=made / "kept", progress=said.append
+        made / "m",
+        [direction(made), other],
+        settings=settings,
+        parts=["candidates"],
+        kept=made / "kept",
+        progress=said.append,
+        guard=QUIET,
     )
     assert {each.label for each in found.candidates} == {"one-other"} and found.runs[0].labels == ("one-other",)
     assert found.runs[0].notes[0].startswith("other-one: left out, since no translations")
@@ -180,7 +189,7 @@ def test_a_file_of_before_what_is_told_now_is_read(study: Study, tmp_path: Path)
     for run in told["runs"]:
         del run["settings"], run["quick"]
     for each in told["speeds"]:
-        del each["identical"], each["token_agreement"]
+        del each["identical"], each["token_agreement"], each["rounds"]
     (tmp_path / "s.json").write_text(json.dumps(told))
     assert read_study(tmp_path / "s.json", Study).sweep == study.sweep
 

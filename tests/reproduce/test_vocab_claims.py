@@ -10,7 +10,7 @@ from simnmt.calibrate.vocabulary.study.document import ClusterSizes, Study
 from simnmt.reproduce.vocab.cluster_claims import cluster_claims
 from simnmt.reproduce.vocab.decoding_claims import decoding_claims
 from simnmt.reproduce.vocab.reproduction import judged
-from tests.reproduce.vocab_stand_ins import CLUSTERS, TOPS, cell, decoded, speed, spread, study
+from tests.reproduce.vocab_stand_ins import CLUSTERS, TOPS, cell, decoded, rounds_kept, speed, spread, study
 
 
 def verdicts(own: Study | None) -> dict[str, str]:
@@ -197,3 +197,17 @@ def test_each_study_is_a_device_of_its_own_and_says_its_vocabulary() -> None:
     assert {record["device"] for record in records} == {"", "gru-xx-en", "other"}
     assert all("V 50,000" in record["why"] for record in records if record["device"] == "other")
     assert all("V 10,000" in record["why"] for record in records if record["device"] == "gru-xx-en")
+
+
+@pytest.mark.parametrize("kept", [None, rounds_kept(rejected=7, conclusive=False)], ids=["not guarded", "disturbed"])
+def test_times_of_disturbed_rounds_decide_nothing_and_quality_stays_judged(kept: Any) -> None:
+    disturbed = study(
+        chosen=tuple(decoded(beam=beam, rounds=kept) for beam in (1, 2)),
+        speeds=tuple(speed("fr-en", 500, top, 0.3).model_copy(update={"rounds": kept}) for top in TOPS),
+        candidates=(decoded(way="ibm1", clusters=None, top=None, candidates=20, always=0, rounds=kept),),
+    )
+    records = {record["bare"]: record for record in decoding_claims(disturbed)}
+    timed = ("FVP-20 (e)", "FVP-20 (f)", "FVP-20 (g)", "FVP-20 (h)", "FVP-11 (d)", "SHARP-02")
+    assert all(records[claim]["verdict"] == "not measurable here" for claim in timed)
+    assert all("quiet box" in records[claim]["why"] for claim in timed)
+    assert records["FVP-08 (a)"]["verdict"] == "holds"

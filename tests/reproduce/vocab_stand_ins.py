@@ -10,6 +10,7 @@ from simnmt.calibrate.vocabulary.study.document import (
     Decoded,
     Memory,
     PartRun,
+    RoundsKept,
     Speed,
     Spread,
     StudiedModel,
@@ -64,6 +65,18 @@ def cell(label: str = "fr-en", clusters: int = 500, top: int = 1, **changed: Any
     )
 
 
+def rounds_kept(wanted: int = 3, rejected: int = 0, *, conclusive: bool = True) -> RoundsKept:
+    """Rounds of a quiet box."""
+    return RoundsKept(
+        wanted=wanted,
+        measured=wanted + rejected,
+        rejected=rejected,
+        conclusive=conclusive,
+        worst_others_cpus=0.05,
+        worst_reference_spread=0.02,
+    )
+
+
 def told(seconds: tuple[float, ...], bleu: float, layer_s: float) -> Told:
     """Of 9,000 tokens, a step each."""
     return Told(bleu=bleu, tokens_per_s=9_000 / seconds[0], rounds_s=seconds, steps=9_000, layer_s=layer_s, body_s=5.0)
@@ -103,6 +116,7 @@ def decoded(label: str = "fr-en", beam: int = 1, **changed: Any) -> Decoded:
             "measured_over_fused": ratio / 1.05,
             "layer_ratio_over_fused": layer_ratio / 1.2,
             "gains": tuple(dense / own for dense, own in zip(rounds, part, strict=True)),
+            "rounds": rounds_kept(),
             "layer_ratios": tuple(changed.get("layer_ratio", layer_ratio) * each for each in (1.0, 1.01, 1.02)),
             **changed,
         }
@@ -113,8 +127,9 @@ def speed(label: str, clusters: int, top: int, gain: float) -> Speed:
     """In three rounds."""
     ratios = tuple((1.0 + gain) * each for each in (1.0, 1.002, 0.998))
     return Speed(
-        label=label, clusters=clusters, top=top, beam=1, batch=1, sentences=300, ratios=ratios, gain=gain, identical=0.925
-    )
+        label=label, clusters=clusters, top=top, beam=1, batch=1, sentences=300, ratios=ratios, gain=gain, identical=0.925,
+        rounds=rounds_kept(),
+    )  # fmt: skip
 
 
 def run(part: Any, labels: tuple[str, ...] = LABELS, **changed: Any) -> PartRun:

@@ -65,6 +65,9 @@ KEPT_BY_LISTS: Way = (
     "",
 )
 
+TIMED = (STEP, WHOLE, AMDAHL, LISTS)
+"""Claims on times, which disturbed rounds cannot decide; so are SINGLE and FASTEST."""
+
 
 def decoding_claims(study: Study | None) -> Records:
     """All of one study; of none, that they need one."""
@@ -83,10 +86,33 @@ def decoding_claims(study: Study | None) -> Records:
     for part, ways in parts.items():
         rows = () if study is None else getattr(study, part)
         for way, judge in ways:
-            found.append(judge(study, way, rows) if study is not None and rows else unasked(*way, study, part))
-    found.append(unasked(*SINGLE, study, "chosen") if study is None or not study.chosen else _single(study))
-    found.append(unasked(*FASTEST, study, "speeds") if study is None or not study.speeds else _fastest(study))
+            if study is None or not rows:
+                found.append(unasked(*way, study, part))
+            else:
+                found.append(
+                    _disturbed(study, way, rows) if way in TIMED and not _undisturbed(rows) else judge(study, way, rows)
+                )
+    for way, part, judge_all in ((SINGLE, "chosen", _single), (FASTEST, "speeds", _fastest)):
+        rows = () if study is None else getattr(study, part)
+        if study is None or not rows:
+            found.append(unasked(*way, study, part))
+        else:
+            found.append(judge_all(study) if _undisturbed(rows) else _disturbed(study, way, rows))
     return found
+
+
+def _undisturbed(rows: Sequence[Decoded | Speed]) -> bool:
+    """Return True if every row's times come from enough undisturbed rounds."""
+    return all(row.rounds is not None and row.rounds.conclusive for row in rows)
+
+
+def _disturbed(study: Study, way: Way, rows: Sequence[Decoded | Speed]) -> dict[str, Any]:
+    """Refuse a verdict on times that too few undisturbed rounds stand behind."""
+    unguarded = sum(row.rounds is None for row in rows)
+    few = sum(row.rounds is not None and not row.rounds.conclusive for row in rows)
+    causes = [f"{unguarded} of {len(rows)} cells were timed without a guard against disturbed rounds"] * bool(unguarded)
+    causes += [f"{few} of {len(rows)} cells have too few undisturbed rounds"] * bool(few)
+    return told(study, *way, "", UNKNOWN, f"{' and '.join(causes)}: measure the part again on a quiet box")
 
 
 def ratios(each: Decoded) -> list[float]:

@@ -8,7 +8,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from simnmt.calibrate.vocabulary.study.document import Decoded, Told
+from simnmt.calibrate.round_guard import Checkpoint, GuardedRounds, RoundGuard
+from simnmt.calibrate.vocabulary.study.document import Decoded, RoundsKept, Told
 from simnmt.calibrate.vocabulary.study.held_cells import spread
 from simnmt.calibrate.vocabulary.study.runners import WAYS, Alike, Runner, Sentences, Watched, Way, WayOf, alike, written
 from simnmt.nmt.agreement import agreement
@@ -35,6 +36,8 @@ class SpeedFound(NamedTuple):
     """Tokens a second over plain dense decoding's, one a round."""
     alike: Alike
     """To dense decoding with the same search."""
+    kept: RoundsKept
+    """Which rounds count; the same for all parts, which are measured in the same rounds."""
 
 
 def decoded(
@@ -49,6 +52,7 @@ def decoded(
     rounds: int,
     emitted: int,
     active_mass: float | None = None,
+    guard: RoundGuard | None = None,
 ) -> Decoded:
     """With one search, see `decoded_in_turn`."""
     searches = [(beam, batch)]
@@ -62,6 +66,7 @@ def decoded(
         rounds=rounds,
         emitted=emitted,
         active_mass=active_mass,
+        guard=guard,
     )
     return found
 
@@ -77,59 +82,82 @@ def decoded_in_turn(
     rounds: int,
     emitted: int,
     active_mass: float | None = None,
+    guard: RoundGuard | None = None,
 ) -> list[Decoded]:
-    """Decode in `rounds` with all searches (beam, batch), each all three ways, in turn; then once more with an audit.
+    """Decode with each search (beam, batch) in guarded rounds, in each round all three ways in turn; then once with an audit.
 
     Body and output layer are watched, and each round begins with another way. `emitted`: distinct tokens that dense decoding of
-    the direction's text writes; `active_mass`: see `Decoded`. Raises what decoding raises.
+    the direction's text writes; `active_mass`: see `Decoded`; `guard`: rejects disturbed rounds and has them measured again.
+    Raises what decoding raises.
     """
-    runners = [Runner(translator, sentences, beam, batch, part) for beam, batch in searches]
-    found: list[dict[Way, list[Watched]]] = [{way: [] for way in WAYS} for _ in runners]
-    for runner in runners:
+    guard = guard or RoundGuard()
+    results = []
+    for beam, batch in searches:
+        runner = Runner(translator, sentences, beam, batch, part)
         runner.warm()
-    for number in range(rounds):
+        measured = guard.measure(rounds, _round_of(runner))
+        results.append(_judged(translator, sentences, runner, measured, cut, label, emitted, active_mass))
+    return results
+
+
+def _round_of(runner: Runner) -> Callable[[int, Checkpoint], dict[Way, Watched]]:
+    def decode_round(number: int, checkpoint: Checkpoint) -> dict[Way, Watched]:
         first = number % len(WAYS)
-        for runs, runner in zip(found, runners, strict=True):
-            for way in WAYS[first:] + WAYS[:first]:
-                runs[way].append(runner.watched(way))
-    return [
-        _judged(translator, sentences, runner, runs, cut, label, emitted, active_mass)
-        for runs, runner in zip(found, runners, strict=True)
-    ]
+        watched: dict[Way, Watched] = {}
+        for way in WAYS[first:] + WAYS[:first]:
+            checkpoint()
+            watched[way] = runner.watched(way)
+        return watched
+
+    return decode_round
 
 
 def speeds(
-    translator: Translator, sentences: Sentences, parts: Sequence[WayOf], *, beam: int, batch: int, rounds: int
+    translator: Translator,
+    sentences: Sentences,
+    parts: Sequence[WayOf],
+    *,
+    beam: int,
+    batch: int,
+    rounds: int,
+    guard: RoundGuard | None = None,
 ) -> list[SpeedFound]:
     """Of each part, tokens a second over plain dense decoding's, round by round, all in turn (figure 3)."""
     dense = Runner(translator, sentences, beam, batch)
     runners = [Runner(translator, sentences, beam, batch, part) for part in parts]
-    ratios: list[list[float]] = [[] for _ in parts]
     same: list[Alike] = [Alike(1.0, 1.0) for _ in parts]
     dense.warm(("dense",))
     for runner in runners:
         runner.warm(("part",))
-    for number in range(rounds):
-        before = dense.run("dense")
+
+    def decode_round(number: int, checkpoint: Checkpoint) -> list[float]:
+        ratios = [0.0] * len(parts)
+        baseline = dense.run("dense")
         order = list(enumerate(runners))
-        for at, runner in order if number % 2 == 0 else reversed(order):
-            own = runner.run("part")
-            ratios[at].append((written(own) / own.total_s) / (written(before) / before.total_s))
-            same[at] = alike(before, own)
-    return [SpeedFound(tuple(each), its) for each, its in zip(ratios, same, strict=True)]
+        for place, runner in order if number % 2 == 0 else reversed(order):
+            checkpoint()
+            run = runner.run("part")
+            ratios[place] = (written(run) / run.total_s) / (written(baseline) / baseline.total_s)
+            same[place] = alike(baseline, run)
+        return ratios
+
+    measured = (guard or RoundGuard()).measure(rounds, decode_round)
+    kept, by_part = RoundsKept.of(measured), zip(*measured.counted, strict=True)
+    return [SpeedFound(ratios, agreement, kept) for ratios, agreement in zip(by_part, same, strict=True)]
 
 
 def _judged(
     translator: Translator,
     sentences: Sentences,
     runner: Runner,
-    runs: dict[Way, list[Watched]],
+    measured: GuardedRounds[dict[Way, Watched]],
     cut: Cut,
     label: str,
     emitted: int,
     active_mass: float | None,
 ) -> Decoded:
     model, sources = translator.model, sentences.sources
+    runs: dict[Way, list[Watched]] = {way: [one_round[way] for one_round in measured.counted] for way in WAYS}
     dense, fused, own = (_told(runner, runs[way]) for way in WAYS)
     account = SubsetAccount()
     audited = runner.run("part", audit=True, account=account)
@@ -167,6 +195,7 @@ def _judged(
         layer_ratios=layer,
         layer_ratios_over_fused=layer_over_fused,
         active_mass=active_mass,
+        rounds=RoundsKept.of(measured),
     )
 
 

@@ -5,11 +5,14 @@ Needs no torch: `simnmt reproduce vocab` reads it. `simnmt.calibrate.vocabulary.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, JsonValue
 
 from simnmt.configuration import Configuration
+
+if TYPE_CHECKING:
+    from simnmt.calibrate.round_guard import GuardedRounds
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Count = Annotated[int, Field(ge=0)]
@@ -156,6 +159,33 @@ class ClusterSizes(Configuration):
     """Of cluster 0 in k-means' own order, which means nothing; the figure is read there."""
 
 
+class RoundsKept(Configuration):
+    """How many timed rounds were undisturbed, see `simnmt.calibrate.round_guard`; the disturbed ones do not count."""
+
+    wanted: Positive
+    measured: Positive
+    rejected: Count
+    """Disturbed by other processes or by the machine."""
+    conclusive: bool
+    """True if enough rounds were undisturbed; else all rounds are kept and no verdict rests on them."""
+    worst_others_cpus: float | None
+    """Greatest use of the CPUs by other processes in any round; None if the box keeps no account of it."""
+    worst_reference_spread: Annotated[float, Field(ge=0.0)]
+    """Greatest relative change of the reference work within any round."""
+
+    @classmethod
+    def of(cls, rounds: GuardedRounds[Any]) -> RoundsKept:
+        """Summarise measured rounds."""
+        return cls(
+            wanted=rounds.wanted,
+            measured=len(rounds.rounds),
+            rejected=rounds.rejected,
+            conclusive=rounds.conclusive,
+            worst_others_cpus=rounds.worst_others_cpus,
+            worst_reference_spread=rounds.worst_reference_spread,
+        )
+
+
 class Told(Configuration):
     """What real decoding of a text came to, one way."""
 
@@ -231,6 +261,8 @@ class Decoded(Configuration):
     active_mass: Share | None = None
     """Of the model's probability, what lies on active columns at batch 1: mean over contexts of dense greedy decoding of the
     development half. Scores are of this part alone, as if it were all. None where it was not measured."""
+    rounds: RoundsKept | None = None
+    """None if the rounds were not guarded: then no verdict rests on their times."""
 
 
 class Speed(Configuration):
@@ -251,6 +283,8 @@ class Speed(Configuration):
     was measured, like the next."""
     token_agreement: Share | None = None
     """Of the longer of both, tokens that are the same at the same place."""
+    rounds: RoundsKept | None = None
+    """See `Decoded.rounds`."""
 
 
 class Tried(Configuration):

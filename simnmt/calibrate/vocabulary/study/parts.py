@@ -8,6 +8,7 @@ from statistics import median
 from typing import Any, NoReturn
 
 from simnmt.calibrate.errors import CalibrationError
+from simnmt.calibrate.round_guard import RoundGuard
 from simnmt.calibrate.vocabulary.study.choice import choice, contenders, tried_of
 from simnmt.calibrate.vocabulary.study.decoding import Cut, decoded_in_turn, speeds
 from simnmt.calibrate.vocabulary.study.document import Cell, ClusterSizes, Decoded, Memory, Part, Speed, Study, Tried
@@ -39,10 +40,17 @@ class StudyBench:
     """One model and its texts; every method is a part, and makes its entries of the study for the directions it is given."""
 
     def __init__(
-        self, translator: Translator, directions: Sequence[Direction], settings: StudySettings, kept: KeptContexts, say: Say
+        self,
+        translator: Translator,
+        directions: Sequence[Direction],
+        settings: StudySettings,
+        kept: KeptContexts,
+        say: Say,
+        guard: RoundGuard,
     ) -> None:
         self._translator, self._model, self._settings = translator, translator.model, settings
         self._directions, self._kept, self._say = {each.label: each for each in directions}, kept, say
+        self._guard = guard
         self._clusterer = Clusterer(settings.seed, settings.clustered_contexts, settings.method, kept.folder)
         self._contexts: dict[str, DirectionContexts] = {}
         self._cost: ProjectionCost | None = None
@@ -90,6 +98,18 @@ class StudyBench:
         if part == "chosen":
             found += self._how_chosen(study)
         return found
+
+    @staticmethod
+    def guard_note(entries: Sequence[Any]) -> str:
+        """Summarise what the guard rejected among the timed entries of a part."""
+        kept = list({id(entry.rounds): entry.rounds for entry in entries}.values())
+        rejected, measured = sum(each.rejected for each in kept), sum(each.measured for each in kept)
+        others = max((each.worst_others_cpus or 0.0 for each in kept), default=0.0)
+        spread = max((each.worst_reference_spread for each in kept), default=0.0)
+        return (
+            f"{rejected} of {measured} timed rounds were disturbed and do not count: others used up to {others:.1f} CPUs, and "
+            f"reference work beside a round varied by up to {100 * spread:.0f} %."
+        )
 
     def _how_chosen(self, study: Study) -> Iterator[str]:
         settings = self._settings
@@ -171,7 +191,9 @@ class StudyBench:
             for beam, batch in settings.searches:
                 self._say(f"{label}: speed of {len(own)} cluster sets, beam {beam}, batch {batch}")
                 ways = [self._clusters_way(each) for each in own]
-                told = speeds(self._translator, sentences, ways, beam=beam, batch=batch, rounds=settings.rounds)
+                told = speeds(
+                    self._translator, sentences, ways, beam=beam, batch=batch, rounds=settings.rounds, guard=self._guard
+                )
                 for each, found in zip(own, told, strict=True):
                     yield Speed(
                         label=label,
@@ -184,6 +206,7 @@ class StudyBench:
                         gain=median(found.ratios) - 1.0,
                         identical=found.alike.identical,
                         token_agreement=found.alike.token_agreement,
+                        rounds=found.kept,
                     )
 
     def _candidates(self, study: Study) -> Iterator[Decoded]:
@@ -214,6 +237,7 @@ class StudyBench:
             rounds=settings.rounds,
             emitted=self._of(label).emitted,
             active_mass=mass,
+            guard=self._guard,
         )
 
     def _test(self, direction: Direction) -> Sentences:

@@ -17,6 +17,7 @@ from simnmt import __version__
 from simnmt.calibrate import busy
 from simnmt.calibrate.box import describe
 from simnmt.calibrate.errors import CalibrationError
+from simnmt.calibrate.round_guard import RoundGuard
 from simnmt.calibrate.study_file import read_study, write_study
 from simnmt.calibrate.vocabulary.study.document import (
     PARTS,
@@ -50,11 +51,13 @@ def run_study(
     kept: Path | None = None,
     threads: int = 1,
     progress: Callable[[str], None] = lambda _: None,
+    guard: RoundGuard | None = None,
 ) -> Study:
     """Measure `parts` for these directions of the model that lies in `folder`, in the order of `PARTS`.
 
     `out`: the study's file; what it holds of other parts and directions stays, and it is written anew after each part.
-    `kept`: a folder for contexts, which every part needs and which take minutes to decode. Raises `CalibrationError` for a
+    `kept`: a folder for contexts, which every part needs and which take minutes to decode; `guard`: of the timed rounds.
+    Raises `CalibrationError` for a
     file of another model, for directions of one label, and what reading, clustering and decoding raise.
     """
     labels = [each.label for each in directions]
@@ -66,7 +69,7 @@ def run_study(
         translator = Translator.load(folder)
         study = _begun(_studied(folder, translator), directions, out)
         contexts = KeptContexts(translator, study.model.sha256, kept, progress)
-        bench = StudyBench(translator, directions, settings, contexts, progress)
+        bench = StudyBench(translator, directions, settings, contexts, progress, guard or RoundGuard(say=progress))
         for part in (each for each in PARTS if each in parts):
             others, begin_s = busy.others_cpus(), time.perf_counter()
             if part in TIMED_PARTS and others is not None and busy.is_busy(others, describe(libraries=False).usable_cpus):
@@ -88,7 +91,7 @@ def run_study(
                 seed=settings.seed,
                 quick=settings.quick,
                 settings=settings.told(),
-                notes=tuple(bench.notes(part, study)),
+                notes=(*bench.notes(part, study), *([bench.guard_note(found)] if part in TIMED_PARTS else [])),
             )
             study = merged(study, part, found, run, bench.tried)
             if out is not None:
