@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Field, TypeAdapter, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic import Discriminator, Field, Tag, TypeAdapter, ValidatorFunctionWrapHandler, WrapValidator
 
 from simnmt.configuration import Configuration
 from simnmt.network.link import Link
@@ -54,12 +54,28 @@ HopConfiguration = Annotated[LinkConfiguration | list[LinkConfiguration], WrapVa
 """One link for all end nodes, or several that are dealt to them in turn."""
 
 
+def _pace_form(value: Any) -> str:
+    """The tag of the form that a pace means to have; it is no key of the scenario."""
+    return "computed" if isinstance(value, str) else "by_workload" if isinstance(value, dict) else "one"
+
+
+Pace = Annotated[float, Field(gt=0, le=1e6)]
+PaceConfiguration = Annotated[
+    Annotated[Literal["auto"], Tag("computed")] | Annotated[dict[str, Pace], Tag("by_workload")] | Annotated[Pace, Tag("one")],
+    Discriminator(_pace_form),
+]
+"""Seconds of a trace from one request to the next: computed before the run, one for all workloads, or one per workload."""
+
+
 class NetworkConfiguration(LinkConfiguration):
     """The link that leads to the last device, usually the cloud, and those before it."""
 
-    clock: Literal["spread", "arrival", "own"] | None = None
-    """When request i meets the series: `spread` evenly over one lap, whatever the policy; at its `arrival`;
-    or on each policy's `own` clock. Left out: `spread` back to back, else `arrival`."""
+    clock: Literal["pace", "spread", "arrival", "own"] | None = None
+    """When request i meets the series. Whatever the policy: at `i x pace_s` (`pace`), or `spread` evenly over one lap; else at
+    its `arrival`, or on each policy's `own` clock. Left out: `pace` back to back, else `arrival`."""
+    pace_s: PaceConfiguration = "auto"
+    """Seconds of the series from one request to the next on the clock `pace`, or one number per workload. `auto`: the mean
+    latency of the fixed policy that sends everything to the first device."""
     hops: dict[str, HopConfiguration] = Field(default={})
     """Links of nearer tiers by the device they lead to, from the device before it. A list is dealt to the end nodes in turn;
     each node starts at a moment of its own on the series."""

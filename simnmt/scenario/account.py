@@ -15,6 +15,7 @@ from simnmt.scenario.active_shares import of_shares
 from simnmt.scenario.batch_notes import batches, not_told, of_endless_waits, of_nothing_batched
 from simnmt.scenario.build import Case, Plan, outside_share
 from simnmt.scenario.learning import Learnt
+from simnmt.scenario.rtt_clock import clock_notes
 from simnmt.scenario.streaming_notes import of_nothing_streamed, of_streaming
 from simnmt.workload.configuration import SyntheticLengths
 
@@ -83,6 +84,7 @@ def notes(plan: Plan, learnt: dict[str, Learnt], rows: Sequence[Row]) -> list[st
         said += _of_streaming(plan, case)
     for network in plan.networks.values():
         said += [_of_link(link) for link in dict.fromkeys((network.link, *itertools.chain(*network.hops.values())))]
+    said += clock_notes(plan.scenario, rows)
     said += of_nothing_batched(plan.scenario)
     said += of_nothing_streamed(plan.scenario)
     said += of_endless_waits(plan)

@@ -119,6 +119,21 @@ class Case:
             return profile.execution_s(src_len, tgt_len, standard_normal, more_s_per_tgt_token)
         return streamed.compute.in_memory_s(src_len, tgt_len) * profile.residual.factor(standard_normal)
 
+    def mean_alone_s(self, target: int) -> float:
+        """Return what a pair of the workload takes alone on a target on average, seconds.
+
+        A streamed model is taken to be in the last turn of an engagement, as it is while requests follow each other.
+        """
+        src_len, tgt_len, weights = self.table.src_len, self.table.tgt_len, self.table.count
+        decoding, streamed = self.decoding[target], self.streamed_at(target)
+        if streamed is not None:
+            alone_s = streamed.in_memory_s(src_len, tgt_len) + streamed.beyond_s(src_len)[-1]
+        elif decoding is not None:
+            alone_s = decoding.cost.solo_s(src_len, tgt_len)
+        else:
+            alone_s = self.profiles[target].plane.seconds(src_len, tgt_len)
+        return float(np.average(alone_s, weights=weights))
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:

@@ -20,6 +20,7 @@ from simnmt.scenario.build import Case
 from simnmt.scenario.learning import Learnt
 from simnmt.scenario.model import Scenario
 from simnmt.scenario.routes import Routes, routes
+from simnmt.scenario.rtt_clock import clock_kind, clock_pace_s
 from simnmt.world.closed_loop import Clients
 from simnmt.world.requests import Requests, Route
 
@@ -43,6 +44,8 @@ class Drawn:
     """For a world that looks links up as time goes by."""
     moments_s: Seconds | None
     """Where on the run's time requests meet the links whatever the policy; None where that is when they are issued."""
+    pace_s: float | None
+    """From one such moment to the next."""
     clients: Clients | None
 
     def own_truth(self, arrival_s: Seconds, node: AnyColumn) -> Truth | None:
@@ -66,8 +69,12 @@ def draw(scenario: Scenario, case: Case, network: str, links: Network, learnt: L
     issued_s = arrivals.times(size, seed, replication, f"{case.name}/arrivals") if arrivals.discipline == "open" else None
     token_bytes = tuple(bytes_per_token(profile.model.vocab) for profile in case.profiles)
     way = routes(links, tuple(scenario.devices), token_bytes, nodes, seed, replication, network)
-    spread = _is_spread(scenario, network, arrivals.discipline)
-    moments_s = (np.arange(size) + 0.5) / size * way.lap_s if spread or issued_s is None else issued_s
+    clock = clock_kind(scenario, case.name, network)
+    pace_s = clock_pace_s(scenario, case, network, way)
+    if pace_s is not None and clock == "pace":
+        moments_s = np.arange(size, dtype=np.float64) * np.float64(pace_s)
+    else:
+        moments_s = (np.arange(size) + 0.5) / size * way.lap_s if clock == "spread" or issued_s is None else issued_s
     columns = written(folder, _blocks(scenario, case, learnt, replication, way, issued_s, moments_s))
     truth = Truth(
         columns["node"],
@@ -79,15 +86,16 @@ def draw(scenario: Scenario, case: Case, network: str, links: Network, learnt: L
         tuple(_joules(case, target) for target in range(len(case.profiles))),
     )
     requests, order = _for_the_world(truth, columns, issued_s, case.batches or case.streams)
-    looked_up = issued_s is None and (not spread or arrivals.discipline == "closed")
+    looked_up = issued_s is None and (clock == "time" or arrivals.discipline == "closed")
     return Drawn(
         truth=truth,
         requests=requests,
         decided_order=order,
         issued_s=columns.get("issued_s"),
         routes=way,
-        route=way.route(truth.src_len[:], truth.tgt_len[:], moments_s if spread else None) if looked_up else None,
-        moments_s=moments_s if spread else None,
+        route=way.route(truth.src_len[:], truth.tgt_len[:], None if clock == "time" else moments_s) if looked_up else None,
+        moments_s=None if clock == "time" else moments_s,
+        pace_s=pace_s,
         clients=_clients(case, nodes, size, seed, replication),
     )
 
@@ -190,12 +198,6 @@ def _for_the_world(
     decided_s = issued_s + columns["access_up_s"][:]
     order = np.argsort(decided_s, kind="stable")
     return requests.in_order(order, decided_s), order
-
-
-def _is_spread(scenario: Scenario, network: str, discipline: str) -> bool:
-    """Whether requests meet the network evenly over one lap of its trace, whatever the time."""
-    clock = scenario.networks[network].clock
-    return clock == "spread" or (clock is None and discipline == "back_to_back")
 
 
 def _clients(case: Case, nodes: int, size: int, seed: int, replication: int) -> Clients | None:

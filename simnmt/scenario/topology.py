@@ -11,6 +11,7 @@ from simnmt.results.streamed import SHARES as STREAMED_SHARES
 from simnmt.scenario.document import Document
 from simnmt.scenario.gaps import subject
 from simnmt.scenario.model import END_NODE, Scenario
+from simnmt.scenario.rtt_clock import clock_kind
 from simnmt.workload.arrivals import BackToBack
 
 _TAKEN = ("offloaded", "misrouted")
@@ -24,6 +25,7 @@ def check_topology(scenario: Scenario, document: Document) -> None:
     _check_batching(scenario, document)
     _check_streaming(scenario, document)
     _check_hops(scenario, document)
+    _check_clocks(scenario, document)
     _check_policies(scenario, document)
 
 
@@ -173,7 +175,9 @@ def _check_policies(scenario: Scenario, document: Document) -> None:
     if scenario.gap_analysis and subject(scenario) is None:
         what = "there is no policy of kind cnmt to be analysed"
         raise document.error(("gap_analysis",), what, remedy="add one, such as cnmt: {}")
-    spread = [name for name in scenario.networks if _may_be_spread(scenario, name)]
+    timeless = [
+        name for name in scenario.networks if any(clock_kind(scenario, work, name) != "time" for work in scenario.workloads)
+    ]
     for name, policy in scenario.policies.items():
         if isinstance(policy, FixedPolicy) and policy.device not in scenario.devices:
             raise document.error(
@@ -181,20 +185,34 @@ def _check_policies(scenario: Scenario, document: Document) -> None:
                 f"no device is called {policy.device}",
                 remedy=_known(policy.device, scenario.devices),
             )
-        if isinstance(getattr(policy, "transfer_estimate", None), Probing) and spread:
+        if isinstance(getattr(policy, "transfer_estimate", None), Probing) and timeless:
             raise document.error(
                 ("policies", name, "transfer_estimate"),
-                f"a probe needs a moment, but on networks.{spread[0]} the requests are spread over the trace whatever the time",
-                remedy=f"set networks.{spread[0]}.clock: own (back to back) or arrival",
+                f"a probe needs a moment, but on networks.{timeless[0]} requests meet the trace whatever the time",
+                remedy=f"set networks.{timeless[0]}.clock: own (back to back) or arrival",
             )
 
 
-def _may_be_spread(scenario: Scenario, network: str) -> bool:
-    """Whether some workload's requests meet the network at moments that no clock reaches."""
-    clock = scenario.networks[network].clock
-    if clock == "spread":
-        return True
-    return clock is None and any(isinstance(part.arrivals, BackToBack) for part in scenario.workloads.values())
+def _check_clocks(scenario: Scenario, document: Document) -> None:
+    """The clock `pace` is for requests back to back; a pace is for that clock, and by workload for workloads that exist."""
+    for name, network in scenario.networks.items():
+        place = ("networks", name, "pace_s")
+        paced = [workload for workload in scenario.workloads if clock_kind(scenario, workload, name) == "pace"]
+        for workload in paced:
+            arrivals = scenario.workloads[workload].arrivals
+            if not isinstance(arrivals, BackToBack):
+                raise document.error(
+                    ("networks", name, "clock"),
+                    f"pace is for requests back to back, but workload {workload} has arrivals of kind {arrivals.kind}",
+                    remedy="remove it: left out, each workload meets the trace as suits it",
+                )
+        if network.pace_s != "auto" and not paced:
+            what = f"no workload meets networks.{name} on the clock pace"
+            raise document.error(place, what, remedy="remove it, or set the network's clock: pace", key=True)
+        for workload in network.pace_s if isinstance(network.pace_s, dict) else ():
+            if workload not in paced:
+                what = f"{workload} is no workload that meets networks.{name} on the clock pace"
+                raise document.error((*place, workload), what, remedy=_known(workload, paced), key=True)
 
 
 def _known(name: str, names: Iterable[str] | Sequence[str]) -> str:

@@ -26,6 +26,7 @@ from simnmt.scenario.drawing import Drawn, draw
 from simnmt.scenario.gaps import subject, truths_told
 from simnmt.scenario.learning import Learnt, learn
 from simnmt.scenario.model import Scenario
+from simnmt.scenario.rtt_clock import estimate_age_s
 from simnmt.scenario.saturation import saturated_s
 from simnmt.scenario.servers import own, pools
 from simnmt.world.simulate import simulate
@@ -115,6 +116,7 @@ def _under_policy(unit: Unit, drawn: Drawn, how: Deciding, folder: Path) -> tupl
         # Who predicts nothing uses no estimate of the transfer time, so there is none to be old.
         numbers["mean_estimate_age_s"] = None
     numbers["probes_sent"] = float(passage.probes)
+    numbers["rtt_pace_s"] = drawn.pace_s
     if unit.replication != 0:
         return numbers, None
     folder.mkdir()
@@ -165,12 +167,15 @@ def _passage(unit: Unit, drawn: Drawn, how: Deciding) -> Passage:
     node = drawn.requests.node if trail.node is None else trail.node
     assert node is not None
     server = np.where(trail.target == 0, node[:] % deciders, trail.server).astype(np.int32)
+    moments_s = drawn.moments_s
+    if moments_s is not None and drawn.decided_order is not None:
+        moments_s = moments_s[drawn.decided_order]
     columns: dict[str, Any] = {
         "target": trail.target,
         "server": server,
         "queue_s": trail.queue_s,
         "estimate_s": trail.estimate_s,
-        "estimate_age_s": decided_s - trail.measured_at_s,
+        "estimate_age_s": estimate_age_s(trail.arrival_s, decided_s, trail.measured_at_s, moments_s),
     }
     # Those that batches or streamed models alone have, where there are any.
     names = ("execution_s", "first_token_s", "lost_s", *STREAMED_COLUMNS)

@@ -59,8 +59,8 @@ def test_on_an_own_clock_policies_meet_what_their_own_pace_brings(make_scenario:
     assert len({digest(log["tgt_len"]) for log in logs.values()}) == 1
 
 
-def test_back_to_back_the_requests_are_spread_evenly_over_the_trace(make_scenario: MakeScenario) -> None:
-    cell = simnmt.run(make_scenario(requests=100)).cells[0]
+def test_on_the_clock_spread_requests_lie_evenly_over_the_trace(make_scenario: MakeScenario) -> None:
+    cell = simnmt.run(make_scenario(requests=100, networks={"cp1": {"rtt": "@cp1", "clock": "spread"}})).cells[0]
     moments_s = cell.logs["edge"]["rtt_time_s"]
     expected_s = (np.arange(100) + 0.5) / 100 * cell.series.duration_s
     np.testing.assert_allclose(moments_s, expected_s)

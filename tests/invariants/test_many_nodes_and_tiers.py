@@ -104,6 +104,8 @@ def test_a_constant_access_link_adds_itself_to_every_latency_and_changes_no_deci
 ) -> None:
     """Where the gateway decides: all that it can choose from lies behind that link."""
     scenario = make_tiers(arrivals=arrivals, requests=1_500, replications=1)
+    if arrivals is BACK_TO_BACK:
+        scenario["networks"]["cp1"]["pace_s"] = 5.0  # the computed one counts the access link, too
     del scenario["networks"]["cp1"]["hops"]["gateway"]
     near = logs_of(scenario)
     scenario["networks"]["cp1"]["hops"]["gateway"] = {"rtt": {"constant_ms": access_ms}, **WIDE}
@@ -115,7 +117,7 @@ def test_a_constant_access_link_adds_itself_to_every_latency_and_changes_no_deci
     assert (np.bincount(near["cnmt"]["target"], minlength=3) > 30).all()
 
 
-@pytest.mark.parametrize("clock", ["spread", "own"])
+@pytest.mark.parametrize("clock", ["pace", "spread", "own"])
 def test_back_to_back_a_request_is_issued_when_its_end_node_has_the_answer_before(make_tiers: MakeScenario, clock: str) -> None:
     """Over the access link, there and back; so the latencies still add up to the makespan."""
     scenario = make_tiers(arrivals=BACK_TO_BACK, requests=1_000, replications=1)
@@ -168,7 +170,9 @@ class TestEndNodesWithADevice:
     @pytest.fixture
     def logs(self, make_tiers: MakeScenario, tmp_path: Path) -> dict[str, RequestLog]:
         policies = {**self.POLICIES, "oracle": {}, "cnmt": {}}
-        return logs_of(of_end_nodes(make_tiers, tmp_path, arrivals=BACK_TO_BACK, requests=3_000, policies=policies))
+        scenario = of_end_nodes(make_tiers, tmp_path, arrivals=BACK_TO_BACK, requests=3_000, policies=policies)
+        scenario["networks"]["cp1"]["pace_s"] = 60.0  # meets many samples, which come each four minutes
+        return logs_of(scenario)
 
     def test_the_oracle_takes_the_least_of_three_request_by_request(self, logs: dict[str, RequestLog]) -> None:
         latencies_s = np.stack([logs[name]["latency_s"] for name in self.POLICIES])

@@ -105,9 +105,19 @@ def test_a_longer_run_begins_with_the_shorter_one(make_scenario: MakeScenario) -
             np.testing.assert_array_equal(column, longer[policy][name][:400], err_msg=f"{policy} {name}")
 
 
-def test_back_to_back_lengths_and_noise_do_too_though_the_trace_is_spread_otherwise(make_scenario: MakeScenario) -> None:
-    shorter = simnmt.run(make_scenario(requests=400)).cells[0].logs
-    longer = simnmt.run(make_scenario(requests=900)).cells[0].logs
+def test_a_longer_run_back_to_back_begins_with_the_shorter_one(make_scenario: MakeScenario) -> None:
+    """On the clock `pace` what request i meets does not depend on how many follow it."""
+    shorter = simnmt.run(make_scenario(requests=400, replications=1)).cells[0].logs
+    longer = simnmt.run(make_scenario(requests=900, replications=1)).cells[0].logs
+    for policy, log in shorter.items():
+        for name, column in log.items():
+            np.testing.assert_array_equal(column, longer[policy][name][:400], err_msg=f"{policy} {name}")
+
+
+def test_on_the_clock_spread_lengths_and_noise_do_though_the_trace_is_met_otherwise(make_scenario: MakeScenario) -> None:
+    networks = {"cp1": {"rtt": "@cp1", "clock": "spread"}}
+    shorter = simnmt.run(make_scenario(requests=400, networks=networks)).cells[0].logs
+    longer = simnmt.run(make_scenario(requests=900, networks=networks)).cells[0].logs
     for policy in ("edge", "cloud"):
         for name in ("src_len", "tgt_len", "t_exe_s", "node"):
             np.testing.assert_array_equal(shorter[policy][name], longer[policy][name][:400])

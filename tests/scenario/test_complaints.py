@@ -114,7 +114,7 @@ CASES = {
     "a quoted version": ("version: '1'", "s.yaml:1:10: version: must be 1, got the text '1' (write 1, without quotes)"),
     "a wrong choice": (
         "networks: {a: {rtt: x, clock: spred}}",
-        "s.yaml:1:31: networks.a.clock: must be one of spread, arrival, own, got the text 'spred' (did you mean spread?)",
+        "s.yaml:1:31: networks.a.clock: must be one of pace, spread, arrival, own, got the text 'spred' (did you mean spread?)",
     ),
     "a missing key": ("networks:\n  a: {uplink_mbps: 3}", "s.yaml:2:3: networks.a.rtt: missing key"),
     "a missing kind": (

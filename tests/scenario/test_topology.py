@@ -97,15 +97,25 @@ CASES = {
         "s.yaml:12:48: devices.gateway.balancer: end nodes are attached to the first device, "
         "so round_robin has nothing to choose (remove it)",
     ),
-    "probing where a network is spread by default": (
+    "probing where a network has a pace by default": (
         (", arrivals: {kind: poisson, rate_rps: 3}", ""),
         "s.yaml:18:41: policies.asks.transfer_estimate: a probe needs a moment, but on networks.n "
-        "the requests are spread over the trace whatever the time (set networks.n.clock: own (back to back) or arrival)",
+        "requests meet the trace whatever the time (set networks.n.clock: own (back to back) or arrival)",
     ),
     "probing where a network is spread by choice": (
         ('    rtt: "@cp1"\n', '    rtt: "@cp1"\n    clock: spread\n'),
         "s.yaml:19:41: policies.asks.transfer_estimate: a probe needs a moment, but on networks.n "
-        "the requests are spread over the trace whatever the time (set networks.n.clock: own (back to back) or arrival)",
+        "requests meet the trace whatever the time (set networks.n.clock: own (back to back) or arrival)",
+    ),
+    "a pace where requests arrive by themselves": (
+        ('    rtt: "@cp1"\n', '    rtt: "@cp1"\n    clock: pace\n'),
+        "s.yaml:8:12: networks.n.clock: pace is for requests back to back, but workload w has arrivals of kind poisson "
+        "(remove it: left out, each workload meets the trace as suits it)",
+    ),
+    "a pace without the clock": (
+        ('    rtt: "@cp1"\n', '    rtt: "@cp1"\n    pace_s: 0.1\n'),
+        "s.yaml:8:5: networks.n.pace_s: no workload meets networks.n on the clock pace "
+        "(remove it, or set the network's clock: pace)",
     ),
     "profiles of some workloads": (
         ('region: {profile: "@tx2-bilstm"', 'region: {profile: {v: "@tx2-bilstm"}'),

@@ -101,7 +101,7 @@ def _refuse_another_protocol(name: str, found: Scenario, known: Sequence[str]) -
         wrong = f"not all of the policies {', '.join((*published.BASELINES, *published.POLICIES))}"
     elif any(found.workloads[workload].arrivals.kind != "back_to_back" for workload in known):
         wrong = "arrivals that are not back to back"
-    elif any(found.networks[network].clock not in (None, "spread") for network in published.NETWORKS):
+    elif any(found.networks[network].clock != "spread" for network in published.NETWORKS):
         wrong = "a network whose clock is not spread over the trace"
     if wrong:
         raise InputError(f"no scenario of Table I: {wrong}", path=name, remedy="see @table1-measured")
