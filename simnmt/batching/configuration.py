@@ -70,6 +70,9 @@ class TopUpBatching(_Collecting):
     collect: _Count | None = None
     """Sentences that are collected and sorted by source length before the first of them is taken; null: none, they are taken
     as they arrive."""
+    refill: Literal["measured", "free"] = "measured"
+    """What it costs that encoded sentences join a batch: as the profile's device was `measured`, which it then must have been;
+    or `free`, whatever the profile says."""
 
     @field_validator("threshold", mode="before")
     @classmethod

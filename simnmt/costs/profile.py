@@ -236,7 +236,8 @@ class DeviceProfile(Configuration):
 
     @property
     def decoding_cost(self) -> DecodingCost:
-        """What a server that batches takes, ready to compute; an overhead that was not measured counts as 0 s.
+        """What a server that batches takes, ready to compute; an overhead that was not measured counts as 0 s: who refills
+        batches asks `knows_refills` before.
 
         Raises `ProfileError` where the profile knows nothing of decode steps or of the encoder.
         """
@@ -258,6 +259,12 @@ class DeviceProfile(Configuration):
             src_len=self.step.src_len,
             s_per_row_src_token=self.step.s_per_row_src_token or 0.0,
         )
+
+    @property
+    def knows_refills(self) -> bool:
+        """Whether it was measured what encoded sentences cost that join a batch."""
+        own = self.overheads or Overheads()
+        return all(cost is not None and cost.value is not None for cost in (own.refill_s_fixed, own.refill_s_per_sentence))
 
     @property
     def disk_cost(self) -> DiskCost:

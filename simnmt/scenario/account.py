@@ -158,7 +158,7 @@ def _of_devices(case: Case, devices: Sequence[str], learnt: Learnt) -> Iterator[
             yield f"{case.name}, {device}: {own.short}."
         if decoding is not None:
             yield f"{case.name}, {device}: {batches(decoding, decoder)}."
-            if missing := not_told(profile):
+            if missing := not_told(profile, decoding):
                 yield f"{case.name}, {device}: not in profile {profile.name}, so counted as 0 s: {', '.join(missing)}."
         if fit is not None and fit.collinear:
             yield (

@@ -22,7 +22,8 @@ def batches(decoding: Decoding, decoder: DecoderChoice | None = None) -> str:
         order = f"collected by {batching.collected:,} and sorted by source length"
     refilled = "a batch begins when the one before is done"
     if batching.threshold:
-        refilled = f"a batch is refilled when at most {batching.threshold} of its sentences are left"
+        free = ", at no cost, as the scenario says (refill: free)" if decoding.free_refills else ""
+        refilled = f"a batch is refilled when at most {batching.threshold} of its sentences are left{free}"
     wait = ""
     if batching.longest_wait_s > 0.0:
         long = "until it can be filled" if isinf(batching.longest_wait_s) else f"up to {duration(batching.longest_wait_s)}"
@@ -36,7 +37,7 @@ def batches(decoding: Decoding, decoder: DecoderChoice | None = None) -> str:
     )
 
 
-def not_told(profile: DeviceProfile) -> list[str]:
+def not_told(profile: DeviceProfile, decoding: Decoding) -> list[str]:
     """What batching takes beside steps and encoder and the profile has no figure for."""
     own = profile.overheads or Overheads()
 
@@ -46,7 +47,7 @@ def not_told(profile: DeviceProfile) -> list[str]:
     parts = {
         "the gap between two steps": known(own.step_gap_s) or known(own.step_gap_s_per_sentence),
         "what each sentence adds to the gap between two steps": known(own.step_gap_s_per_sentence) or not known(own.step_gap_s),
-        "joining a batch (refilling)": known(own.refill_s_fixed) or known(own.refill_s_per_sentence),
+        "joining a batch (refilling)": profile.knows_refills or decoding.free_refills,
         "leaving it": known(own.leave_s),
         "what a longer source adds to a step": profile.step is not None and profile.step.s_per_row_src_token is not None,
     }

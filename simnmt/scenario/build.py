@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -43,6 +43,8 @@ class Decoding(Batched):
     """How each box of a target decodes in batches, and what its profile says that takes."""
 
     cost: DecodingCost
+    free_refills: bool = False
+    """Whether the scenario takes joining a batch to cost nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +290,18 @@ def _decoding(
         if document is None:
             raise ScenarioError(f"{'.'.join(place)}: {what}", remedy=remedy)
         raise document.error(place, what, remedy=remedy)
-    return Decoding(batching_of(part.batching), cost)
+    batching = batching_of(part.batching)
+    if getattr(part.batching, "refill", "measured") == "free":
+        return Decoding(batching, replace(cost, refill_s_fixed=0.0, refill_s_per_sentence=0.0), free_refills=True)
+    if batching.threshold and not profile.knows_refills:
+        with _named_by(document, "devices", device, "batching"):
+            raise ProfileError(
+                f"a running batch is refilled, but what that takes was not measured for profile {profile.name} "
+                "(overheads.refill_s_fixed and refill_s_per_sentence)",
+                remedy="calibrate the device anew, name a profile that has them, or let refills cost nothing: "
+                f"devices.{device}.batching.refill: free",
+            )
+    return Decoding(batching, cost)
 
 
 def _profile_path(profile: str, base: Path) -> Path:

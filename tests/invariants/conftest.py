@@ -79,6 +79,7 @@ def make_batched(
             "schema_version": 2,
             "step": measured | {"position": (0, 400), "coefficients": LINEAR_STEP},
             "encoder": measured | {"src_len": (1, 400), "coefficients": LINEAR_ENCODER},
+            "overheads": {key: {"value": 0.0, "kind": "synthetic"} for key in ("refill_s_fixed", "refill_s_per_sentence")},
         }
         write_profile(tmp_path / "batched.json", make_profile((0.0002, 0.002, 0.005), relative_sd, name="batched", **blocks))
         cloud = {"profile": str(tmp_path / "batched.json"), "batching": batching or {"kind": "top_up", "size": 8}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -170,6 +171,53 @@ def test_the_reader_is_told_of_sorting_waiting_and_extrapolation(tmp_path: Path)
     assert "whoever waits first waits until it can be filled" in notes_of(
         plan_of(tmp_path, GOOD, "devices.cloud.batching={kind: mini, longest_wait_ms: null}")
     )
+
+
+FREE = "devices.cloud.batching.refill=free"
+UNMEASURED = GOOD.replace('profile: "@cpu1-gru"\n    b', 'profile: "bare.json"\n    b')
+
+
+@pytest.fixture
+def bare_profile(tmp_path: Path) -> None:
+    """A profile whose calibration was from before refills were timed: one cost is null, the other is not there."""
+    content = json.loads(shipped.find("calibration", "@cpu1-gru").read_text(encoding="utf-8"))
+    content["overheads"]["refill_s_fixed"]["value"] = None
+    del content["overheads"]["refill_s_per_sentence"]
+    (tmp_path / "bare.json").write_text(json.dumps(content), encoding="utf-8")
+
+
+@pytest.mark.usefixtures("bare_profile")
+def test_refilling_is_refused_where_its_costs_were_not_measured(tmp_path: Path) -> None:
+    assert complaint(tmp_path, UNMEASURED) == (
+        "s.yaml:11:15: devices.cloud.batching: a running batch is refilled, but what that takes was not measured for profile "
+        "cpu1-gru (overheads.refill_s_fixed and refill_s_per_sentence) (calibrate the device anew, name a profile that has "
+        "them, or let refills cost nothing: devices.cloud.batching.refill: free)"
+    )
+
+
+@pytest.mark.usefixtures("bare_profile")
+@pytest.mark.parametrize("batching", ["{kind: mini}", "{kind: maxi}", "{kind: top_up, threshold: 0}"])
+def test_batches_that_are_never_refilled_need_no_such_costs(tmp_path: Path, batching: str) -> None:
+    plan = plan_of(tmp_path, UNMEASURED, f"devices.cloud.batching={batching}")
+    assert "so counted as 0 s: joining a batch (refilling)" in notes_of(plan)
+
+
+@pytest.mark.parametrize("text", [GOOD, UNMEASURED], ids=["measured", "not measured"])
+@pytest.mark.usefixtures("bare_profile")
+def test_refills_are_free_where_the_scenario_says_so(tmp_path: Path, text: str) -> None:
+    plan = plan_of(tmp_path, text, FREE)
+    decoding = plan.cases["w"].decoding[1]
+    assert decoding is not None
+    assert decoding.cost.refill_s(5) == 0.0
+    said = notes_of(plan)
+    assert "is refilled when at most 16 of its sentences are left, at no cost, as the scenario says (refill: free)" in said
+    assert "joining a batch" not in said
+
+
+def test_measured_refills_are_charged(tmp_path: Path) -> None:
+    decoding = plan_of(tmp_path).cases["w"].decoding[1]
+    assert decoding is not None
+    assert decoding.cost.refill_s(5) > 1e-4
 
 
 def test_the_reader_is_told_what_a_profile_does_not_tell_of_batching(tmp_path: Path) -> None:
