@@ -63,6 +63,7 @@ class Samples:
     value: list[float]
     """In the file's unit; positive."""
     lost: int
+    """Samples that were lost: those without a value, or as many as the header counts where these are more."""
 
 
 class Rows:
@@ -186,13 +187,15 @@ def read_samples(rows: Rows, time_column: str, value_column: str, *, means: str,
     """The samples of two columns; `means` says what a value is when a complaint must.
 
     A cell that is empty or `nan` is a lost sample: the value before it holds on, and it is counted; those before the first that
-    arrived are counted and dropped. Raises `TraceError` where a cell says anything else.
+    arrived are counted and dropped. `# lost:` in the header counts these among all that were lost.
+
+    Raises `TraceError` where a cell says anything else.
     """
     time_at, value_at = rows.index(time_column), rows.index(value_column)
     times: list[float] = []
     values: list[float] = []
     before = -math.inf
-    lost = rows.lost
+    lost = 0
     for line, cells in rows:
         time = rows.number(line, cells, time_at)
         if not abs(time) < _NO_TIME:
@@ -217,7 +220,7 @@ def read_samples(rows: Rows, time_column: str, value_column: str, *, means: str,
     if not values:
         what = f"{value_column} is {'zero or ' * zero_is_lost}empty in every row" if lost else "no rows below the column names"
         raise TraceError(what, path=rows.path, remedy="give at least one sample")
-    return Samples(times, values, lost)
+    return Samples(times, values, max(lost, rows.lost))
 
 
 def series_text(
@@ -230,11 +233,10 @@ def series_text(
 ) -> str:
     """A series as it stands in a file; `value` is what stands in its second column, in that column's unit.
 
-    `lost` marks samples whose cells stay empty.
+    `lost` marks samples whose cells stay empty; the header counts them with all others that were lost.
     """
     marked = np.zeros(len(value), dtype=bool) if lost is None else lost
-    unmarked = series.lost - int(marked.sum())
-    said = {"kind": series.kind, "source": series.source, "lost": str(unmarked), **(notes or {})}
+    said = {"kind": series.kind, "source": series.source, "lost": str(series.lost), **(notes or {})}
     header = [f"# simnmt {what} series, version {VERSION}"]
     header += [f"# {key}: {named(text, _LONGEST_NOTE)}" for key, text in said.items()]
     rows = zip(series.time_s.tolist(), value.tolist(), marked.tolist(), strict=True)

@@ -1,7 +1,8 @@
 """RTT series as CSV: one reader for any file with a time and an RTT column, one writer.
 
-A file may open with `#` lines. `# kind: measured|synthetic|constant|unstated`, `# source: ...` and `# lost: 3` are
-understood, other comments are kept as notes; the writer adds `# simnmt rtt series, version 1`.
+A file may open with `#` lines. `# kind: measured|synthetic|constant|unstated`, `# source: ...` and `# lost: 3` (all lost
+samples, those with an empty cell among them) are understood, other comments are kept as notes; the writer adds
+`# simnmt rtt series, version 1`.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.network.csv_rows import SECONDS_PER, Rows, read_samples, series_text
+from simnmt.network.foreign_text import named
 from simnmt.network.rtt_series import RttSeries
 from simnmt.network.text_files import write_texts
-from simnmt.network.units import check_rtt_unit
+from simnmt.network.units import check_rtt_unit, like_seconds_read_as_ms
 
 
 def read_rtt_csv(
@@ -27,7 +29,7 @@ def read_rtt_csv(
     time_column: str = "time_s",
     rtt_column: str = "rtt_ms",
     time_unit: Literal["s", "ms"] = "s",
-    rtt_unit: Literal["ms", "s"] = "ms",
+    rtt_unit: Literal["ms", "s"] | None = None,
 ) -> RttSeries:
     """Read a series whose first row names the columns; time 0 becomes the first sample that arrived.
 
@@ -35,14 +37,19 @@ def read_rtt_csv(
     first that arrived are counted and dropped. A file of one sample is a series of one value. Commas,
     semicolons or tabs separate the cells.
 
-    Raises `TraceError` with line and column where the file says anything else.
+    `rtt_unit` None means ms. Then a median below 0.5 ms, which no wide-area network has, asks for the unit: it raises, unless
+    simnmt wrote the file. Raises `TraceError` with line and column where the file says anything else, too.
     """
     rows = Rows(Path(path))
     samples = read_samples(rows, time_column, rtt_column, means="an RTT")
     time_s = (np.array(samples.time) - samples.time[0]) * SECONDS_PER[time_unit]
-    rtt_s = np.array(samples.value) * SECONDS_PER[rtt_unit]
-    remedy = "set rtt_unit: ms" if rtt_unit == "s" else "convert the column to ms"
-    check_rtt_unit(rtt_s, rtt_unit, f"of {rtt_column}", path, remedy)
+    unit = rtt_unit or "ms"
+    rtt_s = np.array(samples.value) * SECONDS_PER[unit]
+    remedy = "set rtt_unit: ms" if unit == "s" else "convert the column to ms"
+    check_rtt_unit(rtt_s, unit, f"of {rtt_column}", path, remedy)
+    if rtt_unit is None and not rows.ours and (why := like_seconds_read_as_ms(rtt_s)):
+        asked = f"state the unit: {{csv: {named(Path(path).name)}, rtt_unit: s}} if they are seconds, rtt_unit: ms if not"
+        raise rows.wrong(f"{named(rtt_column)}: {why}", rows.header_line, rows.index(rtt_column), asked)
     return RttSeries(name or Path(path).stem, rows.kind, rows.source, time_s, rtt_s, samples.lost)
 
 

@@ -28,8 +28,8 @@ class CsvRtt(Configuration):
     """Name of the column of round-trip times; an empty cell is a lost sample."""
     time_unit: Literal["s", "ms"] = "s"
     """Unit of the column of times."""
-    rtt_unit: Literal["ms", "s"] = "ms"
-    """Unit of the column of round-trip times."""
+    rtt_unit: Literal["ms", "s"] | None = None
+    """Unit of the column of round-trip times; left out, ms, unless the numbers look like seconds: then it has to be stated."""
 
 
 class ConstantRtt(Configuration):

@@ -11,6 +11,8 @@ from simnmt.network.errors import TraceError
 
 PLAUSIBLE_MEDIAN_S = 10.0
 """A median RTT above this is a wrong unit, not a network."""
+LAN_MEDIAN_S = 0.5e-3
+"""A median RTT below this is that of a cable across a room, or of seconds read as milliseconds."""
 PLAUSIBLE_MEDIAN_BPS = 1e12
 """A median bandwidth above this is a wrong unit, not a network."""
 
@@ -23,6 +25,15 @@ def check_rtt_unit(rtt_s: NDArray[np.float64], unit: str, what: str, path: str |
     if median_s > PLAUSIBLE_MEDIAN_S:
         cause = _SMALLER.get(unit, "numbers of a smaller unit")
         raise TraceError(f"the median {what} would be {median_s:.4g} s; these look like {cause}", path=path, remedy=remedy)
+
+
+def like_seconds_read_as_ms(rtt_s: NDArray[np.float64]) -> str | None:
+    """Return why a series that was read as milliseconds may hold seconds; None where it need not. NaN does not count."""
+    known = rtt_s[~np.isnan(rtt_s)]
+    median_s = float(np.median(known)) if known.size else LAN_MEDIAN_S
+    if median_s >= LAN_MEDIAN_S:
+        return None
+    return f"the median would be {median_s * 1e3:.3g} ms, as across a room: these look like seconds read as milliseconds"
 
 
 def check_rate_unit(

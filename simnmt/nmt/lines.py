@@ -28,5 +28,5 @@ def _decoded(raw: bytes, number: int) -> str:
         return raw.removesuffix(b"\n").removesuffix(b"\r").decode()
     except UnicodeDecodeError as error:
         what = f"byte 0x{raw[error.start]:02x} is not UTF-8"
-        remedy = "make it UTF-8, e.g. with iconv -t UTF-8"
+        remedy = "make it UTF-8, e.g. with iconv -f CP1252 -t UTF-8, where -f names what it is in now"
         raise NmtError(what, path="standard input", line=number, column=error.start + 1, remedy=remedy) from None

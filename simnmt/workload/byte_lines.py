@@ -16,7 +16,8 @@ from simnmt.errors import InputError
 
 MAX_LINE_BYTES = 1 << 20
 """A longer line is no sentence and no row; so a file without line ends cannot fill the memory."""
-RECODE = "save the file as UTF-8, e.g. with iconv -t UTF-8"
+RECODE = "save the file as UTF-8, e.g. with iconv -f CP1252 -t UTF-8, where -f names what it is in now"
+RECODE_UTF16 = "save the file as UTF-8, e.g. with iconv -f UTF-16 -t UTF-8"
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -69,7 +70,7 @@ class ByteLines(Generic[Error]):
 
     def _begun(self, raw: bytes) -> bytes:
         if raw.startswith(_UTF16_MARKS):
-            raise self.fault("UTF-16 text, not UTF-8", column=1, remedy=RECODE)
+            raise self.fault("UTF-16 text, not UTF-8", column=1, remedy=RECODE_UTF16)
         return raw.removeprefix(codecs.BOM_UTF8)
 
     def fault(self, what: str, *, remedy: str, column: int | None = None) -> Error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from simnmt.workload.byte_lines import MAX_LINE_BYTES, RECODE, ByteLines
+from simnmt.workload.byte_lines import MAX_LINE_BYTES, RECODE, RECODE_UTF16, ByteLines
 from simnmt.workload.errors import CorpusError
 
 __all__ = ["MAX_LINE_BYTES", "TextLines"]
@@ -47,5 +47,5 @@ class TextLines:
             raise self.fault(what, column=error.start + 1, remedy=RECODE) from None
         if "\0" in text:
             what = "NUL byte: binary or UTF-16 data, not UTF-8 text"
-            raise self.fault(what, column=raw.index(b"\0") + 1, remedy=RECODE)
+            raise self.fault(what, column=raw.index(b"\0") + 1, remedy=RECODE_UTF16)
         return text

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simnmt.network.errors import TraceError
-from simnmt.network.rtt_csv import read_notes
+from simnmt.network.rtt_csv import read_notes, read_rtt_csv
 from simnmt.network.traces.how_to_read import HowToRead, column_choices
 from simnmt.network.traces.readings import Trace
 from simnmt.network.traces.summary import summarised
@@ -153,11 +153,42 @@ def test_what_cannot_be_told_is_refused_in_one_line_with_its_place(file: Path, t
     assert caught.value.remedy
 
 
-def test_an_rtt_that_is_too_good_is_doubted_where_no_unit_stands(file: Path) -> None:
-    (trace,) = read(file, "time_s,rtt\n0,0.05\n")
-    assert "if the file means seconds, say so by --column rtt=rtt:s" in "; ".join(trace.said)
-    (trace,) = read(file, "time_s,rtt_ms\n0,0.05\n")
-    assert not any("seconds" in said for said in trace.said)
+@pytest.mark.parametrize("name", ["rtt", "rtt_ms"])
+def test_seconds_that_would_be_read_as_milliseconds_ask_for_their_unit(file: Path, name: str) -> None:
+    text = f"time_s,{name}\n" + "".join(f"{second},0.0{50 + second}\n" for second in range(20)) + "20,200\n"
+    with pytest.raises(TraceError) as caught:
+        read(file, text)
+    assert str(caught.value) == (
+        f"{file}:1:8: column {name}: the median would be 0.06 ms, as across a room: these look like seconds read as "
+        f"milliseconds (state the unit: --column rtt={name}:s if they are seconds, --column rtt={name}:ms if not)"
+    )
+    for unit, first_s in (("s", 0.050), ("ms", 0.050e-3)):
+        (trace,) = read(file, text, f"rtt={name}:{unit}")
+        assert trace.value[0] == pytest.approx(first_s)
+
+
+@pytest.mark.parametrize("text", ["time_s,rtt_us\n0,300\n", "time_s,rtt_ms\n0,0.6\n", "time_s,rtt_s\n0,0.0003\n"])
+def test_a_unit_that_cannot_be_meant_otherwise_is_not_asked_for(file: Path, text: str) -> None:
+    (trace,) = read(file, text)
+    assert trace.value[0] < 1e-3
+
+
+def test_what_simnmt_wrote_is_not_asked_for_its_unit(file: Path) -> None:
+    """A recording on one machine has RTTs of 0.05 ms."""
+    (trace,) = read(file, "# simnmt rtt series, version 1\n# kind: measured\ntime_s,rtt_ms\n0,0.05\n")
+    assert trace.value[0] == pytest.approx(0.05e-3)
+
+
+def test_the_header_of_an_imported_series_counts_all_lost_samples(file: Path, tmp_path: Path) -> None:
+    """Those before the first that arrived, which have no row, and those whose cells stay empty; none counts twice."""
+    (trace,) = read(file, "time_s,rtt_ms\n0,\n1,\n2,50\n3,\n4,60\n5,\n6,\n7,70\n")
+    (path,) = write_traces([trace], tmp_path / "out.csv")
+    assert "# lost: 5\n" in path.read_text(encoding="utf-8")
+    assert read_rtt_csv(path).lost == 5
+    (again,) = read_trace(path, HowToRead())
+    assert again.lost_samples == 5
+    (path,) = write_traces([again], tmp_path / "again.csv")
+    assert "# lost: 5\n" in path.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("choice", ["rtt", "rtt=", "ping=a", "=a", "rtt=a:mbps", "downlink=a:ms", "time=:kbps"])

@@ -39,6 +39,27 @@ def test_units_are_as_told(file: Path) -> None:
     assert (series.time_s.tolist(), series.rtt_s.tolist()) == ([0.0, 0.5], [0.05, 0.07])
 
 
+SECONDS = "time_s,rtt_ms\n0,0.051\n1,0.048\n2,0.2\n"
+
+
+def test_seconds_that_would_be_read_as_milliseconds_ask_for_their_unit(file: Path) -> None:
+    file.write_text(SECONDS)
+    with pytest.raises(TraceError) as caught:
+        read_rtt_csv(file)
+    assert str(caught.value) == (
+        f"{file}:1:8: rtt_ms: the median would be 0.051 ms, as across a room: these look like seconds read as milliseconds "
+        "(state the unit: {csv: series.csv, rtt_unit: s} if they are seconds, rtt_unit: ms if not)"
+    )
+
+
+def test_a_unit_that_is_stated_or_a_file_of_our_own_is_believed(file: Path) -> None:
+    file.write_text(SECONDS)
+    assert read_rtt_csv(file, rtt_unit="s").rtt_s[0] == pytest.approx(0.051)
+    assert read_rtt_csv(file, rtt_unit="ms").rtt_s[0] == pytest.approx(0.051e-3)
+    file.write_text("# simnmt rtt series, version 1\n" + SECONDS)
+    assert read_rtt_csv(file).rtt_s[0] == pytest.approx(0.051e-3)
+
+
 def test_the_header_says_kind_and_source(file: Path) -> None:
     file.write_text("# Kind: synthetic\n# source: drawn: by hand\n# anything else\n\ntime_s,rtt_ms\n0,50\n1,60\n")
     series = read_rtt_csv(file)

@@ -107,14 +107,18 @@ BAD_FILES = [
     (
         "undecodable byte",
         b"ok\tok\nna\xefve\tnaive\n",
-        r":2:3: byte 0xef is not UTF-8 \(save the file as UTF-8",
+        r":2:3: byte 0xef is not UTF-8 \(save the file as UTF-8, e.g. with iconv -f CP1252 -t UTF-8, where -f names",
     ),
     ("truncated character", b"ok\tok\nab\tab\xe4\xb8", r":2:6: byte 0xe4 is not UTF-8"),
-    ("UTF-16", "hallo\thello\n".encode("utf-16"), r":1:1: UTF-16 text, not UTF-8 \(save the file as UTF-8"),
+    (
+        "UTF-16",
+        "hallo\thello\n".encode("utf-16"),
+        r":1:1: UTF-16 text, not UTF-8 \(save the file as UTF-8, e.g. with iconv -f UTF-16 -t UTF-8\)",
+    ),
     (
         "UTF-16 without mark",
         "hallo\thello\n".encode("utf-16-le"),
-        r":1:2: NUL byte.*\(save the file as UTF-8",
+        r":1:2: NUL byte.*iconv -f UTF-16 -t UTF-8\)",
     ),
     ("one column", b"a\tb\nonly\n", r":2: 1 column, not 2 \(put one tab between source and target"),
     ("three columns", b"a\tb\tc\n", r":1: 3 columns, not 2 \(put one tab .* cut -f1,2"),

@@ -18,12 +18,12 @@ from simnmt.network.traces import column_names
 from simnmt.network.traces.how_to_read import RATES, HowToRead
 from simnmt.network.traces.readings import NOUN, ROLE, Quantity, Readings
 from simnmt.network.traces.time_cells import date_s, unit_of_epoch
+from simnmt.network.units import like_seconds_read_as_ms
 
 _MISSING = {"", "-", "--", "nan", "na", "n/a", "null", "none", "*", "timeout", "lost", "inf", "-inf"}
 _PER_UNIT = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "gbps": 1e9, "mbps": 1e6, "kbps": 1e3, "bps": 1.0}
 _ROLES: tuple[Literal["rtt", "downlink", "uplink"], ...] = ("rtt", "downlink", "uplink")
 _NO_TIME_S = 1e11
-_LIKE_A_LAN_S = 0.2e-3
 _IDLE_SHARE, _IDLE_OF_P90 = 0.05, 0.01
 _ACKNOWLEDGEMENTS = 0.05
 
@@ -37,6 +37,8 @@ class _Column:
     at: int
     unit: str
     unit_guessed: bool
+    unit_stated: bool
+    """By the user, and not by the column's name."""
     times_s: list[float] = field(default_factory=list)
     values: list[float] = field(default_factory=list)
     oddities: Counter[str] = field(default_factory=Counter)
@@ -80,7 +82,7 @@ def read_measured_csv(path: Path, text: str, how: HowToRead) -> list[Readings]:
         guessed = [_guess(column.name, column.unit)] if column.unit_guessed else []
         said = [f"{sign} values, so lost: {count:,}" for sign, count in column.oddities.items()]
         if column.quantity == "rtt":
-            guessed += _like_a_lan(column, values)
+            _refuse_seconds_as_ms(rows, column, values)
         else:
             if how.idle_below_bps > 0.0:
                 idle = values < how.idle_below_bps
@@ -99,7 +101,7 @@ def read_measured_csv(path: Path, text: str, how: HowToRead) -> list[Readings]:
                 source=rows.source,
                 mended=tuple(said),
                 granted=(*granted, *guessed),
-                lost_before=rows.lost,
+                lost_before=max(0, rows.lost - int(np.isnan(values).sum())),
                 unit=column.unit,
             )
         )
@@ -110,13 +112,14 @@ def _guess(column: str, unit: str) -> str:
     return f"column {named(column)}, read in {unit}, as it names no unit"
 
 
-def _like_a_lan(column: _Column, rtt_s: NDArray[np.float64]) -> list[str]:
-    known = rtt_s[~np.isnan(rtt_s)]
-    if not (column.unit_guessed and known.size and np.median(known) < _LIKE_A_LAN_S):
-        return []
-    return [
-        f"that is as fast as a cable across the room: if the file means seconds, say so by --column rtt={named(column.name)}:s"
-    ]
+def _refuse_seconds_as_ms(rows: Rows, column: _Column, rtt_s: NDArray[np.float64]) -> None:
+    """Ask for the unit of numbers that are likelier seconds, by a complaint, unless the user or simnmt wrote it."""
+    if column.unit != "ms" or column.unit_stated or rows.ours:
+        return
+    if why := like_seconds_read_as_ms(rtt_s):
+        name = named(column.name)
+        remedy = f"state the unit: --column rtt={name}:s if they are seconds, --column rtt={name}:ms if not"
+        raise rows.wrong(f"column {name}: {why}", rows.header_line, column.at, remedy)
 
 
 def _pauses(rate_bps: NDArray[np.float64]) -> list[str]:
@@ -155,7 +158,7 @@ def _value_columns(rows: Rows, how: HowToRead) -> list[_Column]:
             if quantity != "rtt" and not name.lower().endswith("bitrate"):  # those of G-NetTrack, always in kbit/s
                 remedy = f"say it by --column {ROLE[quantity]}={named(name)}:mbps"
                 raise rows.wrong(f"column {named(name)} names no unit", rows.header_line, at, remedy)
-        columns.append(_Column(quantity, name, at, unit, guessed))
+        columns.append(_Column(quantity, name, at, unit, guessed, how.column(ROLE[quantity]).unit is not None))
     return columns
 
 

@@ -53,7 +53,7 @@ class Readings:
     granted: tuple[str, ...] = ()
     """What it took for granted, or suspects."""
     lost_before: int = 0
-    """Lost samples that are marked nowhere any more."""
+    """Lost samples that are marked nowhere any more: not among the values."""
     unit: str = "ms"
     """The unit that the values were read in."""
 
