@@ -142,7 +142,7 @@ TABLES = {
 
 def lengths(folder: Path) -> Iterator[Case]:
     """The distribution of target lengths against the line, and the 95th percentile against the mean."""
-    networks = {"cp1": {"rtt": "@cp1"}, "cp2": {"rtt": "@cp2"}}
+    networks = {name: {"rtt": f"@{name}", "clock": "spread"} for name in ("cp1", "cp2")}
     capped = {"table": str(capped_table(folder, "de-en-news", 20))}
     tables = [(model, name, f"@{name}") for name, model in TABLES.items()]
     for model, name, table in [*tables, ("bilstm", "de-en-news cut off at 20 tokens", capped)]:
@@ -178,10 +178,12 @@ def smoothing(folder: Path) -> Iterator[Case]:
         "levels of 400 requests": level[400] + steady,
         "levels of 40 requests": level[40] + steady,
     }
-    networks = {name: {"rtt": series(folder, name, rtt_ms, 1.0)} for name, rtt_ms in made.items()}
-    networks |= {"@cp1": {"rtt": "@cp1"}, "@cp2": {"rtt": "@cp2"}}
+    # Spread: a sample of jitter, or of a level, for as many requests as it was made for.
+    spread = {"clock": "spread"}
+    networks = {name: {"rtt": series(folder, name, rtt_ms, 1.0), **spread} for name, rtt_ms in made.items()}
+    networks |= {"@cp1": {"rtt": "@cp1", **spread}, "@cp2": {"rtt": "@cp2", **spread}}
     if RECORDED.exists():
-        networks["5G drive (recorded)"] = {"rtt": recorded(folder)}
+        networks["5G drive (recorded)"] = {"rtt": recorded(folder), **spread}
     weights = (0.5, 0.25, 0.125)
     policies: Mapping = {"last": {"kind": "cnmt"}}
     policies |= {f"weight {w}": {"kind": "cnmt", "transfer_estimate": {"kind": "smoothed", "weight": w}} for w in weights}

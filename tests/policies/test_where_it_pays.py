@@ -116,7 +116,11 @@ def test_smoothing_pays_where_the_network_jitters_and_costs_where_it_shifts(tmp_
     random = np.random.default_rng(1)
     jitter = 50.0 + random.exponential(30.0, 3_000)
     shifts = np.repeat(random.choice([40.0, 80.0, 120.0], 75), 40)
-    networks = {name: {"rtt": series(tmp_path, name, rtt_ms, 1.0)} for name, rtt_ms in (("jitter", jitter), ("shifts", shifts))}
+    # A sample a request: what jitters is each request's RTT.
+    networks = {
+        name: {"rtt": series(tmp_path, name, rtt_ms, 1.0), "clock": "spread"}
+        for name, rtt_ms in (("jitter", jitter), ("shifts", shifts))
+    }
     smoothed = {"kind": "cnmt", "transfer_estimate": "smoothed"}
     rules = {"last": {"kind": "cnmt"}, "smoothed": smoothed}
     found = changes(Case("transfer", BILSTM, networks, rules, pairs=(("smoothed", "last"),)))
@@ -146,7 +150,7 @@ def test_probes_change_nothing_where_answers_come_more_often() -> None:
 @pytest.mark.skipif(not RECORDED.exists(), reason="the recorded 5G drive is not here (../shared/data)")
 def test_a_recorded_drive_rewards_the_careful(tmp_path: Path) -> None:
     rules = {"last": {"kind": "cnmt"}, "smoothed": {"kind": "cnmt", "transfer_estimate": "smoothed"}}
-    networks = {"drive": {"rtt": recorded(tmp_path)}}
+    networks = {"drive": {"rtt": recorded(tmp_path), "clock": "spread"}}
     found = changes(Case("drive", BILSTM, networks, rules, pairs=(("smoothed", "last"),)))
     assert faster(found["", "smoothed"]["p95_percent"])
 

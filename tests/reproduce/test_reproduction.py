@@ -182,7 +182,7 @@ def test_one_missing_profile_leaves_the_other_data_sets(scenario: Path, without_
             '{lengths: "@de-en-news", arrivals: {kind: poisson, rate_rps: 1}}',
             "arrivals that are not back to",
         ),
-        ('rtt: "@cp1"', 'rtt: "@cp1", clock: own', "a network whose clock is not spread over the trace"),
+        ("clock: spread", "clock: own", "a network whose clock is not spread over the trace"),
     ],
 )
 def test_another_protocol_is_refused(scenario: Path, old: str, new: str, complaint: str) -> None:

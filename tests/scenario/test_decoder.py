@@ -35,7 +35,7 @@ policies: {edge: {}, cloud: {}, cnmt: {}}
 """
 EVERYTHING = whole_profile()
 FUSED = "decoder: {fused: true}"
-BATCHED = "devices.cloud.batching={kind: top_up, size: 8}"
+BATCHED = "devices.cloud.batching={kind: top_up, size: 8, refill: free}"
 OF_BEAM_5: dict[str, Any] = {name: EVERYTHING[name] | {"beam": 5} for name in ("engine", "step")}
 OF_BEAM_5["decoder"] = {
     "kind": "measured",

@@ -36,7 +36,7 @@ policies: {edge: {}, cloud: {}, oracle: {}, cnmt: {}}
 gap_analysis: true
 """
 FULL = "devices.gateway.decoder=null"
-BATCHED = "devices.cloud.batching={kind: top_up, size: 8}"
+BATCHED = "devices.cloud.batching={kind: top_up, size: 8, refill: free}"
 
 
 @pytest.fixture
