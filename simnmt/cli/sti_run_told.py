@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from simnmt.cli.sti_plan_told import beside, picture
 from simnmt.cli.tables import aligned
+from simnmt.sti.outlook import fill_proposal
 
 if TYPE_CHECKING:
     from simnmt.cli.sti_run_source import RunSource
@@ -71,6 +72,7 @@ def document(
         "costs": {"name": source.name, "kind": source.kind, "importance": source.cost.importance is not None},
         "length": engaged.length,
         "pace_bytes_per_s": source.pace_bytes_per_s,
+        "remarks": list(_remarks(source, engaged, turns)),
         "cache_bytes": engaged.capacity_bytes,
         "turns": [
             {
@@ -129,6 +131,9 @@ def _remarks(source: RunSource, engaged: Engaged, turns: Sequence[Turn]) -> Iter
             else ""
         )
         yield f"the deadline was missed in turn {', '.join(missed)}{smaller}"
+    proposal = None if engaged.fills_deadline else fill_proposal(source.cost, turns[0].plan, cold=engaged.cold)
+    if proposal is not None:
+        yield f"turn 1: {proposal.removesuffix('.')}"
     short = [str(number) for number, turn in enumerate(turns, start=1) if turn.plan.short_of_io]
     if short:
         yield f"turn {', '.join(short)}: not even 2 bits can be read in time, so that what is read has 2 bits and is waited for"

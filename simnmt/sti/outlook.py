@@ -18,6 +18,9 @@ from simnmt.sti.plan import Plan, loads_s, planned, timeline_of
 from simnmt.sti.submodel import compute_s
 from simnmt.sti.timeline import Timeline
 
+UNUSED_SHARE = 0.05
+"""Of the deadline: what may stay unused before waiting in it is proposed."""
+
 
 @dataclass(frozen=True, slots=True)
 class PlannedLayer:
@@ -108,8 +111,38 @@ def outlook(
             *contestants(cost, deadline_s, length=padded, steps=of_steps),
         )
     best = _best(cost, plan, cold=cold, fills_deadline=fills_deadline) if exactly else None
-    remarks = tuple(_remarks(cost, plan, cold=cold, fills_deadline=fills_deadline, exactly=exactly, best=best))
-    return Outlook(cost, plan, timeline, tuple(_layers(cost, plan)), memory, others, best, remarks)
+    remarks = [*_remarks(cost, plan, cold=cold, fills_deadline=fills_deadline, exactly=exactly, best=best)]
+    if not fills_deadline:
+        remarks += filter(None, [fill_proposal(cost, plan, cold=cold, similar=similar)])
+    return Outlook(cost, plan, timeline, tuple(_layers(cost, plan)), memory, others, best, tuple(remarks))
+
+
+def fill_proposal(cost: StiCost, plan: Plan, *, cold: bool = False, similar: float = 0.0) -> str | None:
+    """Return the sentence that proposes `--fill` where it would use what a plan leaves of its deadline; None elsewhere.
+
+    A pipeline that never waits (STI-12) may end long before its deadline, because its first layers have to arrive first.
+    Waiting within the deadline buys bits with that time. `cold` and `similar` are those that the plan was made with.
+    """
+    unused_s = plan.deadline_s - plan.latency_s
+    if unused_s < UNUSED_SHARE * plan.deadline_s:
+        return None
+    filled = planned(
+        cost,
+        plan.deadline_s,
+        plan.preload_bytes,
+        length=plan.length,
+        cached={} if cold else None,
+        similar=similar,
+        steps=plan.steps,
+        fills_deadline=True,
+    )
+    if filled.misses_deadline or len(filled.bits) < len(plan.bits) or sum(filled.bits.values()) <= sum(plan.bits.values()):
+        return None
+    before, after = (sum(each.bits.values()) / len(each.bits) for each in (plan, filled))
+    return (
+        f"{1e3 * unused_s:.3g} ms of the deadline stay unused: waiting for reads within it (--fill) would raise the bits of a "
+        f"shard from {before:.2f} to {after:.2f} on average, in {1e3 * filled.latency_s:.4g} ms."
+    )
 
 
 def timeline_json(timeline: Timeline) -> dict[str, Any]:

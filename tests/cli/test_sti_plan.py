@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,24 @@ def test_what_a_reader_has_to_know_is_said(
     told = simnmt(*ASKED[:4], "--deadline-ms", deadline_ms, "--preload-mb", preload_mb, *more)
     assert told.status == 0
     assert said in told.out
+
+
+def test_a_plan_that_leaves_time_unused_proposes_to_fill_it(simnmt: Callable[..., Any]) -> None:
+    """STI-22: on the GPU's costs three layers end 29 ms before the deadline, and waiting in these buys bits."""
+    jetson = ("sti", "plan", "--profile", "@jetson-sti", "--deadline-ms", "150", "--preload-mb", "5")
+    told = simnmt(*jetson).out
+    sentence = (
+        r"([\d.]+) ms of the deadline stay unused: .* \(--fill\) would raise the bits of a shard from ([\d.]+) to ([\d.]+)"
+    )
+    proposal = re.search(sentence, told)
+    assert proposal is not None
+    unused_ms, before, after = map(float, proposal.groups())
+    assert unused_ms == pytest.approx(29.2, abs=0.1)
+    [paper, filled] = (json.loads(simnmt(*jetson, *more, "--json").out)["plan"] for more in ((), ("--fill",)))
+    means = [sum(shard["bits"] for shard in plan["shards"]) / len(plan["shards"]) for plan in (paper, filled)]
+    assert means == pytest.approx([before, after], abs=0.005) and filled["latency_s"] <= 0.150
+    assert "stay unused" not in simnmt(*jetson, "--fill").out
+    assert "stay unused" not in simnmt(*ASKED).out, "this plan ends 3 ms before its deadline"
 
 
 def test_a_profile_of_an_encoder_decoder_is_planned_for_its_steps(here: Path, simnmt: Callable[..., Any]) -> None:

@@ -76,6 +76,23 @@ def test_a_plan_may_wait_within_the_deadline(path: Path) -> None:
     assert len(kept["plan"]["shards"]) < len(late["plan"]["shards"])
 
 
+def test_time_that_a_plan_leaves_unused_is_proposed_to_be_filled(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk too slow for more bits without waiting, and a deadline three times as long as the submodel computes."""
+
+    def known(store: ShardStore, *others: Any) -> RunSource:
+        sizes = {bits: round(store.mean_size(bits)) for bits in BITS}
+        cost = StiCost(
+            store.geometry, {bits: size / 2e6 for bits, size in sizes.items()}, {6: (4e-4, 8e-4, 12e-4, 16e-4)}, sizes
+        )
+        return RunSource("made up", "synthetic", cost, 6, 2e6, ())
+
+    monkeypatch.setattr(sti_run_source, "_measured", known)
+    asked = ("--deadline-ms", "20", "--preload-mb", "0.005", "--length", "6", "--turns", "1")
+    [proposal] = [remark for remark in as_json(str(path), *asked)["remarks"] if "stay unused" in remark]
+    assert proposal.startswith("turn 1: ") and "(--fill) would raise the bits of a shard" in proposal
+    assert not [remark for remark in as_json(str(path), *asked, "--fill")["remarks"] if "stay unused" in remark]
+
+
 def test_the_json_holds_plans_and_executions(path: Path) -> None:
     found = as_json(str(path), *FAST, "--turns", "2", "--compare")
     assert found["costs"] == {"name": "this box, just now", "kind": "measured", "importance": False}

@@ -51,7 +51,7 @@ def verdicts(own: Study, bare: str) -> set[str]:
 
 def test_a_gain_is_the_mean_over_deadlines_of_the_same_examples_with_its_interval() -> None:
     """STI-22: 3 points under every deadline are 3 points, and clear, as no example is answered otherwise."""
-    own = graded(lambda point: 0.80 if point.method == "STI" else 0.77)
+    own = graded(lambda point: 0.80 if point.method in ways.PLANNED else 0.77)
     for device in own.devices:
         found = ways.gain(own, ways.of(own, device, "STI"), ways.of(own, device, "StdPL-6"))
         assert found is not None and found.difference == pytest.approx(0.03) and 0.01 < found.low < found.high < 0.05
@@ -59,7 +59,7 @@ def test_a_gain_is_the_mean_over_deadlines_of_the_same_examples_with_its_interva
 
 
 def test_what_noise_may_explain_is_not_distinguishable() -> None:
-    own = graded(lambda point: 0.80, shift=lambda point: 40 if point.method == "STI" else 0)
+    own = graded(lambda point: 0.80, shift=lambda point: 40 if point.method in ways.PLANNED else 0)
     assert verdicts(own, "STI-22 (a)") == {UNCLEAR}
 
 
@@ -72,8 +72,40 @@ def test_a_plan_that_is_worse_fails_and_its_deadlines_are_listed() -> None:
 
 @pytest.mark.parametrize(("lost", "expected"), [(0.0025, {HOLDS}), (0.05, {FAILS}), (0.01, {UNCLEAR})])
 def test_within_a_point_of_the_model_in_memory_needs_an_interval_that_is(lost: float, expected: set[str]) -> None:
-    own = graded(lambda point: 0.80 - (lost if point.method == "STI" else 0.0))
+    own = graded(lambda point: 0.80 - (lost if point.method in ways.PLANNED else 0.0))
     assert verdicts(own, "STI-22 (e)") == expected
+
+
+def late(point: Point, *methods: str) -> Point:
+    """The point, missing its deadline where its method is one of these and the deadline is tight."""
+    return point.model_copy(update={"misses": point.method in methods and point.deadline_share < 0.3})
+
+
+def test_accuracies_are_compared_where_both_sides_are_in_time() -> None:
+    """Errata to STI-22: a plan that ends late may compute more than one that keeps its deadline."""
+    own = graded(lambda point: 0.60 if point.method in ways.PLANNED and point.deadline_share < 0.3 else 0.80)
+    assert verdicts(own, "STI-22 (c)") == {FAILS}
+    kept = own.model_copy(update={"grid": tuple(late(point, *ways.PLANNED) for point in own.grid)})
+    records = [record for record in accuracy_claims(kept) if record["bare"] == "STI-22 (c)"]
+    assert {record["verdict"] for record in records} == {HOLDS}
+    assert all(record["ours"].startswith("in time: +0.00 points") for record in records)
+    assert all("2 of 4 deadlines" in record["ours"] for record in records)
+    assert all("late ones included -10.00 points" in record["why"] for record in records)
+
+
+def test_the_plan_that_may_wait_is_judged_beside_the_published_one() -> None:
+    """The weaker of the two verdicts counts."""
+    own = graded(lambda point: 0.60 if point.method == "STI, waiting" else 0.80)
+    own = own.model_copy(update={"grid": tuple(late(point) for point in own.grid)})
+    records = [record for record in accuracy_claims(own) if record["bare"] == "STI-22 (c)"]
+    assert {record["verdict"] for record in records} == {FAILS}
+    assert all("allowed to wait until the deadline: -20.00 points" in record["ours"] for record in records)
+
+
+def test_nothing_is_judged_where_never_both_are_in_time() -> None:
+    own = study()
+    own = own.model_copy(update={"grid": tuple(point.model_copy(update={"misses": True}) for point in own.grid)})
+    assert verdicts(own, "STI-22 (c)") == {UNKNOWN}
 
 
 def test_a_late_plan_breaks_the_claim_on_deadlines_only_where_the_model_in_memory_is_in_time() -> None:

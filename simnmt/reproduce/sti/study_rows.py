@@ -24,6 +24,10 @@ def gains(studies: Sequence[Study]) -> Rows:
             "study": "GLUE, mean",
             "device": board,
             "method": method,
+            "gain_in_time": None,
+            "low_in_time": None,
+            "high_in_time": None,
+            "deadlines_in_time": None,
             "gain": gain,
             "low": None,
             "high": None,
@@ -45,12 +49,18 @@ def gains(studies: Sequence[Study]) -> Rows:
                 found = ways.gain(study, own, other)
                 if found is None:
                     continue
+                kept = ways.in_time(own, other)
+                kept_gain = ways.gain(study, own, other, kept)
                 rows.append(
                     {
                         "kind": "measured",
                         "study": study.name,
                         "device": device.name,
                         "method": method,
+                        "gain_in_time": None if kept_gain is None else ways.POINTS * kept_gain.difference,
+                        "low_in_time": None if kept_gain is None else ways.POINTS * kept_gain.low,
+                        "high_in_time": None if kept_gain is None else ways.POINTS * kept_gain.high,
+                        "deadlines_in_time": len(kept),
                         "gain": ways.POINTS * found.difference,
                         "low": ways.POINTS * found.low,
                         "high": ways.POINTS * found.high,

@@ -35,6 +35,8 @@ def _gains(rows: Rows) -> str:
             row["kind"],
             f"{row['gain']:+.2f}",
             "" if row["low"] is None else f"{row['low']:+.2f} to {row['high']:+.2f}",
+            _shown(row["gain_in_time"], 1, "+.2f"),
+            "" if row["deadlines_in_time"] is None else str(row["deadlines_in_time"]),
             _shown(row["accuracy"], 100, ".1f"),
             _shown(row["accuracy_other"], 100, ".1f"),
             "" if row["missed"] is None else f"{row['missed']} and {row['missed_other']} of {row['deadlines']}",
@@ -42,7 +44,7 @@ def _gains(rows: Rows) -> str:
         )
         for row in rows
     ]
-    head = ("STI over", "kind", "points", "95 %", "STI, %", "other, %", "missed", "shards, times")
+    head = ("STI over", "kind", "points", "95 %", "both in time", "deadlines", "STI, %", "other, %", "missed", "shards, times")
     return columns(head, lines)
 
 

@@ -58,6 +58,11 @@ def gain(study: Study, first: ByDeadline, second: ByDeadline, shares: list[float
     return paired_difference(one, other)
 
 
+def in_time(first: ByDeadline, second: ByDeadline) -> list[float]:
+    """Return the deadlines under which both ran and neither was late (errata to STI-22)."""
+    return [share for share in common(first, second) if not (first[share].misses or second[share].misses)]
+
+
 def difference(first: ByDeadline, second: ByDeadline, share: float) -> float:
     """Accuracy of the first less that of the second under one deadline."""
     one, other = first[share].outcome, second[share].outcome
