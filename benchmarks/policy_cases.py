@@ -142,7 +142,8 @@ TABLES = {
 
 def lengths(folder: Path) -> Iterator[Case]:
     """The distribution of target lengths against the line, and the 95th percentile against the mean."""
-    networks = {name: {"rtt": f"@{name}", "clock": "spread"} for name in ("cp1", "cp2")}
+    networks = {name: {"rtt": f"@{name}"} for name in ("cp1", "cp2")}
+    spread = {name: {**link, "clock": "spread"} for name, link in networks.items()}
     capped = {"table": str(capped_table(folder, "de-en-news", 20))}
     tables = [(model, name, f"@{name}") for name, model in TABLES.items()]
     for model, name, table in [*tables, ("bilstm", "de-en-news cut off at 20 tokens", capped)]:
@@ -151,7 +152,7 @@ def lengths(folder: Path) -> Iterator[Case]:
             "cloud": {"profile": f"@titan-xp-{model}", "outside_range_share": 1},
         }
         back_to_back: Mapping = {"kind": "cnmt"}
-        yield _lengths_case(f"{name}, back to back", devices, networks, back_to_back, lengths=table, gaps=True)
+        yield _lengths_case(f"{name}, back to back", devices, spread, back_to_back, lengths=table, gaps=True)
         open_loop = {"kind": "cnmt", "sees_backlog": True}
         for network, link in networks.items():
             half = {"lengths": table, "arrivals": poisson, "loads": (0.5,)}

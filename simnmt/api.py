@@ -113,13 +113,13 @@ def _directory(name: str, out: str | os.PathLike[str] | None, under: str | os.Pa
 def _manifest(result: RunResult, times: Times, inputs: dict[str, str], outputs: dict[str, str]) -> dict[str, Any]:
     """What was run, on what, and when: the only file of a run directory that differs between repeats."""
     libraries = ("numpy", "pandas", "plotly", "pyarrow", "pydantic", "scipy", "simpy")
-    paces_s = {f"{row['workload']} on {row['network']}": row.get("rtt_pace_s") for row in result.rows}
+    paced = [row for row in result.rows if row.get("rtt_pace_s") is not None]
     replayed = result.rows[0]["requests"] * sum(row["replications"] for row in (*result.rows, *result.gaps))
     return {
         "simnmt": __version__,
         "argv": sys.argv[1:],
         "seed": result.seed,
-        "rtt_pace_s": {cell: pace_s for cell, pace_s in paces_s.items() if pace_s is not None},
+        "rtt_pace_s": {f"{row['workload']} on {row['network']}": row["rtt_pace_s"] for row in paced},
         "started": datetime.fromtimestamp(times.started, timezone.utc).isoformat(timespec="seconds"),
         "duration_s": round(time.time() - times.started, 3),
         "replay_s_per_100k_requests": round(times.replay_s / replayed * 100_000, 4),
