@@ -143,14 +143,13 @@ def measure(models: Sequence[AttentionalModel], text: Text, width: int) -> dict[
         return SharpTranslator(members, settings, max_len=MAX_LEN)
 
     plain = translator({})
-    states = [plain.encode(source) for source in text.sources]
     theirs = by_torch(model, text.sources, width)
-    figures |= {"sentences": len(states), "beam": width, "compiled": plain.compiled}
+    figures |= {"sentences": len(text.sources), "beam": width, "compiled": plain.compiled}
     figures["torch_bleu"] = text.bleu([each.tokens for each in theirs])
     said: list[SharpTranslation] = []
     for name, how in (IDENTITIES | NOISE).items():
         one = translator(how)
-        found = [one.decode(each) for each in states]
+        found = one.translate(text.sources)
         if name == "float32":
             said = found
             figures["tokens"] = sum(len(each.tokens) + 1 for each in said)
@@ -161,7 +160,7 @@ def measure(models: Sequence[AttentionalModel], text: Text, width: int) -> dict[
             near = [at for at in other if closest_call(model, text.sources[at], width) < NEAR_TIE]
             figures[f"{name}_near_ties"], figures[f"{name}_other_sentences"] = len(near), len(other) - len(near)
             continue
-        same, total = same_words(plain, one, states, [each.tokens for each in said], model.eos_token)
+        same, total = same_words(plain, one, text.sources, [each.tokens for each in said], model.eos_token)
         figures[f"{name}_equal_tokens"] = same / total
         figures[f"{name}_bleu_change"] = abs(text.bleu([each.tokens for each in found]) - figures["float32_bleu"])
     if len(models) > 1:

@@ -16,7 +16,7 @@ from simnmt.nmt.checkpoint import SOURCE_TOKENIZER, TARGET_TOKENIZER
 from simnmt.nmt.errors import need
 from simnmt.nmt.models import load_model
 from simnmt.nmt.sharp_model import AttentionalModel
-from simnmt.nmt.sharp_translator import SharpTranslator, SourceStates
+from simnmt.nmt.sharp_translator import SharpTranslator
 from simnmt.nmt.subwords import Subwords
 from simnmt.workload.text_lines import TextLines
 
@@ -155,19 +155,24 @@ def noise_agreement(
         key = tuple(rounding.items())
         if key not in found:
             other = _translator(trained, exact.model_copy(update=rounding))
-            same, _ = same_words(baseline.translator, other, baseline.states, said, trained.eos_token)
+            same, _ = same_words(baseline.translator, other, sources, said, trained.eos_token)
             found[key] = same / tokens
         shares[variant] = found[key]
     return NoiseAgreement(shares, tokens, len(said))
 
 
 def same_words(
-    exact: SharpTranslator, other: SharpTranslator, states: Sequence[SourceStates], said: Sequence[Sequence[int]], eos: int
+    exact: SharpTranslator, other: SharpTranslator, sources: Sequence[Sequence[int]], said: Sequence[Sequence[int]], eos: int
 ) -> tuple[int, int]:
-    """Along given translations, the end token included: steps whose likeliest word is the same, and all steps (SHARP-10)."""
+    """Along given translations, the end token included: steps whose likeliest word is the same, and all steps (SHARP-10).
+
+    Each translator reads the sources by its own kernels, so that the noise of its source side counts.
+    """
     same = total = 0
-    for each, tokens in zip(states, said, strict=True):
-        one, another = (translator.forced(each, [*tokens, eos]).best.tolist() for translator in (exact, other))
+    for source, tokens in zip(sources, said, strict=True):
+        one, another = (
+            translator.forced(translator.encode(source), [*tokens, eos]).best.tolist() for translator in (exact, other)
+        )
         same, total = same + sum(map(eq, one, another)), total + len(one)
     return same, total
 
@@ -194,13 +199,13 @@ class _Rung:
     def __init__(self, model: AttentionalModel, settings: DecoderSettings, sources: Sequence[Sequence[int]]) -> None:
         self.settings, self._eos = settings, model.eos_token
         self.translator = _translator(model, settings)
-        self.states = [self.translator.encode(source) for source in sources]
-        self.translations = [self.translator.decode(states) for states in self.states]
+        self._sources = sources
+        self.translations = self.translator.translate(sources)
 
     def beside(self, baseline: _Rung, key: str, bleu: _Bleu | None) -> RungAgreement:
         """Counted against the baseline's."""
         said = [each.tokens for each in baseline.translations]
-        same, tokens = same_words(baseline.translator, self.translator, baseline.states, said, self._eos)
+        same, tokens = same_words(baseline.translator, self.translator, self._sources, said, self._eos)
         both = list(zip(self.translations, baseline.translations, strict=True))
         return RungAgreement(
             key,

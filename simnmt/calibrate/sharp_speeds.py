@@ -1,15 +1,16 @@
 """The sharp decoder timed on this box: its ladder, the paper's stacks and ensembles (SHARP-11, 13, 14, 15, 17).
 
-One thread; random weights, on which times depend by how many of a beam's states differ alone; one sentence of forced length;
-all that is compared takes turns. The source side, done once a sentence, is not in any of these times.
+One thread; random weights, on which times depend by how many of a beam's states differ alone; sentences of forced length; all
+that is compared takes turns. Words a second are of the whole translation, source side included, as the paper's are; the
+decoder's share of the same runs stands beside them.
 """
 
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from simnmt.calibrate.sharp_products import (
     PRODUCT_BATCHES,
@@ -19,16 +20,24 @@ from simnmt.calibrate.sharp_products import (
     activation_times,
     product_times,
 )
-from simnmt.calibrate.sharp_random import random_weights
+from simnmt.calibrate.sharp_random import RandomModel, random_weights
 from simnmt.costs.decoder_settings import FREQUENT_WORDS, DecoderSettings
 from simnmt.costs.sharp_ladder import RUNGS, ladder, techniques
 from simnmt.kernels.interleaved import interleaved
 from simnmt.kernels.library_threads import library_threads
 from simnmt.kernels.native_library import library
 from simnmt.kernels.roofline import last_cache_bytes
-from simnmt.kernels.sharp import SharpDecoder, SharpTranslation, SharpWeights, StageSeconds, decode_ensemble
-from simnmt.kernels.sharp.operations import DecoderShape, operations
-from simnmt.kernels.sharp.random_models import random_sentence
+from simnmt.kernels.sharp import (
+    SharpDecoder,
+    SharpTranslation,
+    SharpWeights,
+    SourceEncoder,
+    SourceWeights,
+    StageSeconds,
+    decode_ensemble,
+)
+from simnmt.kernels.sharp.operations import DecoderShape, operations, source_operations
+from simnmt.kernels.sharp.random_models import random_sentence, random_words
 
 Progress = Callable[[int, int, str], None]
 """Called with what is done, what there is in all, and what comes next."""
@@ -75,21 +84,26 @@ QUICK = Setting(vocab=16_000, rounds=2, systems=("S1", "S4", "S7", "E1"), produc
 
 @dataclass(frozen=True, slots=True)
 class DecoderTime:
-    """One decoder on one sentence."""
+    """One model on one sentence, from source words to target words."""
 
     key: str
     """Of a rung or of a system."""
     settings: DecoderSettings
     sentence_s: tuple[float, ...]
-    """One a round; what stands in the same place met the same box."""
+    """Source side and search, one a round; what stands in the same place met the same box."""
+    source_s: tuple[float, ...]
+    """The source side's part of these."""
     words: int
     """Decoded a round."""
     products: float
-    """Multiply-adds by weights a word, counted; those done once a sentence are shared out among its words."""
+    """Multiply-adds by weights a word, counted; those done once a sentence are shared out among its words. Those of
+    `source_recurrent` are not among them."""
+    source_recurrent: float
+    """Multiply-adds a word of the source side's states, one row at a time."""
     attention: float
     """Multiply-adds of scores and weighted sums a word, which stay in float32."""
-    activations: int
-    """Of a decode step: elements whose tanh or sigmoid is taken."""
+    activations: float
+    """Elements a word whose tanh or sigmoid is taken, the source side's shared out."""
     distinct_share: float
     """Of the hypotheses' states (SHARP-09)."""
     stage_s: StageSeconds | None
@@ -99,7 +113,12 @@ class DecoderTime:
     @property
     def multiply_adds(self) -> float:
         """All of a word."""
-        return self.products + self.attention
+        return self.products + self.source_recurrent + self.attention
+
+    @property
+    def decoder_s(self) -> tuple[float, ...]:
+        """The search's part of each round."""
+        return tuple(whole - source for whole, source in zip(self.sentence_s, self.source_s, strict=True))
 
     @property
     def word_s(self) -> float:
@@ -118,6 +137,14 @@ class DecoderTime:
     def over(self, other: DecoderTime) -> float:
         """Times as fast as another: the median of the rounds' ratios."""
         return statistics.median(self.ratios(other))
+
+    def decoder_ratios(self, other: DecoderTime) -> tuple[float, ...]:
+        """Times as fast as another without the source side, by round."""
+        return tuple(theirs / ours for ours, theirs in zip(self.decoder_s, other.decoder_s, strict=True))
+
+    def decoder_over(self, other: DecoderTime) -> float:
+        """The median of `decoder_ratios`."""
+        return statistics.median(self.decoder_ratios(other))
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,66 +190,112 @@ def sharp_speeds(setting: Setting | None = None, progress: Progress | None = Non
         rungs = _ladder(weights[LADDER_MODEL], asked)
         begin(3)
         systems = _systems(weights, asked)
-    vocab = weights[LADDER_MODEL].vocab
+    vocab = weights[LADDER_MODEL].target.vocab
     return SharpSpeeds(
         None if compiled is None else compiled.level, asked, vocab, last_cache_bytes(), rungs, systems, products, activations
     )
 
 
-def _ladder(weights: SharpWeights, asked: Setting) -> dict[Activations, list[DecoderTime]]:
+def _ladder(model: RandomModel, asked: Setting) -> dict[Activations, list[DecoderTime]]:
     ways: tuple[Activations, ...] = ("table", "polynomial")
     rungs = {way: rung_settings(asked.beam, asked.candidates, way) for way in ways}
-    cases = {own: _Case(key, own, (weights,)) for each in rungs.values() for key, own in each.items()}
+    cases = {own: _Case(key, own, (model,)) for each in rungs.values() for key, own in each.items()}
     timed = dict(zip(cases, _timed(list(cases.values()), asked), strict=True))
     return {way: [timed[own] for own in rungs[way].values()] for way in ways}
 
 
-def _systems(weights: Mapping[str, SharpWeights], asked: Setting) -> list[DecoderTime]:
+def _systems(models: Mapping[str, RandomModel], asked: Setting) -> list[DecoderTime]:
     best = rung_settings(asked.beam, asked.candidates, "polynomial")[LADDER[-1]]
-    return _timed([_Case(key, best, (weights[SYSTEMS[key][0]],) * SYSTEMS[key][1]) for key in asked.systems], asked)
+    return _timed([_Case(key, best, (models[SYSTEMS[key][0]],) * SYSTEMS[key][1]) for key in asked.systems], asked)
 
 
 @dataclass(frozen=True, slots=True)
 class _Case:
     key: str
     settings: DecoderSettings
-    weights: tuple[SharpWeights, ...]
+    models: tuple[RandomModel, ...]
     """Of each member; members of random weights may be the same, as each packs and reads its own."""
 
 
+class _Sentences:
+    """Translates two sentences by turns, so that what is timed finds its own weights as a sentence before left them, and
+    other words' embeddings than those of that sentence."""
+
+    def __init__(self, case: _Case, encoders: Sequence[SourceEncoder], asked: Setting) -> None:
+        target = case.models[0].target
+        _, self._candidates = random_sentence(target, asked.src_len, asked.candidates, COVERED, FREQUENT_WORDS)
+        vocab = case.models[0].source.vocab
+        self._words = [random_words(vocab, asked.src_len, COVERED, FREQUENT_WORDS, seed) for seed in (1, 2)]
+        self._encoders, self._tgt_len, self._turn = encoders, asked.tgt_len, 0
+        self._members = [
+            SharpDecoder(each.target, case.settings, max_len=asked.tgt_len, most_src_len=asked.src_len) for each in case.models
+        ]
+        self.source_s = list[float]()
+        """Of each translation so far."""
+
+    def __call__(self, *, clock: bool = False) -> SharpTranslation:
+        words, self._turn = self._words[self._turn], not self._turn
+        start_s = time.perf_counter()
+        states = [encoder.encode(words) for encoder in self._encoders]
+        self.source_s.append(time.perf_counter() - start_s)
+        return decode_ensemble(self._members, states, self._candidates, self._tgt_len, clock=clock)
+
+
 def _timed(cases: Sequence[_Case], asked: Setting) -> list[DecoderTime]:
-    """Each case's sentence, in turn."""
-    runs = []
-    for case in cases:
-        states, candidates = random_sentence(case.weights[0], asked.src_len, asked.candidates, COVERED, FREQUENT_WORDS)
-        members = [SharpDecoder(own, case.settings, max_len=asked.tgt_len, most_src_len=asked.src_len) for own in case.weights]
-        runs.append(partial(decode_ensemble, members, [states] * len(members), candidates, asked.tgt_len))
-    times = interleaved({str(place): run for place, run in enumerate(runs)}, asked.rounds)
+    """Each case's translation, in turn, each after one of its own."""
+    sides = dict[tuple[object, ...], SourceEncoder]()
+    runs = [
+        _Sentences(case, [_encoder(sides, case, member, asked) for member in range(len(case.models))], asked) for case in cases
+    ]
+    times = interleaved({str(place): run for place, run in enumerate(runs)}, asked.rounds, warm=True)
     return [_time(case, run, times.of[str(place)], asked) for place, (case, run) in enumerate(zip(cases, runs, strict=True))]
 
 
-def _time(case: _Case, run: Callable[..., SharpTranslation], seconds: tuple[float, ...], asked: Setting) -> DecoderTime:
+def _encoder(sides: dict[tuple[object, ...], SourceEncoder], case: _Case, member: int, asked: Setting) -> SourceEncoder:
+    """A member's source side; cases that write it alike share it, for the memory that its kept products take."""
+    source, settings = case.models[member].source, case.settings
+    key = id(source), member, settings.gemm, settings.embeddings, settings.frequent_words, settings.activations
+    if key not in sides:
+        sides[key] = SourceEncoder(source, settings, most_src_len=asked.src_len)
+    return sides[key]
+
+
+def _time(case: _Case, run: _Sentences, seconds: tuple[float, ...], asked: Setting) -> DecoderTime:
+    # One untimed and one timed translation a round, after those of the warm-up.
+    source_s = tuple(run.source_s[-2 * len(seconds) + 1 :: 2])
     once = run(clock=True)
+    model = case.models[0]
     counted = operations(
-        DecoderShape.of(case.weights[0], asked.candidates),
+        DecoderShape.of(model.target, asked.candidates),
         case.settings,
         asked.src_len,
         distinct_share=once.distinct_share,
     )
-    members, beam = len(case.weights), case.settings.beam
+    source = source_operations(model.source, case.settings, asked.src_len)
+    members, beam = len(case.models), case.settings.beam
     attention = members * beam * counted.attention
     return DecoderTime(
         case.key,
         case.settings,
         seconds,
+        source_s,
         asked.tgt_len,
-        members * (beam * counted.step + counted.once / asked.tgt_len) - attention,
+        members * (beam * counted.step + (counted.once + source.input) / asked.tgt_len) - attention,
+        members * source.recurrent / asked.tgt_len,
         attention,
-        members * beam * _activations(case.weights[0], asked.src_len),
+        members
+        * (
+            beam * _activations(model.target, asked.src_len) + _source_activations(model.source) * asked.src_len / asked.tgt_len
+        ),
         once.distinct_share,
         once.stage_s,
         members,
     )
+
+
+def _source_activations(weights: SourceWeights) -> int:
+    """Elements of one position whose tanh or sigmoid is taken."""
+    return sum(2 * ACTIVATIONS[layer.kind] * layer.width for layer in weights.layers)
 
 
 def _activations(weights: SharpWeights, src_len: int) -> int:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from simnmt.costs.decoder_settings import DecoderSettings
-from simnmt.kernels.sharp import ForcedSteps, SharpDecoder, SharpTranslation, SharpWeights, decode_ensemble
+from simnmt.kernels.sharp import ForcedSteps, SharpDecoder, SharpTranslation, SharpWeights, SourceEncoder, decode_ensemble
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.sharp_model import AttentionalModel
-from simnmt.nmt.sharp_weights import sharp_weights
+from simnmt.nmt.sharp_weights import sharp_weights, source_weights
 from simnmt.nmt.vocabulary.candidate_lists import CandidateLists
 
 SourceStates = list[NDArray[np.float32]]
@@ -20,7 +19,7 @@ SourceStates = list[NDArray[np.float32]]
 
 
 class SharpTranslator:
-    """Encodes with torch and decodes one sentence at a time with the sharp decoder, on one thread.
+    """Encodes and decodes one sentence at a time with the sharp kernels, on one thread.
 
     The models are float32, on the CPU, and of one target vocabulary; several are an ensemble, whose distributions are averaged.
     """
@@ -47,18 +46,17 @@ class SharpTranslator:
             raise NmtError(what, remedy="give a smaller one")
         self.models, self.settings = list(models), settings
         self.max_len, self.most_src_len = max_len, most_src_len
+        self._encoders = [SourceEncoder(source_weights(each), settings, most_src_len=most_src_len) for each in models]
         self._decoders = [
             SharpDecoder(each, settings, max_len=max_len, most_src_len=most_src_len)
             for each in weights or map(sharp_weights, models)
         ]
 
-    @torch.inference_mode()
     def encode(self, source: Sequence[int]) -> SourceStates:
         """What the models' encoders make of a sentence. Raises `NmtError` for one of no token, or longer than memory is for."""
         if not 1 <= len(source) <= self.most_src_len:
             raise NmtError(f"a source of {len(source):,} tokens where 1 to {self.most_src_len:,} fit")
-        src, length = torch.tensor([list(source)]), torch.tensor([len(source)])
-        return [np.ascontiguousarray(model.source_states(src, length)[0].numpy()) for model in self.models]
+        return [encoder.encode(source) for encoder in self._encoders]
 
     def decode(
         self,
@@ -83,7 +81,7 @@ class SharpTranslator:
 
     @property
     def compiled(self) -> bool:
-        """Whether the decoder runs in C; else in numpy, much slower."""
+        """Whether the kernels run in C; else in numpy, much slower."""
         return self._decoders[0].compiled
 
 

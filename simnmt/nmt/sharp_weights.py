@@ -6,7 +6,16 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from simnmt.kernels.sharp import Attention, BottomCell, SharpTokens, SharpWeights, StackLayer
+from simnmt.kernels.sharp import (
+    Attention,
+    BottomCell,
+    SharpTokens,
+    SharpWeights,
+    SourceDirection,
+    SourceLayer,
+    SourceWeights,
+    StackLayer,
+)
 from simnmt.nmt.sharp_cells import DenseBlock, RecurrentLayer
 from simnmt.nmt.sharp_model import AttentionalModel
 
@@ -42,6 +51,29 @@ def sharp_weights(model: AttentionalModel) -> SharpWeights:
             pad=architecture.pad_token,
         ),
     )
+
+
+def source_weights(model: AttentionalModel) -> SourceWeights:
+    """The source side of a float32 model on the CPU, its gates in the order of the sharp kernels."""
+    layers = tuple(
+        SourceLayer(model.architecture.source_cell, _direction(model, layer, ""), _direction(model, layer, "_reverse"))
+        for layer in range(model.architecture.source_layers)
+    )
+    return SourceWeights(_array(model.src_embedding.weight), layers)
+
+
+def _direction(model: AttentionalModel, layer: int, side: str) -> SourceDirection:
+    fed, carried, fed_bias, carried_bias = (
+        _array(getattr(model.encoder, f"{name}_l{layer}{side}")) for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    )
+    if model.architecture.source_cell == "lstm":
+        return SourceDirection(fed, carried, fed_bias + carried_bias)
+    width = model.architecture.source_hidden
+    # torch stacks reset, update, candidate; and the reset gate multiplies the candidate's carried bias as well.
+    order = np.r_[width : 2 * width, 0:width, 2 * width : 3 * width]
+    bias = fed_bias[order]
+    bias[: 2 * width] += carried_bias[order][: 2 * width]
+    return SourceDirection(fed[order], carried[order], bias, carried_bias[2 * width :].copy())
 
 
 def _layers(part: nn.Module) -> list[StackLayer]:

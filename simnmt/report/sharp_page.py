@@ -37,9 +37,9 @@ def _ladder(rows: Sequence[Record]) -> dict[str, Any]:
     return table(
         "table-1",
         "Table 1: the ladder",
-        "Words a second, target side, one thread; each rung on top of those before it. From the fifth on with the paper’s "
-        "lookup table and with a polynomial. A rung is exact over the one before, or it adds noise, which those after it keep. "
-        "Small print: quartiles over rounds, and what the paper prints.",
+        "Words a second, source side included, one thread; each rung on top of those before it. From the fifth on with the "
+        "paper’s lookup table and with a polynomial. A rung is exact over the one before, or it adds noise, which later ones "
+        "keep. Small print: quartiles over rounds, what the paper prints, and milliseconds of the source side a sentence.",
         (
             "rung",
             "activations",
@@ -49,6 +49,7 @@ def _ladder(rows: Sequence[Record]) -> dict[str, Any]:
             "measured, words/s",
             "measured factor",
             "measured over the rung before",
+            "decoder alone, factor",
             "predicted factor",
         ),
         [
@@ -67,6 +68,7 @@ def _ladder(rows: Sequence[Record]) -> dict[str, Any]:
                     ""
                     if row["step"] is None
                     else Figure(number(row["step"], 3), f"[{number(row['step_low'], 3)}, {number(row['step_high'], 3)}]"),
+                    Figure(number(row["decoder_factor"], 3), f"source {significant(row['source_ms'], 3)} ms"),
                     number(row["predicted_factor"], 2),
                 ),
             )
@@ -126,12 +128,12 @@ def _stages(rows: Sequence[Record]) -> dict[str, Any]:
     return table(
         "stages",
         "Where a word’s time goes",
-        "Milliseconds, one run with a clock inside.",
-        ("decoder", "once a sentence", "body", "output product", "bias, softmax, search"),
+        "Milliseconds; the source side of the median round, the others of one run with a clock inside.",
+        ("decoder", "source side", "once a sentence", "body", "output product", "bias, softmax, search"),
         [
             Line(
                 row["of"],
-                tuple(number(row[name], 3) for name in ("prepare_ms", "body_ms", "product_ms", "search_ms")),
+                tuple(number(row[name], 3) for name in ("source_ms", "prepare_ms", "body_ms", "product_ms", "search_ms")),
                 small=row["settings"],
             )
             for row in rows

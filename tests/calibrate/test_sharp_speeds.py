@@ -47,14 +47,15 @@ def test_random_weights_have_the_shapes_of_the_papers_models() -> None:
     """Counted multiply-adds are those of SHARP-15's decoders."""
     names = {f"sharp-s{number}": f"S{number}" for number in (1, 4)}
     for name, weights in random_weights(names, vocab=600).items():
-        shape, plain = DecoderShape.of(weights, 500), DecoderSettings(beam=6, gemm="float32")
+        shape, plain = DecoderShape.of(weights.target, 500), DecoderSettings(beam=6, gemm="float32")
         assert operations(shape, plain, 25).step == operations(PAPER[names[name]], plain, 25).step
-        assert np.abs(weights.bottom.state).max() <= 1.0
+        assert np.abs(weights.target.bottom.state).max() <= 1.0
+        assert [layer.width for layer in weights.source.layers] == [512] * 3 and weights.source.width == 1_024, "SHARP-16"
 
 
 def test_a_sentences_candidates_are_mostly_frequent_and_hold_the_end() -> None:
     (weights,) = random_weights(["sharp-s1"], vocab=1_000).values()
-    states, candidates = random_sentence(weights, 25, 100, 0.95, 400)
+    states, candidates = random_sentence(weights.target, 25, 100, 0.95, 400)
     assert states.shape == (25, 1_024) and np.abs(states).max() <= 1.0
     assert len(set(candidates.tolist())) == 100 and 0 in candidates and (candidates < 400).mean() == 0.95
 
@@ -75,7 +76,11 @@ def test_everything_is_timed_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     assert counted[1] == counted[0] and counted[2] < counted[1] and counted[3] < counted[2] and counted[5] < counted[4]
     single, double = found.systems
     assert double.multiply_adds == pytest.approx(2 * single.multiply_adds) and double.activations == 2 * single.activations
-    assert single.activations == 3 * (3 * 16 + 16), "three gates and what attention compares, of each hypothesis"
+    assert single.activations == 3 * (3 * 16 + 16) + 2 * 3 * 8 * 4 / 3, "gates and query, and the source side"
+    for each in (*found.ladder["polynomial"], single, double):
+        assert all(0 < source < whole for source, whole in zip(each.source_s, each.sentence_s, strict=True)), "SHARP-11"
+        assert each.decoder_s == tuple(w - s for w, s in zip(each.sentence_s, each.source_s, strict=True))
+    assert single.source_recurrent == 2 * 3 * 8 * 8 * (4 - 1) / 3, "both directions, from the second position on"
     assert len(single.sentence_s) == len(double.sentence_s) >= 2 and double.over(single) < 1.5
     assert [(each.batch, each.cold) for each in found.products] == [(2, False), (2, True)]
     assert set(found.products[0].seconds) == {"int16", "float32", "torch", "numpy"}

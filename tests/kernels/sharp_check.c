@@ -1,4 +1,4 @@
-/* The sharp decoder's search over awkward sizes and every way to write it, in memory exactly as large as it asks for: for the sanitizers to watch
+/* The sharp decoder's source side and search over awkward sizes and every way to write it, in memory exactly as large as it asks for: for the sanitizers to watch
    (SHARP-01), and, linked with --wrap=malloc and its kin, to count what it allocates. Techniques that are identities must give the same words. */
 #include "vectors.h"
 
@@ -109,7 +109,7 @@ static int64_t check(int64_t size, int64_t gates, int64_t additive, int64_t int1
             if (merge) {
                 int64_t width = gates * models[i].r + models[i].a;
                 float *table = floats(vocab / 2 * width, 1), *rows = floats(ROW_BLOCK * (models[i].e + 1), 1);
-                simnmt_sharp_fill_table(models + i, vocab / 2, rows, table);
+                simnmt_sharp_fill_table(int16, &models[i].word, models[i].embedding, vocab / 2, rows, table);
                 models[i].table = table, models[i].table_words = vocab / 2;
             }
         }
@@ -144,6 +144,53 @@ static int64_t check(int64_t size, int64_t gates, int64_t additive, int64_t int1
     return wrong;
 }
 
+static sharp_source drawn_source(int64_t size, int64_t kind, int64_t int16, int64_t layers) {
+    const void *unused;
+    sharp_source source = {.vocab = 4 + 9 * size, .e = 1 + size, .layers = layers, .int16 = int16, .activation = ACTIVATION_POLYNOMIAL};
+    sharp_source_layer *stack = hold(layers * (int64_t)sizeof *stack);
+    int64_t below = source.e;
+    for (int64_t i = 0; i < layers; i++) {
+        int64_t width = 2 + 3 * size + i;
+        stack[i] = (sharp_source_layer){.kind = kind, .width = width};
+        int64_t gates = sharp_source_gates(stack + i);
+        stack[i].input = matrix(int16, 2 * gates, below, 1, &unused);
+        for (int direction = 0; direction < 2; direction++) stack[i].state[direction] = matrix(int16, gates, width, 1, &unused);
+        stack[i].bias = floats(2 * gates, 1), stack[i].reset_bias = kind == SHARP_GRU ? floats(2 * width, 1) : NULL;
+        below = 2 * width;
+    }
+    source.embedding = floats(source.vocab * source.e, 1), source.stack = stack;
+    return source;
+}
+
+/* The source side: kept products of embeddings change no bit, and states stay within [-1, 1]. */
+static int64_t check_source(int64_t size, int64_t kind, int64_t int16, int64_t layers) {
+    int64_t wrong = 0, src_len = 1 + 2 * size, vocab = 4 + 9 * size, most = src_len + size % 2;
+    float *first = NULL;
+    for (int64_t kept = 0; kept < 3; kept++) {
+        drawn_last = (uint32_t)(size * 64 + kind * 8 + layers);
+        sharp_source source = drawn_source(size, kind, int16, layers);
+        const sharp_matrix *input = &source.stack->input;
+        source.table_words = kept * vocab / 2;
+        float *table = floats(source.table_words * input->outputs, 1), *rows = floats(ROW_BLOCK * (source.e + 1), 1);
+        simnmt_sharp_fill_table(int16, input, source.embedding, source.table_words, rows, table);
+        source.table = table;
+        int64_t *words = hold(src_len * 8), width = 2 * source.stack[layers - 1].width;
+        for (int64_t i = 0; i < src_len; i++) words[i] = (i * 5 + 3) % vocab;
+        float *states = floats(src_len * width, 1);
+        void *memory = hold(simnmt_sharp_source_bytes(&source, most));
+        watching = 1;
+        simnmt_sharp_encode(&source, memory, most, words, src_len, states);
+        watching = 0;
+        for (int64_t i = 0; i < src_len * width; i++) wrong += !(fabsf(states[i]) <= 1);
+        if (kept)
+            wrong += memcmp(first, states, (size_t)(src_len * width) * sizeof *states) != 0;
+        else
+            first = states;
+    }
+    for (; holds > 0; holds--) free(held[holds - 1]);
+    return wrong;
+}
+
 /* One array spills into the next: the sanitizer must see it, though both lie in one block. */
 static int spill(void) {
     sharp_arena arena = {hold(4096), 0};
@@ -160,6 +207,13 @@ int main(int arguments, char **argument) {
             for (int64_t layers = 0; layers < 5; layers++)
                 if (check(size, 3 + (form & 1), form >> 1 & 1, form >> 2, layers, 1 + layers % 2)) {
                     printf("size %d form %d layers %d\n", (int)size, (int)form, (int)layers);
+                    wrong++;
+                }
+    for (int64_t size = 0; size < 6; size += size ? 4 : 1)
+        for (int64_t form = 0; form < 4; form++)
+            for (int64_t layers = 1; layers < 4; layers++)
+                if (check_source(size, form & 1 ? SHARP_LSTM : SHARP_GRU, form >> 1, layers)) {
+                    printf("source size %d form %d layers %d\n", (int)size, (int)form, (int)layers);
                     wrong++;
                 }
     printf("%d wrong, %d allocations\n", (int)wrong, (int)allocations);

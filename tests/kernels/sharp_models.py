@@ -7,7 +7,16 @@ from typing import Literal
 
 import numpy as np
 
-from simnmt.kernels.sharp import Attention, BottomCell, SharpTokens, SharpWeights, StackLayer
+from simnmt.kernels.sharp import (
+    Attention,
+    BottomCell,
+    SharpTokens,
+    SharpWeights,
+    SourceDirection,
+    SourceLayer,
+    SourceWeights,
+    StackLayer,
+)
 from simnmt.kernels.sharp.weights import GATES, Float32
 
 TOKENS = SharpTokens(start=2, eos=3, unk=1, pad=0)
@@ -60,3 +69,20 @@ def weights(
 
 def source(seed: int = 0, src_len: int = 7, s: int = 29) -> Float32:
     return np.tanh(np.random.default_rng(1000 + seed).normal(0, 1, (src_len, s))).astype(np.float32)
+
+
+def source_weights(
+    seed: int = 0, *, kind: Literal["gru", "lstm"] = "gru", layers: int = 2, w: int = 19, e: int = 21, vocab: int = 50
+) -> SourceWeights:
+    """A source side with biases, so that each of them counts."""
+    rng, below, drawn = np.random.default_rng(seed), e, list[SourceLayer]()
+
+    def direction(inputs: int) -> SourceDirection:
+        gates = GATES[kind] * w
+        reset_bias = matrix(rng, w) if kind == "gru" else None
+        return SourceDirection(matrix(rng, gates, inputs), matrix(rng, gates, w), matrix(rng, gates, reach=0.5), reset_bias)
+
+    for _ in range(layers):
+        drawn.append(SourceLayer(kind, direction(below), direction(below)))
+        below = 2 * w
+    return SourceWeights(rng.uniform(-1, 1, (vocab, e)).astype(np.float32), tuple(drawn))

@@ -40,6 +40,23 @@ def tiny(**other: Any) -> AttentionalArchitecture:
     return found
 
 
+@pytest.mark.parametrize("layers", [1, 3])
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+def test_sharp_16_the_source_side_of_the_kernels_is_that_of_torch(cell: str, layers: int) -> None:
+    """Every bias counts, that inside a GRU's reset gate too."""
+    model = build_model(tiny(source_cell=cell, source_layers=layers), seed=5).eval()
+    assert isinstance(model, AttentionalModel)
+    with torch.inference_mode():
+        for name, weight in model.encoder.named_parameters():
+            if "bias" in name:
+                weight.uniform_(-1.0, 1.0)
+    translator = SharpTranslator([model], DecoderSettings(), max_len=5)
+    for source in sources(model.architecture, [1, 2, 9])[0]:
+        with torch.inference_mode():
+            expected = model.source_states(torch.tensor([source]), torch.tensor([len(source)]))[0]
+        assert translator.encode(source)[0] == pytest.approx(expected.numpy(), abs=2e-6)
+
+
 def test_a_gru_step_is_that_of_the_worked_example() -> None:
     """SHARP-04: logits 0.1 and 0.2 of the gates, h = 0.5, W_h h = 0.2, all else of the candidate 0.3 - 0.2."""
     fed, recurred = torch.tensor([[0.1, 0.2, 0.1]]), torch.tensor([[0.0, 0.0, 0.2]])

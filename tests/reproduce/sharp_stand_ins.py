@@ -15,6 +15,8 @@ ROUNDS = (1.0, 1.01, 0.99)
 PRODUCTS = {"baseline": 10.0, "int16": 10.0, "embeddings": 7.0, "attention": 5.5, "activations": 5.5, "merge": 4.0}
 """Million multiply-adds by weights, of a word."""
 STAGES = StageSeconds(0.01, 0.06, 0.02, 0.01)
+SOURCE_S = 0.004
+"""Of a sentence, with any decoder."""
 SYSTEM_PRODUCTS = {"S1": 4.0, "S2": 8.0, "S3": 7.0, "S4": 8.2, "S5": 12.0, "S6": 12.0, "S7": 60.0, "E1": 16.4, "E2": 24.6}
 
 
@@ -23,7 +25,8 @@ def decoder(key: str, words_per_s: float, products: float, way: str = "polynomia
     rung = key if key in LADDER else LADDER[-1]
     seconds = tuple(SETTING.tgt_len / words_per_s * each for each in ROUNDS)
     settings = rung_settings(SETTING.beam, SETTING.candidates, way)[rung]  # type: ignore[arg-type]
-    return DecoderTime(key, settings, seconds, SETTING.tgt_len, 1e6 * products, 1e5, 1_000, 0.7, STAGES, members)
+    source_s = tuple(SOURCE_S * each for each in ROUNDS)
+    return DecoderTime(key, settings, seconds, source_s, SETTING.tgt_len, 1e6 * products, 2e5, 1e5, 1_000, 0.7, STAGES, members)
 
 
 def as_published(

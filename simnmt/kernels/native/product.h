@@ -22,26 +22,62 @@ INLINE vi multiply_add_pairs(vpairs a, vpairs b) {
 #endif
 }
 
-/* One panel for one block: sums of `rows` rows with PANEL outputs. Unrolled for each number of rows, so that the sums stay in registers. */
-INLINE void panel_int16(const int rows, const int16_t *x, const int16_t *packed, int64_t pairs, vi (*sums)[2]) {
-    vi total[ROW_BLOCK][2];
-#pragma GCC unroll 12
-    for (int row = 0; row < rows; row++) total[row][0] = total[row][1] = viset(0);
-    for (int64_t pair = 0; pair < pairs; pair++, x += 2 * rows, packed += 2 * PANEL) {
-        vpairs low, high;
-        memcpy(&low, packed, sizeof low);
-        memcpy(&high, packed + PANEL, sizeof high);
-#pragma GCC unroll 12
-        for (int row = 0; row < rows; row++) {
-            int32_t both;
-            memcpy(&both, x + 2 * row, sizeof both);
-            total[row][0] += multiply_add_pairs((vpairs)viset(both), low);
-            total[row][1] += multiply_add_pairs((vpairs)viset(both), high);
-        }
-    }
-#pragma GCC unroll 12
-    for (int row = 0; row < rows; row++) sums[row][0] = total[row][0], sums[row][1] = total[row][1];
+#if LANES == 16 && (defined(__clang__) || __GNUC__ >= 8)
+#define DOT_PAIRS __attribute__((target("avx512vnni")))
+#include <cpuid.h>
+
+/* Whether products of 16 bits multiply and add in one instruction (VNNI): the same integers. With weights in the second cache it takes 0.87 to 0.93 of
+   the time for 4 to 25 rows on Zen 4. Zen 5 was measured to be faster with two instructions, which it can start twice a cycle. */
+static int dot_pairs_used;
+
+__attribute__((constructor)) static void choose_dot_pairs(void) {
+    enum { ZEN_5 = 0x1A };
+    unsigned a = 0, b = 0, c = 0, d = 0, family = 0;
+    __builtin_cpu_init();
+    if (__get_cpuid(1, &a, &b, &c, &d)) family = (a >> 8 & 15) + (a >> 20 & 255);
+    int amd = __get_cpuid(0, &a, &b, &c, &d) && b == signature_AMD_ebx;
+    dot_pairs_used = __builtin_cpu_supports("avx512vnni") && !(amd && family >= ZEN_5);
 }
+
+/* Switch the instruction on where the processor has it, or off, for comparison; returns what is used from now on. */
+SIMNMT_EXPORT int simnmt_use_dot_pairs(int wanted) {
+    __builtin_cpu_init();
+    return dot_pairs_used = wanted && __builtin_cpu_supports("avx512vnni");
+}
+
+DOT_PAIRS INLINE vi dot_pairs(vi total, vpairs a, vpairs b) { return (vi)_mm512_dpwssd_epi32((__m512i)total, (__m512i)a, (__m512i)b); }
+#else
+enum { dot_pairs_used = 0 };
+
+SIMNMT_EXPORT int simnmt_use_dot_pairs(int wanted) { return (void)wanted, 0; }
+#endif
+
+INLINE vi add_pairs(vi total, vpairs a, vpairs b) { return total + multiply_add_pairs(a, b); }
+
+/* One panel for one block: sums of `rows` rows with PANEL outputs. Unrolled for each number of rows, so that the sums stay in registers. `accumulate`:
+   how the products of pairs are added. */
+#define PANEL_INT16(name, accumulate) \
+    INLINE void name(const int rows, const int16_t *x, const int16_t *packed, int64_t pairs, vi (*sums)[2]) { \
+        vi total[ROW_BLOCK][2]; \
+        _Pragma("GCC unroll 12") for (int row = 0; row < rows; row++) total[row][0] = total[row][1] = viset(0); \
+        for (int64_t pair = 0; pair < pairs; pair++, x += 2 * rows, packed += 2 * PANEL) { \
+            vpairs low, high; \
+            memcpy(&low, packed, sizeof low); \
+            memcpy(&high, packed + PANEL, sizeof high); \
+            _Pragma("GCC unroll 12") for (int row = 0; row < rows; row++) { \
+                int32_t both; \
+                memcpy(&both, x + 2 * row, sizeof both); \
+                total[row][0] = accumulate(total[row][0], (vpairs)viset(both), low); \
+                total[row][1] = accumulate(total[row][1], (vpairs)viset(both), high); \
+            } \
+        } \
+        _Pragma("GCC unroll 12") for (int row = 0; row < rows; row++) sums[row][0] = total[row][0], sums[row][1] = total[row][1]; \
+    }
+
+PANEL_INT16(panel_int16, add_pairs)
+#ifdef DOT_PAIRS
+DOT_PAIRS PANEL_INT16(panel_dot_int16, dot_pairs)
+#endif
 
 INLINE void panel_float32(const int rows, const float *x, const float *packed, int64_t inner, vf (*sums)[2]) {
     vf total[ROW_BLOCK][2];
@@ -87,6 +123,16 @@ static void block_int16(int64_t rows, const int16_t *x, const int16_t *packed, i
 #undef CALL
 }
 
+#ifdef DOT_PAIRS
+DOT_PAIRS static void block_dot_int16(int64_t rows, const int16_t *x, const int16_t *packed, int64_t pairs, vi (*sums)[2]) {
+#define CALL(n) panel_dot_int16(n, x, packed, pairs, sums)
+    EACH_ROWS(CALL)
+#undef CALL
+}
+#else
+#define block_dot_int16 block_int16
+#endif
+
 static void block_float32(int64_t rows, const float *x, const float *packed, int64_t inner, vf (*sums)[2]) {
 #define CALL(n) panel_float32(n, x, packed, inner, sums)
     EACH_ROWS(CALL)
@@ -115,7 +161,7 @@ static void product_int16(const int16_t *x, int64_t rows, const int16_t *packed,
     for (int64_t output = 0; output < outputs; output += PANEL, packed += pairs * 2 * PANEL)
         for (int64_t block = 0; block < row_blocks(rows); block++) {
             int64_t first = block_start(block, rows), width = block_start(block + 1, rows) - first;
-            block_int16(width, x + first * pairs * 2, packed, pairs, sums);
+            (dot_pairs_used ? block_dot_int16 : block_int16)(width, x + first * pairs * 2, packed, pairs, sums);
             for (int64_t row = 0; row < width; row++) {
                 vf low = __builtin_convertvector(sums[row][0], vf) * rescale, high = __builtin_convertvector(sums[row][1], vf) * rescale;
                 put_panel(out + (first + row) * out_stride + output, outputs - output, low, high, add);

@@ -1,8 +1,10 @@
-/* The sharp decoder (SHARP-01): the whole beam search of one sentence, by one model or an ensemble, on one thread. compiled_search.py calls it. */
+/* The sharp decoder (SHARP-01): the whole beam search of one sentence, by one model or an ensemble, on one thread; compiled_search.py calls it. The
+   source side before it: sharp_source.h. */
 #ifndef SIMNMT_SHARP_H
 #define SIMNMT_SHARP_H
 
 #include "sharp_beam.h"
+#include "sharp_source.h"
 #include "sharp_step.h"
 
 #include <time.h>
@@ -27,6 +29,7 @@ typedef struct {
 SIMNMT_EXPORT int64_t simnmt_sharp_layout(int64_t *told) {
     const int64_t own[] = {
         sizeof(sharp_matrix), sizeof(sharp_layer), sizeof(sharp_model),   sizeof(sharp_request),   sizeof(sharp_result),
+        sizeof(sharp_source), sizeof(sharp_source_layer),
         SHARP_MOST_MEMBERS,   SHARP_FC_RELU,       SHARP_FC_TANH,         SHARP_GRU,               SHARP_LSTM,
         ACTIVATION_LIBRARY,   ACTIVATION_TABLE,    ACTIVATION_POLYNOMIAL, ACTIVATION_LINEAR_TABLE, ROW_BLOCK,
     };
@@ -117,13 +120,13 @@ SIMNMT_EXPORT int64_t simnmt_sharp_beam_bytes(int64_t beam, int64_t max_len, int
     return arena.used;
 }
 
-/* Products of the first `words` embeddings into table [words][gates r + a] (SHARP-06); `rows`: memory of ROW_BLOCK (e + 1) floats. */
-SIMNMT_EXPORT void simnmt_sharp_fill_table(const sharp_model *model, int64_t words, void *rows, float *table) {
-    int64_t width = model->gates * model->r + model->a;
+/* Products of the first `words` embeddings with `matrix` into table [words][matrix->outputs] (SHARP-06); `rows`: memory of
+   ROW_BLOCK (matrix->inner + 1) floats. */
+SIMNMT_EXPORT void simnmt_sharp_fill_table(int64_t int16, const sharp_matrix *matrix, const float *embedding, int64_t words, void *rows,
+                                           float *table) {
     for (int64_t word = 0; word < words; word += ROW_BLOCK) {
         int64_t count = words - word < ROW_BLOCK ? words - word : ROW_BLOCK;
-        const float *embeddings = model->embedding + word * model->e;
-        sharp_multiply(model, &model->word, model->word.packed, embeddings, count, rows, table + word * width, width);
+        sharp_multiply(int16, matrix, matrix->packed, embedding + word * matrix->inner, count, rows, table + word * matrix->outputs, matrix->outputs);
     }
 }
 

@@ -26,13 +26,13 @@ static void sharp_read_source(const sharp_model *model, sharp_member *member, co
     float *prepared = member->prepared;
     member->src_len = src_len;
     float *keys = model->additive ? member->keys : prepared;
-    sharp_multiply(model, &model->key, model->key.packed, source, src_len, member->rows, keys, a);
+    sharp_multiply(model->int16, &model->key, model->key.packed, source, src_len, member->rows, keys, a);
     if (!model->additive) {
         tanh_array(keys, src_len * a, (int)model->activation, keys);
         pack_float32(keys, src_len, a, member->keys);
     }
     if (model->attention_kept)
-        sharp_multiply(model, &model->context, model->context.packed, source, src_len, member->rows, prepared, width);
+        sharp_multiply(model->int16, &model->context, model->context.packed, source, src_len, member->rows, prepared, width);
     const float *values = model->attention_kept ? prepared : source;
     for (int64_t panel = 0; panel < width; panel += PANEL)
         for (int64_t j = 0; j < src_len; j++) {
@@ -77,7 +77,7 @@ static void sharp_see(const sharp_model *model, sharp_member *member, int64_t co
         product_float32(member->rows, count, member->values, width, src_len, 0, member->sums, width);
     } else {
         product_float32(member->rows, count, member->values, model->s, src_len, 0, member->mixed, model->s);
-        sharp_multiply(model, &model->context, model->context.packed, member->mixed, count, member->rows, member->sums, width);
+        sharp_multiply(model->int16, &model->context, model->context.packed, member->mixed, count, member->rows, member->sums, width);
     }
 }
 

@@ -126,9 +126,9 @@ static void sharp_lay_out(sharp_arena *arena, sharp_member *member, const sharp_
 }
 
 /* out[row] = weights . x[row], rows of x one after the other; `rows` is memory for them as the product takes them. */
-static void sharp_multiply(const sharp_model *model, const sharp_matrix *matrix, const void *packed, const float *x, int64_t count, void *rows,
-                           float *out, int64_t out_stride) {
-    if (model->int16) {
+static void sharp_multiply(int64_t int16, const sharp_matrix *matrix, const void *packed, const float *x, int64_t count, void *rows, float *out,
+                           int64_t out_stride) {
+    if (int16) {
         quantise_rows(x, matrix->inner, count, matrix->inner, matrix->scale, matrix->limit, rows);
         product_int16(rows, count, packed, matrix->outputs, matrix->inner, matrix->rescale, 0, out, out_stride);
     } else {

@@ -73,7 +73,7 @@ static void sharp_embed(const sharp_model *model, sharp_member *member, const in
         memcpy(member->gathered + missing * model->e, model->embedding + words[row] * model->e, (size_t)model->e * sizeof(float));
         member->given_rows[row] = member->given + missing++ * width;
     }
-    if (missing) sharp_multiply(model, &model->word, model->word.packed, member->gathered, missing, member->rows, member->given, width);
+    if (missing) sharp_multiply(model->int16, &model->word, model->word.packed, member->gathered, missing, member->rows, member->given, width);
 }
 
 static void sharp_bottom(const sharp_model *model, sharp_member *member, const int32_t *words, const int32_t *parents, int64_t count) {
@@ -86,7 +86,7 @@ static void sharp_bottom(const sharp_model *model, sharp_member *member, const i
     else
         for (int64_t row = 0; row < count; row++) member->distinct[row] = parents[row], member->place[row] = row;
     for (int64_t i = 0; i < shared; i++) memcpy(member->gathered + i * r, before + member->distinct[i] * r, (size_t)r * sizeof(float));
-    sharp_multiply(model, &model->state, model->state.packed, member->gathered, shared, member->rows, member->carried, width);
+    sharp_multiply(model->int16, &model->state, model->state.packed, member->gathered, shared, member->rows, member->carried, width);
     for (int64_t row = 0; row < count; row++) {
         const float *restrict carried = member->carried + member->place[row] * width + gates, *restrict given = member->given_rows[row] + gates;
         float *restrict query = member->query + row * a;
@@ -111,8 +111,8 @@ static void sharp_recurrent_layer(const sharp_model *model, sharp_member *member
     const float *before = member->layer_h[number][member->turn], *cells = member->layer_cell[number][member->turn];
     float *after = member->layer_h[number][!member->turn], *cells_after = member->layer_cell[number][!member->turn];
     for (int64_t row = 0; row < count; row++) memcpy(member->gathered + row * w, before + parents[row] * w, (size_t)w * sizeof(float));
-    sharp_multiply(model, &layer->state, layer->state.packed, member->gathered, count, member->rows, member->carried, gates);
-    sharp_multiply(model, &layer->input, layer->input.packed, below, count, member->rows, member->given, gates);
+    sharp_multiply(model->int16, &layer->state, layer->state.packed, member->gathered, count, member->rows, member->carried, gates);
+    sharp_multiply(model->int16, &layer->input, layer->input.packed, below, count, member->rows, member->given, gates);
     for (int64_t row = 0; row < count; row++) {
         const float *carried = member->carried + row * gates, *given = member->given + row * gates;
         if (layer->kind == SHARP_GRU)
@@ -127,7 +127,7 @@ static void sharp_connected_layer(const sharp_model *model, sharp_member *member
     const sharp_layer *layer = model->stack + number;
     int64_t all = count * layer->width;
     float *out = member->layer_h[number][!member->turn];
-    sharp_multiply(model, &layer->input, layer->input.packed, below, count, member->rows, out, layer->width);
+    sharp_multiply(model->int16, &layer->input, layer->input.packed, below, count, member->rows, out, layer->width);
     if (layer->kind == SHARP_FC_TANH) {
         tanh_array(out, all, (int)model->activation, out);
         return;
@@ -159,7 +159,7 @@ static const float *sharp_body(const sharp_model *model, sharp_member *member, c
 static void sharp_project(const sharp_model *model, sharp_member *member, const float *top, int64_t count) {
     sharp_matrix output = model->output;
     output.outputs = member->columns;
-    sharp_multiply(model, &output, member->output, top, count, member->rows, member->logits, member->stride);
+    sharp_multiply(model->int16, &output, member->output, top, count, member->rows, member->logits, member->stride);
 }
 
 #endif

@@ -1,8 +1,18 @@
-"""The sharp decoder (SHARP-01): beam search of one sentence by an attentional decoder, each of its techniques a switch."""
+"""The sharp decoder (SHARP-01): a source encoder and a beam search of one sentence, each of their techniques a switch."""
 
 from simnmt.kernels.sharp.decoder import SharpDecoder, decode_ensemble
+from simnmt.kernels.sharp.source import SourceEncoder
 from simnmt.kernels.sharp.translation import ForcedSteps, SharpTranslation, StageSeconds
-from simnmt.kernels.sharp.weights import Attention, BottomCell, SharpTokens, SharpWeights, StackLayer
+from simnmt.kernels.sharp.weights import (
+    Attention,
+    BottomCell,
+    SharpTokens,
+    SharpWeights,
+    SourceDirection,
+    SourceLayer,
+    SourceWeights,
+    StackLayer,
+)
 
 __all__ = [
     "Attention",
@@ -12,6 +22,10 @@ __all__ = [
     "SharpTokens",
     "SharpTranslation",
     "SharpWeights",
+    "SourceDirection",
+    "SourceEncoder",
+    "SourceLayer",
+    "SourceWeights",
     "StackLayer",
     "StageSeconds",
     "decode_ensemble",

@@ -1,4 +1,4 @@
-"""Multiply-adds of the sharp decoder, counted layer by layer (SHARP-13)."""
+"""Multiply-adds of a sharp model, counted layer by layer (SHARP-13)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import Literal
 import numpy as np
 
 from simnmt.costs.decoder_settings import DecoderSettings
-from simnmt.kernels.sharp.weights import GATES, SharpWeights
+from simnmt.kernels.sharp.weights import GATES, SharpWeights, SourceWeights
 
+KEPT_SHARES = {"computed": 0.0, "precomputed": 1.0, "frequent": 0.95}
+"""Of a text's words, those whose products are kept (SHARP-06)."""
 LayerKind = Literal["fc_relu", "fc_tanh", "gru", "lstm"]
 
 
@@ -85,7 +87,7 @@ def operations(
     """
     gates = GATES[shape.bottom] * shape.r
     if kept_share is None:
-        kept_share = {"computed": 0.0, "precomputed": 1.0, "frequent": 0.95}[settings.embeddings]
+        kept_share = KEPT_SHARES[settings.embeddings]
     kept = settings.attention == "precomputed"
     stack, below = [], shape.r
     for kind, width in shape.stack:
@@ -100,6 +102,27 @@ def operations(
         output=float(shape.words * below),
         once=float(src_len * shape.s * (shape.a + (gates if kept else 0))),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOperations:
+    """Multiply-adds of a source side over one sentence."""
+
+    input: float
+    """Products of all positions at once, those of embeddings included."""
+    recurrent: float
+    """Products with the states, one row at a time: each reads its whole matrix."""
+
+
+def source_operations(
+    weights: SourceWeights, settings: DecoderSettings, src_len: int, *, kept_share: float | None = None
+) -> SourceOperations:
+    """Count a source side's multiply-adds over a sentence; `kept_share` as of `operations`."""
+    if kept_share is None:
+        kept_share = KEPT_SHARES[settings.embeddings]
+    inputs = [2 * layer.forward.input.size for layer in weights.layers]
+    recurrent = sum(2 * layer.forward.state.size for layer in weights.layers)
+    return SourceOperations(src_len * (inputs[0] * (1 - kept_share) + sum(inputs[1:])), float((src_len - 1) * recurrent))
 
 
 def kept_bytes(shape: DecoderShape, words: int) -> int:

@@ -1,4 +1,4 @@
-"""Random target sides and sentences in the sizes of the paper's models: what times and multiply-adds are taken on.
+"""Random models and sentences in the sizes of the paper's models: what times and multiply-adds are taken on.
 
 Times depend on the sizes, and where states are merged on how many of them differ (SHARP-09): weights are drawn so that the
 beam of a random model branches as often as the paper's does.
@@ -12,7 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.kernels.sharp.operations import DecoderShape
-from simnmt.kernels.sharp.weights import GATES, Attention, BottomCell, Float32, SharpTokens, SharpWeights, StackLayer
+from simnmt.kernels.sharp.weights import (
+    GATES,
+    Attention,
+    BottomCell,
+    Float32,
+    SharpTokens,
+    SharpWeights,
+    SourceDirection,
+    SourceLayer,
+    SourceWeights,
+    StackLayer,
+)
 from simnmt.streams import stream
 
 TOKENS = SharpTokens(start=1, eos=0, unk=2, pad=3)
@@ -66,6 +77,20 @@ class RandomModels:
             TOKENS,
         )
 
+    def source_of(self, kind: Literal["gru", "lstm"], layers: int, width: int, e: int, vocab: int) -> SourceWeights:
+        """A source side: so many bidirectional layers of this width in each direction, embeddings of size e."""
+        gates, below, drawn = GATES[kind] * width, e, list[SourceLayer]()
+
+        def direction() -> SourceDirection:
+            reset_bias = np.zeros(width, np.float32) if kind == "gru" else None
+            fed, carried = self._uniform(gates, below), self._uniform(gates, width)
+            return SourceDirection(fed, carried, np.zeros(gates, np.float32), reset_bias)
+
+        for _ in range(layers):
+            drawn.append(SourceLayer(kind, direction(), direction()))
+            below = 2 * width
+        return SourceWeights(self._table(vocab, e, (e / 3.0) ** 0.5), tuple(drawn))
+
     def _uniform(self, *shape: int, reach: float = 1.0) -> Float32:
         found: Float32 = self._generator.random(shape, np.float32)
         return (found - np.float32(0.5)) * np.float32(2.0 * min(reach * (3.0 / shape[-1]) ** 0.5, 1.0))
@@ -91,3 +116,13 @@ def random_sentence(
     words = generator.choice(np.arange(4, frequent), candidates - rare - 1, replace=False)
     others = frequent + generator.choice(weights.vocab - frequent, rare, replace=False)
     return states, np.sort(np.concatenate([[weights.tokens.eos], words, others]).astype(np.int64))
+
+
+def random_words(vocab: int, src_len: int, covered: float, frequent: int, seed: int = 1) -> NDArray[np.int64]:
+    """A source sentence of so many words, the last one its end; `covered` and `frequent` as of `random_sentence`, by word."""
+    generator, frequent = stream(seed, 0, "sharp source"), min(frequent, vocab)
+    rare = min(round((1.0 - covered) * src_len), vocab - frequent)
+    words = generator.integers(4, frequent, src_len)
+    words[generator.permutation(src_len - 1)[:rare]] = generator.integers(frequent, max(vocab, frequent + 1), rare)
+    words[-1] = TOKENS.eos
+    return words.astype(np.int64)

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.kernels.sharp.arithmetic import Arithmetic, Floats, Linear, Squash
-from simnmt.kernels.sharp.weights import RELU_LIMIT, Float32, SharpWeights, StackLayer, input_limits, skips
+from simnmt.kernels.sharp.weights import RELU_LIMIT, Float32, SharpWeights, StackLayer, embedding_limit, input_limits, skips
 
 
 def softmax(scores: Floats) -> Floats:
@@ -48,7 +48,7 @@ class ReferenceMember:
         self._weights, self._arithmetic = weights, arithmetic
         bottom, attention = weights.bottom, weights.bottom.attention
         linear = arithmetic.linear
-        limit = max(float(np.abs(weights.embedding).max()), 1e-6)
+        limit = embedding_limit(weights.embedding)
         self._gates = len(bottom.bias)
         self._state = linear(np.concatenate((bottom.state, attention.state)), 1.0)
         self._word = linear(np.concatenate((bottom.word, attention.word)), limit)

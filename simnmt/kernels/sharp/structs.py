@@ -1,4 +1,4 @@
-"""The structures that native/sharp_model.h and native/sharp.h declare, member for member."""
+"""The structures that native/sharp_model.h, sharp_source.h and sharp.h declare, member for member."""
 
 from __future__ import annotations
 
@@ -46,6 +46,28 @@ class Model(ctypes.Structure):
     )
 
 
+class SourceLayer(ctypes.Structure):
+    """`sharp_source_layer`."""
+
+    _fields_ = (
+        ("kind", _INT),
+        ("width", _INT),
+        ("input", Matrix),
+        ("state", Matrix * 2),
+        ("bias", _POINTER),
+        ("reset_bias", _POINTER),
+    )
+
+
+class Source(ctypes.Structure):
+    """`sharp_source`."""
+
+    _fields_ = (
+        *((name, _INT) for name in ("vocab", "e", "layers", "int16", "activation", "table_words")),
+        *((name, _POINTER) for name in ("embedding", "table", "stack")),
+    )
+
+
 class Request(ctypes.Structure):
     """`sharp_request`."""
 
@@ -71,7 +93,9 @@ SIGNATURES: dict[str, tuple[type[ctypes.c_int64] | None, tuple[type, ...]]] = {
     "member_bytes": (_INT, (ctypes.POINTER(Model), _INT, _INT, _INT)),
     "beam_bytes": (_INT, (_INT, _INT, _INT)),
     "layout": (_INT, (_POINTER,)),
-    "fill_table": (None, (ctypes.POINTER(Model), _INT, _POINTER, _POINTER)),
+    "fill_table": (None, (_INT, ctypes.POINTER(Matrix), _POINTER, _INT, _POINTER, _POINTER)),
+    "source_bytes": (_INT, (ctypes.POINTER(Source), _INT)),
+    "encode": (None, (ctypes.POINTER(Source), _POINTER, _INT, _POINTER, _INT, _POINTER)),
     "decode": (
         _INT,
         (_POINTER, _POINTER, _POINTER, _POINTER, ctypes.POINTER(Request), ctypes.POINTER(Result), _POINTER, _POINTER),
@@ -92,7 +116,7 @@ def declare(cdll: ctypes.CDLL) -> int:
     for name, (result, arguments) in SIGNATURES.items():
         function = getattr(cdll, f"simnmt_sharp_{name}")
         function.restype, function.argtypes = result, arguments
-    own = [ctypes.sizeof(each) for each in (Matrix, Layer, Model, Request, Result)]
+    own = [ctypes.sizeof(each) for each in (Matrix, Layer, Model, Request, Result, Source, SourceLayer)]
     own += [MOST_MEMBERS, *LAYER_KINDS.values(), *ACTIVATIONS.values()]
     told = (_INT * cdll.simnmt_sharp_layout(None))()
     cdll.simnmt_sharp_layout(told)

@@ -1,4 +1,4 @@
-"""What an attentional decoder is made of, as plain arrays (SHARP-04, SHARP-12)."""
+"""What an attentional model is made of, target side and source side, as plain arrays (SHARP-04, SHARP-12, SHARP-16)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from simnmt.costs.decoder_settings import DecoderSettings
 from simnmt.kernels.arrays import checked
 from simnmt.kernels.errors import KernelError
 
@@ -173,6 +174,91 @@ class SharpWeights:
         wanted.append(("output", self.output, (len(self.embedding), below)))
         wanted.append(("output_bias", self.output_bias, (len(self.embedding),)))
         return wanted
+
+
+@dataclass(frozen=True, slots=True)
+class SourceDirection:
+    """One direction of a source layer, g = 3 (GRU) or 4 (LSTM) gates of width w stacked as in `GATES`."""
+
+    input: Float32
+    """[g w, in]."""
+    state: Float32
+    """[g w, w]."""
+    bias: Float32
+    """[g w]."""
+    reset_bias: Float32 | None = None
+    """[w], of a GRU alone: added to W_h h before the reset gate multiplies it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLayer:
+    """A bidirectional layer: each position's output is the forward direction's state beside the backward direction's."""
+
+    kind: Literal["gru", "lstm"]
+    forward: SourceDirection
+    backward: SourceDirection
+
+    @property
+    def width(self) -> int:
+        """Of one direction's state."""
+        return int(self.forward.state.shape[1])
+
+
+@dataclass(frozen=True, slots=True)
+class SourceWeights:
+    """A whole source side (SHARP-16): C-contiguous float32, finite, checked once. Raises `KernelError`.
+
+    The int16 product clips matrices and states as it does on the target side.
+    """
+
+    embedding: Float32
+    """[source words, e], the most frequent words first."""
+    layers: tuple[SourceLayer, ...]
+    """From bottom to top."""
+
+    def __post_init__(self) -> None:
+        if not self.layers:
+            raise KernelError("a source side has at least one layer")
+        for name, array, shape in self._expected():
+            if not np.isfinite(checked(name, array, np.float32, shape)).all():
+                raise KernelError(f"{name} holds NaN or infinity")
+
+    @property
+    def vocab(self) -> int:
+        """Source words known."""
+        return int(self.embedding.shape[0])
+
+    @property
+    def width(self) -> int:
+        """Of a source state: both directions of the last layer."""
+        return 2 * self.layers[-1].width
+
+    def _expected(self) -> list[tuple[str, Any, tuple[int, ...]]]:
+        below = int(self.embedding.shape[-1])
+        expected: list[tuple[str, Any, tuple[int, ...]]] = [("source.embedding", self.embedding, (len(self.embedding), below))]
+        for number, layer in enumerate(self.layers):
+            w = layer.width
+            gw = GATES[layer.kind] * w
+            for side, direction in (("forward", layer.forward), ("backward", layer.backward)):
+                name = f"source.layers[{number}].{side}"
+                expected.append((f"{name}.input", direction.input, (gw, below)))
+                expected.append((f"{name}.state", direction.state, (gw, w)))
+                expected.append((f"{name}.bias", direction.bias, (gw,)))
+                if layer.kind == "gru":
+                    expected.append((f"{name}.reset_bias", direction.reset_bias, (w,)))
+            below = 2 * w
+        return expected
+
+
+def embedding_limit(embedding: Float32) -> float:
+    """The largest absolute input of a product with embeddings (SHARP-05)."""
+    return max(float(np.abs(embedding).max()), 1e-6)
+
+
+def kept_words(settings: DecoderSettings, vocab: int) -> int:
+    """How many of a vocabulary's first words have the products of their embeddings kept (SHARP-06)."""
+    kept = {"computed": 0, "precomputed": vocab, "frequent": min(settings.frequent_words, vocab)}
+    return kept[settings.embeddings]
 
 
 def skips(stack: Sequence[StackLayer]) -> list[int | None]:

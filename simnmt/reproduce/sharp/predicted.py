@@ -1,7 +1,8 @@
 """What counting says of the sharp decoder's speeds, beside what is measured (SHARP-11, SHARP-13, SHARP-15, XP-07).
 
-A word takes its products at their measured rate, attention's sums at that of float32, activations at theirs, and the rest,
-which is what the baseline takes beyond these. Each rung changes one of them or two.
+A word takes its products at their measured rate, those of the source side's states at the rate of one row, attention's sums
+at that of float32, activations at theirs, and the rest, which is what the baseline takes beyond these. Each rung changes one of
+them or two.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def predicted_ladder(speeds: SharpSpeeds, ladder: Sequence[DecoderTime]) -> list
     def counted_s(each: DecoderTime) -> float:
         return (
             _products_s(speeds, each)
-            + each.attention * _multiply_add_s(_at_beam(speeds, cold=False), "float32")
+            + each.attention * _multiply_add_s(_of_rows(speeds, speeds.setting.beam, cold=False), "float32")
             + each.activations * speeds.activation_s[each.settings.activations]
         )
 
@@ -59,15 +60,21 @@ def predicted_over(own: DecoderTime, other: DecoderTime) -> float:
 
 
 def _products_s(speeds: SharpSpeeds, each: DecoderTime) -> float:
-    """A word's products at the rate of weights from memory, or from the cache where it holds all of them."""
+    """A word's products at the rate of weights from memory, or from the cache where it holds all of them.
+
+    A source layer's state weights are read once a position and stay in the cache meanwhile.
+    """
     name, size = ("int16", 2) if each.settings.gemm == "int16" else ("float32", 4)
-    weights_bytes = size * each.products / each.settings.beam
-    return each.products * _multiply_add_s(_at_beam(speeds, cold=weights_bytes > speeds.cache_bytes), name)
+    beam = each.settings.beam
+    cold = size * each.products / beam > speeds.cache_bytes
+    return each.products * _multiply_add_s(_of_rows(speeds, beam, cold=cold), name) + each.source_recurrent * _multiply_add_s(
+        _of_rows(speeds, 1, cold=False), name
+    )
 
 
-def _at_beam(speeds: SharpSpeeds, *, cold: bool) -> ProductTime:
-    """The product of as many rows as the beam has."""
-    return min((each for each in speeds.products if each.cold == cold), key=lambda each: abs(each.batch - speeds.setting.beam))
+def _of_rows(speeds: SharpSpeeds, rows: int, *, cold: bool) -> ProductTime:
+    """The measured product whose number of rows is nearest."""
+    return min((each for each in speeds.products if each.cold == cold), key=lambda each: abs(each.batch - rows))
 
 
 def _multiply_add_s(found: ProductTime, name: str) -> float:

@@ -57,13 +57,16 @@ def notes(found: Reproduction) -> list[str]:
         f"One thread; beam {setting.beam}, {setting.src_len} source words, {setting.tgt_len} target words of forced length, "
         f"{setting.candidates} candidates of a vocabulary of {found.speeds.vocab:,}; random weights of the paper's shapes, "
         "with embeddings of 512, which the paper leaves open.",
-        "The target side alone: the source's layers, done once a sentence, are in the paper's words a second and not in ours.",
+        "Words a second include the source side (three bidirectional GRU layers of 512; of S7 eight LSTM layers), as the "
+        "paper's do. The same rungs switch its 16-bit products, kept products of embeddings and activations; the decoder alone "
+        "stands beside it.",
+        "Each timed translation follows another one of the same decoder, as in a text: it finds its weights as that left them.",
         f"All that is compared takes turns, in {len(found.speeds.systems[0].sentence_s)} rounds or more; figures are medians, "
         "factors medians of the rounds' ratios, and a verdict is clear where their quartiles agree.",
         "The baseline multiplies float32 weights packed as ours are in 16 bits; the paper's is a library that cannot pack.",
-        "Predictions: counted multiply-adds at the measured rates of products of as many rows as the beam has, with weights "
-        "from memory where the last cache cannot hold them, counted activations at theirs, and the rest of the baseline as it "
-        "is. Those of systems: multiply-adds alone.",
+        "Predictions: counted multiply-adds at the measured rates of products of as many rows as the beam has (of one row for "
+        "the source side's states), with weights from memory where the last cache cannot hold them, counted activations at "
+        "theirs, and the rest of the baseline as it is. Those of systems: multiply-adds alone.",
         "Embeddings: the products of the 8,000 most frequent words are kept, which 95 % of the candidates belong to, as the "
         "paper says of tokens.",
         "Exact rungs are identities: the same translations. How many words the others leave the same is asked of a "
@@ -107,6 +110,8 @@ def ladder(speeds: SharpSpeeds, agreements: Sequence[RungAgreement] = ()) -> Row
                     "words_per_s": each.words_per_s,
                     "ms_per_word": 1e3 * each.word_s,
                     "factor": each.over(own[0]),
+                    "decoder_factor": each.decoder_over(own[0]),
+                    "source_ms": 1e3 * statistics.median(each.source_s),
                     "step": None if before is None else each.over(before),
                     "step_low": None if before is None else _quartiles(each, before)[0],
                     "step_high": None if before is None else _quartiles(each, before)[1],
@@ -166,6 +171,7 @@ def stages(speeds: SharpSpeeds) -> Rows:
                     "of": each.key,
                     "rung": each in rungs,
                     "settings": each.settings.words(),
+                    "source_ms": 1e3 * statistics.median(each.source_s) / each.words,
                     "prepare_ms": 1e3 * own.prepare_s / each.words,
                     "body_ms": 1e3 * own.body_s / each.words,
                     "product_ms": 1e3 * own.product_s / each.words,
@@ -191,6 +197,7 @@ def systems(speeds: SharpSpeeds) -> Rows:
                 "published_words_per_s": said.words_per_s,
                 "published_factor": published.speed_over(said.key, "S1"),
                 "words_per_s": None if each is None else each.words_per_s,
+                "source_ms": None if each is None else 1e3 * statistics.median(each.source_s),
                 "factor": each.over(first) if known else None,  # type: ignore[union-attr, arg-type]
                 "predicted_factor": predicted_over(each, first) if known else None,  # type: ignore[arg-type]
                 "multiply_adds": None if each is None else each.multiply_adds,

@@ -36,6 +36,8 @@ def _ladder(rows: list[dict[str, Any]]) -> str:
             f"{row['words_per_s']:.1f}",
             f"{row['factor']:.3f}",
             "" if row["step"] is None else f"{row['step']:.3f}",
+            f"{row['decoder_factor']:.3f}",
+            f"{row['source_ms']:.2f}",
             f"{row['predicted_factor']:.2f}",
             "" if row["agreement"] is None else f"{100 * row['agreement']:.2f} %",
             row["translations"],
@@ -49,11 +51,13 @@ def _ladder(rows: list[dict[str, Any]]) -> str:
         "words/s",
         "factor",
         "step",
+        "decoder alone, factor",
+        "source ms",
         "predicted factor",
         "same words so far",
         "translations",
     )
-    return "Words a second, target side, one thread\n" + columns(head, lines)
+    return "Words a second, source side included, one thread\n" + columns(head, lines)
 
 
 def _systems(rows: list[dict[str, Any]]) -> str:
