@@ -228,7 +228,8 @@ class _Sentences:
         self._words = [random_words(vocab, asked.src_len, COVERED, FREQUENT_WORDS, seed) for seed in (1, 2)]
         self._encoders, self._tgt_len, self._turn = encoders, asked.tgt_len, 0
         self._members = [
-            SharpDecoder(each.target, case.settings, max_len=asked.tgt_len, most_src_len=asked.src_len) for each in case.models
+            SharpDecoder(model.target, case.settings, max_len=asked.tgt_len, most_src_len=asked.src_len)
+            for model in case.models
         ]
         self.source_s = list[float]()
         """Of each translation so far."""

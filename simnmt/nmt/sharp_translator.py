@@ -46,7 +46,7 @@ class SharpTranslator:
             raise NmtError(what, remedy="give a smaller one")
         self.models, self.settings = list(models), settings
         self.max_len, self.most_src_len = max_len, most_src_len
-        self._encoders = [SourceEncoder(source_weights(each), settings, most_src_len=most_src_len) for each in models]
+        self._encoders = [SourceEncoder(source_weights(model), settings, most_src_len=most_src_len) for model in models]
         self._decoders = [
             SharpDecoder(each, settings, max_len=max_len, most_src_len=most_src_len)
             for each in weights or map(sharp_weights, models)

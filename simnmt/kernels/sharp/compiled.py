@@ -162,14 +162,14 @@ class CompiledSource:
         layers, limit = [], embedding_limit(weights.embedding)
         for layer in weights.layers:
             both = layer.forward, layer.backward
-            reset = None if layer.kind == "lstm" else np.concatenate([each.reset_bias for each in both])
+            reset = None if layer.kind == "lstm" else np.concatenate([side.reset_bias for side in both])
             layers.append(
                 structs.SourceLayer(
                     structs.LAYER_KINDS[layer.kind],
                     layer.width,
-                    packing.matrix(np.concatenate([each.input for each in both]), limit),
-                    (structs.Matrix * 2)(*(packing.matrix(each.state, 1.0) for each in both)),
-                    packing.address(np.concatenate([each.bias for each in both])),
+                    packing.matrix(np.concatenate([side.input for side in both]), limit),
+                    (structs.Matrix * 2)(*(packing.matrix(side.state, 1.0) for side in both)),
+                    packing.address(np.concatenate([side.bias for side in both])),
                     packing.address(reset),
                 )
             )

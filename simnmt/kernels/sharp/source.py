@@ -86,8 +86,8 @@ class _Layer:
         self._kind, self._width, self._arithmetic = layer.kind, layer.width, arithmetic
         both = layer.forward, layer.backward
         # One matrix of both directions: its scale is that of the C kernels' stacked product.
-        self._input = arithmetic.linear(np.concatenate([each.input for each in both]), limit)
-        self._directions = [(each, arithmetic.linear(each.state, 1.0)) for each in both]
+        self._input = arithmetic.linear(np.concatenate([side.input for side in both]), limit)
+        self._directions = [(side, arithmetic.linear(side.state, 1.0)) for side in both]
 
     def run(self, below: Floats) -> Floats:
         """[src_len, in] to [src_len, 2 width]."""

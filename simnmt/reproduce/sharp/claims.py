@@ -104,7 +104,7 @@ def _ladder(speeds: SharpSpeeds, agreements: Sequence[RungAgreement]) -> Records
 
 def _lossless(agreements: Sequence[RungAgreement]) -> list[str]:
     """Whether speed was not bought with other words; empty without a trained model."""
-    return [HOLDS if all(each.share >= LEAST_SAME for each in agreements) else FAILS] if agreements else []
+    return [HOLDS if all(rung.share >= LEAST_SAME for rung in agreements) else FAILS] if agreements else []
 
 
 def _products(speeds: SharpSpeeds) -> Records:
