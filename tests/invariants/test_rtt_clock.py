@@ -135,7 +135,7 @@ def test_the_gap_to_the_oracle_does_not_depend_on_the_number_of_requests(make_sc
     few, many = gap(500, "pace"), gap(20_000, "pace")
     assert few[1] <= many[0] <= few[2]
     assert abs(few[0] - many[0]) < 1.0
-    assert gap(500, "spread")[1] > 2.0 * few[2], "what the clock pace is for"
+    assert gap(500, "spread")[0] > 5.0 * few[0], "what the clock pace is for"
 
 
 def test_a_clock_far_from_the_pace_of_the_run_is_named_with_a_remedy(make_scenario: MakeScenario) -> None:
