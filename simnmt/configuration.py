@@ -5,7 +5,18 @@ Each room owns the models of what it builds; `simnmt.scenario` composes them and
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import BaseModel, ConfigDict
+
+EndOfSentence = Literal["none", "source", "target", "both"]
+"""Which lengths count the end-of-sentence token. Text, tables and tokenisers count none; a model reads one more source token
+than the text has, and takes one more decode step than it emits tokens of text, so measured costs count both."""
+
+
+def end_tokens(counted: EndOfSentence) -> tuple[int, int]:
+    """Return how many end-of-sentence tokens a source and a target length count, 0 or 1 each."""
+    return int(counted in ("source", "both")), int(counted in ("target", "both"))
 
 
 class Configuration(BaseModel):

@@ -34,7 +34,7 @@ def put_together(
             "name": name,
             "device": {"name": device_name or default_device_name(account), "details": details(account, box)},
             "model": {"name": model_name(settings.model), "vocab": account.vocab},
-            "length_unit": {"src": src_unit, "tgt": tgt_unit},
+            "length_unit": {"src": src_unit, "tgt": tgt_unit, "end_of_sentence": "both"},
             "engine": engine_block(account, settings.beam),
             "provenance": {"source": _source(settings, account), "date": now(), "tool": TOOL},
         }
@@ -69,7 +69,7 @@ def completed(
             "schema_version": SCHEMA_VERSION,
             "name": name or kept["name"],
             "device": kept["device"] | ({"name": device_name} if device_name else {}),
-            "length_unit": {"src": settings.src_unit or unit["src"], "tgt": settings.tgt_unit or unit["tgt"]},
+            "length_unit": unit | {"src": settings.src_unit or unit["src"], "tgt": settings.tgt_unit or unit["tgt"]},
             "provenance": kept["provenance"] | {"source": source},
             "conditions": earlier | {"later": [*earlier.get("later", []), later]},
         }

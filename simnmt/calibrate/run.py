@@ -19,6 +19,7 @@ from simnmt.calibrate.pinning import pinned
 from simnmt.calibrate.plan import BenchPlan, plan_benches
 from simnmt.calibrate.progress import Listener, Silent
 from simnmt.calibrate.settings import Settings
+from simnmt.configuration import end_tokens
 from simnmt.costs import DeviceProfile, profile_doubts, write_profile
 from simnmt.nmt.engine import Engine, EngineAccount, load_engine
 
@@ -133,7 +134,8 @@ def _drawn(settings: Settings) -> list[tuple[int, int]] | None:
 
     table = read_table(find("traces/lengths", settings.lengths) if settings.lengths.startswith("@") else settings.lengths)
     src_len, tgt_len = table.sample(settings.seed, 0, "calibrate_lengths", settings.inferences)
-    return list(zip(src_len.tolist(), tgt_len.tolist(), strict=True))
+    src_end, tgt_end = (1 - counted for counted in end_tokens(table.end_of_sentence))
+    return list(zip((src_len + src_end).tolist(), (tgt_len + tgt_end).tolist(), strict=True))
 
 
 def _header(settings: Settings, account: EngineAccount, box: BoxDescription, plans: Sequence[BenchPlan]) -> dict[str, Any]:

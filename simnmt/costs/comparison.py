@@ -96,6 +96,7 @@ def differences(first: DeviceProfile, other: DeviceProfile) -> list[str]:
         ("vocabulary", first.model.vocab, other.model.vocab),
         ("source unit", first.length_unit.src, other.length_unit.src),
         ("target unit", first.length_unit.tgt, other.length_unit.tgt),
+        ("end of sentence counted", first.length_unit.end_of_sentence, other.length_unit.end_of_sentence),
         ("kind", first.execution.kind, other.execution.kind),
     ]
     if first.engine is not None and other.engine is not None:

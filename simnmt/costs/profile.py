@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ValidationError, model_validator
 
-from simnmt.configuration import Configuration
+from simnmt.configuration import Configuration, EndOfSentence, end_tokens
 from simnmt.costs.batch_cost import EncoderCost, StepCost
 from simnmt.costs.batch_decoding import DecodingCost
 from simnmt.costs.decoder_block import DecoderBlock
@@ -74,6 +74,9 @@ class LengthUnit(Configuration):
 
     src: str
     tgt: str
+    end_of_sentence: EndOfSentence = "none"
+    """Which lengths count the end-of-sentence token; what is measured counts both: every step, and every token that the encoder
+    reads."""
 
 
 class ValidRange(Configuration):
@@ -328,6 +331,36 @@ class DeviceProfile(Configuration):
         if more_s_per_tgt_token is not None:
             plane_s = np.maximum(plane_s + more_s_per_tgt_token * tgt_len, 0.0)
         return plane_s * self.residual.factor(standard_normal)
+
+    def counting(self, end_of_sentence: EndOfSentence) -> DeviceProfile:
+        """Return the profile for lengths that count the end-of-sentence token as asked for.
+
+        What one end-of-sentence token takes moves between the plane's slopes and its fixed part. Raises `ProfileError` where
+        the profile has costs beside its planes, whose steps cannot be counted otherwise.
+        """
+        own = self.length_unit.end_of_sentence
+        if end_of_sentence == own:
+            return self
+        if self.step is not None or self.decoder is not None or self.sti is not None:
+            raise ProfileError(
+                f"lengths of profile {self.name} count {own} of the end-of-sentence tokens, other devices' {end_of_sentence}",
+                remedy="state length_unit.end_of_sentence alike in the profiles of a scenario",
+            )
+        src, tgt = np.subtract(end_tokens(end_of_sentence), end_tokens(own)).tolist()
+        plane, ranges, energy = self.execution.plane, self.valid_range, self.energy
+        fixed_s = plane.s_fixed - src * plane.s_per_src_token - tgt * plane.s_per_tgt_token
+        moved = [(max(low + more, 0), high + more) for (low, high), more in ((ranges.src_len, src), (ranges.tgt_len, tgt))]
+        changed: dict[str, Any] = {
+            "length_unit": self.length_unit.model_copy(update={"end_of_sentence": end_of_sentence}),
+            "execution": self.execution.model_copy(
+                update={"plane": plane.model_copy(update={"s_fixed": fixed_s}), "samples": ()}
+            ),
+            "valid_range": ValidRange(src_len=moved[0], tgt_len=moved[1]),
+        }
+        if energy is not None and energy.j_fixed is not None:
+            fixed_j = energy.j_fixed - src * (energy.j_per_src_token or 0.0) - tgt * (energy.j_per_tgt_token or 0.0)
+            changed["energy"] = energy.model_copy(update={"j_fixed": fixed_j})
+        return self.model_copy(update=changed)
 
     def outside(self, src_len: NDArray[np.int64], tgt_len: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which requests lie outside the range for which the profile holds."""

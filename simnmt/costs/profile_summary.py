@@ -6,7 +6,7 @@ from typing import Any
 
 from simnmt.costs.decoder_words import decoder_facts
 from simnmt.costs.doubts import RECONCILIATION, Doubt, heldout_errors, profile_doubts
-from simnmt.costs.profile import DeviceProfile
+from simnmt.costs.profile import DeviceProfile, LengthUnit
 from simnmt.costs.profile_blocks import DiskBlock, EncoderBlock, EnergyBlock, Overhead, Overheads, StepBlock
 from simnmt.costs.reconciliation import alone_vs_plane, describe_alone
 from simnmt.costs.sti_words import sti_facts
@@ -45,7 +45,10 @@ def facts(profile: DeviceProfile) -> list[tuple[str, str]]:
         ("model", f"{profile.model.name}, vocabulary {profile.model.vocab:,}"),
         *_engine(profile),
         *_conditions(profile),
-        ("holds for", f"source {src_low} to {src_high} ({unit.src}), target {tgt_low} to {tgt_high} ({unit.tgt})"),
+        (
+            "holds for",
+            f"source {src_low} to {src_high} ({unit.src}), target {tgt_low} to {tgt_high} ({unit.tgt}); {_ends(unit)}",
+        ),
         *_execution(profile),
     ]
     if profile.step is not None:
@@ -94,6 +97,16 @@ def plane_words(profile: DeviceProfile) -> str:
     sign = "-" if plane.s_fixed < 0.0 else "+"
     tokens = f"{1e3 * plane.s_per_src_token:.4g} x source + {1e3 * plane.s_per_tgt_token:.4g} x target"
     return f"{tokens} {sign} {1e3 * abs(plane.s_fixed):.4g} ms"
+
+
+def _ends(unit: LengthUnit) -> str:
+    counted = {
+        "none": "neither counts",
+        "source": "source lengths count",
+        "target": "target lengths count",
+        "both": "both count",
+    }
+    return f"{counted[unit.end_of_sentence]} the end of the sentence"
 
 
 def _engine(profile: DeviceProfile) -> list[tuple[str, str]]:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt import shipped
+from simnmt.configuration import end_tokens
 from simnmt.costs.batch_cost import EncoderCost, StepCost
 from simnmt.costs.batch_decoding import DecodingCost
 from simnmt.costs.cells import relative_error
@@ -96,6 +97,8 @@ def alone_vs_plane(profile: DeviceProfile) -> float | None:
     if profile.step is None or profile.encoder is None:
         return None
     src_len, tgt_len, count = _news()
+    src, tgt = end_tokens(profile.length_unit.end_of_sentence)
+    src_len, tgt_len = src_len + src, tgt_len + tgt
     plane_s = float(profile.plane.seconds(src_len, tgt_len) @ count)
     return float(profile.decoding_cost.solo_s(src_len, tgt_len) @ count) / plane_s - 1.0 if plane_s > 0.0 else None
 

@@ -147,7 +147,7 @@ class BeamSearch:
         for step in reversed(sentence.path[:length]):
             tokens.append(int(step[row]))
             row = int(step[self.beam + row])
-        return Hypothesis(tuple(reversed(tokens)), score)
+        return Hypothesis(tuple(reversed(tokens)), score, len(sentence.path))
 
     def _see(self) -> None:
         self._banned.see([sentence.limit for sentence in self._sentences], self.beam)

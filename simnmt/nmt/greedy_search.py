@@ -89,4 +89,4 @@ class GreedySearch:
 
     def _found(self, sentence: _Sentence, ended: bool) -> Hypothesis:
         score = sentence.score / (len(sentence.path) + ended) if self._scored else None
-        return Hypothesis(tuple(sentence.path), score)
+        return Hypothesis(tuple(sentence.path), score, len(sentence.path) + ended)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,3 +14,5 @@ class Hypothesis:
     score: float | None
     """Sum of log-probabilities (natural), the end token's included, divided by how many they are to the power of the
     length penalty, which is 1 in greedy search; None where none was asked for."""
+    steps: int = field(default=0, compare=False)
+    """Decode steps taken for the sentence: its tokens and the end in greedy search; a beam runs on beyond its best."""

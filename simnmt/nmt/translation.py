@@ -47,6 +47,8 @@ class Translation:
     """Whether the source was longer than the model takes, so that only its beginning was translated."""
     ended: bool
     """Whether the model ended the sentence itself, not the limit on its length."""
+    steps: int
+    """Decode steps taken: greedily one for each token written and one for the end mark; a beam runs on beyond its best."""
 
     def as_json(self) -> str:
         """Every field, as an object on one line."""
@@ -212,7 +214,7 @@ class _Stream:
 
     def _arrive(self, line: int, ids: list[int]) -> None:
         if len(ids) <= 1:
-            self._done[line] = Translation("", 0, 0, None, False, True)
+            self._done[line] = Translation("", 0, 0, None, False, True, 0)
             return
         positions = self._translator.model.max_positions
         limit = positions or LONGEST_SOURCE
@@ -223,7 +225,7 @@ class _Stream:
 
     def _translation(self, line: _Line, found: Hypothesis) -> Translation:
         text, length = self._translator.target.decode([found.tokens])[0], len(found.tokens)
-        return Translation(text, len(line.ids), length, found.score, line.cut, length < line.most)
+        return Translation(text, len(line.ids), length, found.score, line.cut, length < line.most, found.steps)
 
 
 def noting(translations: Iterable[Translation], note: Callable[[str], None]) -> Iterator[Translation]:

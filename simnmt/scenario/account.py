@@ -98,11 +98,13 @@ def _of_lengths(plan: Plan, case: Case, learnt: Learnt) -> Iterator[str]:
     for warning in case.warnings:
         yield f"{case.name}: {warning}."
     table, fit, evaluated = case.table, learnt.fit_pairs.pairs, learnt.evaluated_pairs.pairs
+    counted = {"none": "", "source": ", sources with their end", "target": ", targets with their end", "both": ", ends counted"}
+    ends = counted[table.end_of_sentence]
     synthetic = isinstance(plan.scenario.workloads[case.name].lengths, SyntheticLengths)
     reference = "The target length is the reference translation's, standing in for a model's own output."
     yield (
-        f"{case.name}: {table.pairs:,} length pairs of {table.source}, counted by {table.src_unit} and {table.tgt_unit}; in "
-        f"each replication {fit:,} of them are set apart for fitting and the {plan.scenario.requests:,} requests drawn with "
+        f"{case.name}: {table.pairs:,} length pairs of {table.source}, counted by {table.src_unit} and {table.tgt_unit}{ends}; "
+        f"in each replication {fit:,} of them are set apart for fitting and the {plan.scenario.requests:,} requests drawn with "
         f"replacement from the other {evaluated:,}. {_dropped(case)}"
         f"{'No text lies behind them: both lengths are drawn.' if synthetic else reference}"
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,9 +13,11 @@ from numpy.typing import NDArray
 
 from simnmt import shipped
 from simnmt.batching.configuration import batching_of
+from simnmt.configuration import EndOfSentence
 from simnmt.costs import DeviceProfile, Doubt, ProfileError, profile_doubts, read_profile
 from simnmt.costs.batch_decoding import DecodingCost
 from simnmt.costs.decoder_choice import DecoderChoice
+from simnmt.costs.profile import LengthUnit
 from simnmt.errors import InputError
 from simnmt.network.configuration import Network, load_network
 from simnmt.network.configuration import input_paths as network_paths
@@ -192,25 +194,27 @@ def input_files(scenario: Scenario, base: Path) -> dict[str, Path]:
 
 
 def _case(scenario: Scenario, name: str, base: Path, document: Document | None) -> Case:
-    lengths = scenario.workloads[name].lengths
+    lengths, read = scenario.workloads[name].lengths, list[DeviceProfile]()
+    for device, part in scenario.devices.items():
+        with _named_by(document, "devices", device, "profile", *((name,) if isinstance(part.profile, dict) else ())):
+            read.append(read_profile(_profile_path(scenario.profile_of(device, name), base)))
     with _named_by(document, "workloads", name, "lengths"):
         table = load_lengths(lengths, base)
         warnings = lengths_warnings(lengths, table)
         outliers = load_replayed_outliers(lengths, base, table)
-        fertility = fertility_of(lengths)
-        if fertility is not None:
-            unit = read_profile(_profile_path(scenario.profile_of(next(iter(scenario.devices)), name), base)).length_unit
-            table = in_units(table, fertility, unit.src, unit.tgt)
-            outliers = None if outliers is None else in_units(outliers, fertility, unit.src, unit.tgt)
+        fertility, ends = fertility_of(lengths), _end_of_sentence(read)
+        unit = read[0].length_unit if fertility is not None else LengthUnit(src=table.src_unit, tgt=table.tgt_unit)
+        table = in_units(table, fertility, unit.src, unit.tgt, ends)
+        outliers = None if outliers is None else in_units(outliers, fertility, unit.src, unit.tgt, ends)
         replayed = table if outliers is None else table.plus(outliers)
         table.split(scenario.fit.share, scenario.seed)  # refuses a corpus too small to split, here where its key is known
     profiles, decoders, doubts = list[DeviceProfile](), list[DecoderChoice | None](), list[tuple[Doubt, ...]]()
-    for device, part in scenario.devices.items():
+    for (device, part), own in zip(scenario.devices.items(), read, strict=True):
         per_workload = (name,) if isinstance(part.profile, dict) else ()
         with _named_by(document, "devices", device, "profile", *per_workload):
-            profile = _profile(scenario, device, name, replayed, base)
+            profile = _checked_profile(scenario, device, name, replayed, base, own)
         # Of the profile as it was measured: one that is moved to another decoder no longer knows how its variants were.
-        doubts.append(tuple(profile_doubts(profile, used_cost_models(scenario, device, profile))))
+        doubts.append(tuple(profile_doubts(own, used_cost_models(scenario, device, own))))
         choice = None
         if part.decoder is not None:
             with _named_by(document, "devices", device, "decoder"):
@@ -304,13 +308,24 @@ def _decoding(
     return Decoding(batching, cost)
 
 
+def _end_of_sentence(profiles: Sequence[DeviceProfile]) -> EndOfSentence:
+    """Which lengths of a workload count the end of a sentence: as the first profile that has decode steps says, else the first.
+
+    The others follow by `DeviceProfile.counting`.
+    """
+    stepping = [profile for profile in profiles if profile.step is not None or profile.decoder is not None or profile.sti]
+    return (stepping or profiles)[0].length_unit.end_of_sentence
+
+
 def _profile_path(profile: str, base: Path) -> Path:
     return shipped.find("calibration", profile) if profile.startswith("@") else (base / profile).absolute()
 
 
-def _profile(scenario: Scenario, device: str, name: str, table: LengthTable, base: Path) -> DeviceProfile:
+def _checked_profile(
+    scenario: Scenario, device: str, name: str, table: LengthTable, base: Path, profile: DeviceProfile
+) -> DeviceProfile:
+    """The profile for the lengths of a workload. Raises `ProfileError` where it does not hold for them."""
     path = _profile_path(scenario.profile_of(device, name), base)
-    profile = read_profile(path)
     for side, unit in (("src", table.src_unit), ("tgt", table.tgt_unit)):
         expected = getattr(profile.length_unit, side)
         if unit != expected:
@@ -320,6 +335,7 @@ def _profile(scenario: Scenario, device: str, name: str, table: LengthTable, bas
                 remedy=f"count the workload by {expected}, state workloads.{name}.lengths.fertility.{side}, "
                 f"or take a profile measured by {unit}",
             )
+    profile = profile.counting(table.end_of_sentence)
     if not profile.plane.seconds(table.src_len, table.tgt_len).any():
         raise ProfileError(
             f"no request of workload {name} would take any time", path=path, remedy="mend the plane's fixed part"

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
 from simnmt import shipped
-from simnmt.configuration import Configuration
+from simnmt.configuration import Configuration, EndOfSentence
 from simnmt.workload.arrivals import Arrivals, BackToBack
 from simnmt.workload.corpus import read_corpus
 from simnmt.workload.counting import MODEL_PREFIX, UNITS
@@ -96,6 +96,8 @@ class TableFile(_Lengths):
 
     table: FilePath
     """`@name` of a shipped table, or a path, relative to the scenario file."""
+    end_of_sentence: EndOfSentence | None = None
+    """Which lengths of the table count the end-of-sentence token; left out: as its header says, which is `none` by default."""
     filter: FilterConfiguration | None = None
     """Which further pairs are dropped; only by rules that look at lengths alone."""
 
@@ -232,7 +234,11 @@ def load_lengths(config: Lengths, base: Path) -> LengthTable:
     """
     if isinstance(config, str | TableFile):
         table = read_table(_table_path(config if isinstance(config, str) else config.table, base))
-        return table if isinstance(config, str) else _filtered(table, config.filter)
+        if isinstance(config, str):
+            return table
+        if config.end_of_sentence is not None:
+            table = replace(table, end_of_sentence=config.end_of_sentence)
+        return _filtered(table, config.filter)
     if isinstance(config, SyntheticLengths):
         return _drawn(config.lognormal)
     source, *others = (base / getattr(config, key) for key in _file_keys(config))

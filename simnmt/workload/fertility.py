@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from simnmt.configuration import Configuration
+from simnmt.configuration import Configuration, EndOfSentence
 from simnmt.workload.errors import CorpusError
 from simnmt.workload.length_table import LengthTable
 
@@ -26,8 +26,17 @@ class Fertility(Configuration):
     """Of the target side; left out where both count it alike."""
 
 
-def in_units(table: LengthTable, fertility: Fertility | None, src_unit: str, tgt_unit: str) -> LengthTable:
+def in_units(
+    table: LengthTable,
+    fertility: Fertility | None,
+    src_unit: str,
+    tgt_unit: str,
+    end_of_sentence: EndOfSentence | None = None,
+) -> LengthTable:
     """The table with its lengths in these units, a device profile's; the same table where it is so already.
+
+    The one place where lengths of text become lengths that costs are told for: `end_of_sentence` is what the profile's lengths
+    count of the end-of-sentence token, None: as the table.
 
     Raises `CorpusError` where a side's units differ and no fertility is stated for it, and where one is stated though
     they do not differ.
@@ -45,7 +54,7 @@ def in_units(table: LengthTable, fertility: Fertility | None, src_unit: str, tgt
             what = f"fertility.{side} is {stated:g}, but table {table.name} and the profile both count it by {own}"
             raise CorpusError(what, remedy="leave it out")
         factors.append(1.0 if stated is None else stated)
-    if (table.src_unit, table.tgt_unit) == (src_unit, tgt_unit):
-        return table
-    src, tgt = factors
-    return table.with_fertility(src, tgt, src_unit, tgt_unit)
+    if (table.src_unit, table.tgt_unit) != (src_unit, tgt_unit):
+        src, tgt = factors
+        table = table.with_fertility(src, tgt, src_unit, tgt_unit)
+    return table.counting(end_of_sentence or table.end_of_sentence)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simnmt import streams
+from simnmt.configuration import EndOfSentence, end_tokens
 from simnmt.files import written_whole
 from simnmt.workload.counting import checked
 from simnmt.workload.errors import CorpusError
@@ -26,7 +27,7 @@ MAX_PAIRS = 10**9 - 1
 
 _TITLE = "# simnmt length table, version "
 _COLUMNS = "src_len,tgt_len,count"
-_KEYS = ("name", "source", "languages", "src_unit", "tgt_unit", "filtered", "tokens_per_word")
+_KEYS = ("name", "source", "languages", "src_unit", "tgt_unit", "end_of_sentence", "filtered", "tokens_per_word")
 _OMITTED_EMPTY = ("languages", "tokens_per_word")
 _REMEDY = "write it with `simnmt corpus table`"
 
@@ -57,6 +58,9 @@ class LengthTable:
     """Source and target language, such as `de-en`; empty where unknown, or where the name begins with them."""
     tokens_per_word: TokensPerWord = WORDS
     """By which limits of filters, stated in words, become limits in tokens; `WORDS` also where that is unknown."""
+
+    end_of_sentence: EndOfSentence = "none"
+    """Which of the two lengths counts the end-of-sentence token; `none` where a file does not say."""
 
     def __post_init__(self) -> None:
         """Raises `CorpusError` for columns that are no table, and for what is no unit."""
@@ -95,6 +99,7 @@ class LengthTable:
         filtered: str = "",
         languages: str = "",
         tokens_per_word: TokensPerWord = WORDS,
+        end_of_sentence: EndOfSentence = "none",
     ) -> LengthTable:
         """The table of pairs in any order, equal ones added up; `count` broadcasts over the pairs."""
         src, tgt, times = np.broadcast_arrays(*(np.asarray(x, dtype=np.int64) for x in (src_len, tgt_len, count)))
@@ -102,7 +107,7 @@ class LengthTable:
         total = np.zeros(len(pairs), dtype=np.int64)
         np.add.at(total, row.ravel(), times.ravel())
         columns = (pairs[:, 0], pairs[:, 1], total)
-        return cls(name, source, src_unit, tgt_unit, *columns, filtered, languages, tokens_per_word)
+        return cls(name, source, src_unit, tgt_unit, *columns, filtered, languages, tokens_per_word, end_of_sentence)
 
     @property
     def pairs(self) -> int:
@@ -183,6 +188,10 @@ class LengthTable:
         """
         if not all(0.0 < factor < math.inf for factor in (src, tgt)):
             raise CorpusError(f"fertility {src:g} / {tgt:g} is no pair of positive numbers", remedy="e.g. 1.3 and 1.5")
+        if self.end_of_sentence != "none":
+            # A token of text makes several in the other unit, the end of the sentence makes one.
+            text = self.counting("none").with_fertility(src, tgt, src_unit, tgt_unit)
+            return text.counting(self.end_of_sentence)
         src_low, src_up = _split(self.src_len, src, self.count)
         tgt_low, tgt_up = _split(self.tgt_len, tgt, self.count)
         # The two roundings as independent of each other as whole counts allow.
@@ -197,6 +206,25 @@ class LengthTable:
         pairs = (src_len, tgt_len, count[count > 0])
         per_word = TokensPerWord(self.tokens_per_word.src * src, self.tokens_per_word.tgt * tgt)
         return LengthTable.of_pairs(self.name, told, src_unit, tgt_unit, *pairs, self.filtered, self.languages, per_word)
+
+    def counting(self, end_of_sentence: EndOfSentence) -> LengthTable:
+        """Return the table with lengths that count the end-of-sentence token as asked for; no length falls below 1."""
+        if end_of_sentence == self.end_of_sentence:
+            return self
+        more_src, more_tgt = np.subtract(end_tokens(end_of_sentence), end_tokens(self.end_of_sentence)).tolist()
+        return LengthTable.of_pairs(
+            self.name,
+            self.source,
+            self.src_unit,
+            self.tgt_unit,
+            np.maximum(self.src_len + more_src, 1),
+            np.maximum(self.tgt_len + more_tgt, 1),
+            self.count,
+            self.filtered,
+            self.languages,
+            self.tokens_per_word,
+            end_of_sentence,
+        )
 
     def only(self, kept: NDArray[np.bool_], filtered: str) -> LengthTable:
         """The pairs that a further filter keeps, of which `filtered` is told behind what was told before.
@@ -225,6 +253,7 @@ class LengthTable:
             self.filtered,
             self.languages,
             self.tokens_per_word,
+            self.end_of_sentence,
         )
 
     def minus(self, other: LengthTable) -> LengthTable | None:
@@ -291,6 +320,13 @@ def _tokens_per_word(text: str) -> TokensPerWord:
     return TokensPerWord(src, tgt)
 
 
+def _end_of_sentence(text: str) -> EndOfSentence:
+    for known in get_args(EndOfSentence):
+        if text == known:
+            return cast(EndOfSentence, known)
+    raise CorpusError(f"end_of_sentence is {text[:40]!r}", remedy=f"give one of {', '.join(get_args(EndOfSentence))}")
+
+
 def read_table(path: str | os.PathLike[str]) -> LengthTable:
     """Read what `write_table` wrote; rows may stand in any order, further comments in the header.
 
@@ -325,9 +361,14 @@ def read_table(path: str | os.PathLike[str]) -> LengthTable:
             header.get("filtered", ""),
             header.get("languages", ""),
             _tokens_per_word(header["tokens_per_word"]) if "tokens_per_word" in header else WORDS,
+            _end_of_sentence(header.get("end_of_sentence", "none")),
         )
     except CorpusError as error:
         raise CorpusError(error.what, path=path, remedy=error.remedy) from None
+
+
+_CHECKED = {"tokens_per_word": _tokens_per_word, "end_of_sentence": _end_of_sentence}
+"""What reads the keys of the header that may be wrong, units apart."""
 
 
 def _read_header(lines: TextLines) -> dict[str, str]:
@@ -346,9 +387,10 @@ def _read_header(lines: TextLines) -> dict[str, str]:
         if colon and key in _KEYS:
             if key in header:
                 raise lines.fault(f"{key} is given twice", remedy="keep one of them")
-            if key.endswith("_unit") or key == "tokens_per_word":
+            check = checked if key.endswith("_unit") else _CHECKED.get(key)
+            if check is not None:
                 try:
-                    checked(value) if key.endswith("_unit") else _tokens_per_word(value)
+                    check(value)
                 except CorpusError as error:
                     raise lines.fault(error.what, remedy=error.remedy or _REMEDY) from None
             header[key] = value

@@ -50,7 +50,9 @@ class LognormalLengths:
             f"standard deviation {self.src_sd:g}, targets the source times exp({self.spread:g} z) plus {self.end}"
         )
         pairs = self.draw(stream(seed, 0, "lognormal_lengths"), sentences)
-        return LengthTable.of_pairs(name, told, UNIT, UNIT, *pairs, filtered="none")
+        return LengthTable.of_pairs(
+            name, told, UNIT, UNIT, *pairs, filtered="none", end_of_sentence="target" if self.end else "none"
+        )
 
 
 UNIT = "subword"

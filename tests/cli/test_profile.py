@@ -37,7 +37,7 @@ def test_inspect_says_what_a_profile_knows(profiles: Path, simnmt: Callable[...,
     said = told(done.out)
     assert said["engine"] == "torch float32 on cpu, a processor, 1 thread, beam 1, random weights"
     assert said["conditions"] == "load 0.1, 0.2, 0.3, governor performance, drift 0.4 %, 1 disturbed cell"
-    assert said["holds for"] == "source 2 to 80 (word), target 2 to 80 (word)"
+    assert said["holds for"] == "source 2 to 80 (word), target 2 to 80 (word); neither counts the end of the sentence"
     assert said["execution"].startswith("measured: 0.4")
     assert " x target + 5.0" in said["execution"]
     assert re.fullmatch(

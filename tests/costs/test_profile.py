@@ -12,6 +12,7 @@ import pytest
 
 from simnmt.costs import DeviceProfile, ExecutionPlane, ProfileError, read_profile, write_profile
 from simnmt.errors import InputError
+from simnmt.shipped import find
 
 MakeProfile = Callable[..., DeviceProfile]
 
@@ -157,3 +158,14 @@ def test_what_is_no_profile_at_all_is_refused(tmp_path: Path, content: bytes, sa
 def test_a_file_that_is_not_there_or_is_a_folder_is_refused(tmp_path: Path) -> None:
     assert "No such file" in complaint(tmp_path / "missing.json").what
     assert "directory" in complaint(tmp_path).what
+
+
+def test_a_plane_holds_for_lengths_that_count_the_end_of_the_sentence_otherwise() -> None:
+    own = read_profile(find("calibration", "@tx2-gru"))
+    moved = own.counting("both")
+    assert own.length_unit.end_of_sentence == "none" and moved.length_unit.end_of_sentence == "both"
+    assert moved.plane.seconds(11, 21) == pytest.approx(own.plane.seconds(10, 20))
+    assert moved.valid_range.src_len == tuple(end + 1 for end in own.valid_range.src_len)
+    assert moved.counting("none").plane.seconds(10, 20) == pytest.approx(own.plane.seconds(10, 20))
+    with pytest.raises(ProfileError, match=r"state length_unit\.end_of_sentence alike"):
+        read_profile(find("calibration", "@cpu1-gru")).counting("none")

@@ -6,6 +6,7 @@ from pydantic import ValidationError
 from simnmt.workload.errors import CorpusError
 from simnmt.workload.fertility import Fertility, in_units
 from simnmt.workload.length_table import LengthTable
+from simnmt.workload.lognormal_lengths import LognormalLengths
 
 TABLE = LengthTable.of_pairs("news", "made up", "word", "mixed", [4, 10], [5, 20], [10, 10])
 
@@ -55,3 +56,18 @@ def test_a_factor_is_a_sensible_number(value: object) -> None:
         return
     with pytest.raises(ValidationError):
         Fertility.model_validate({"src": value})
+
+
+def test_the_end_of_the_sentence_is_added_once_and_not_scaled() -> None:
+    both = in_units(TABLE, None, "word", "mixed", "both")
+    assert (both.src_len.tolist(), both.tgt_len.tolist()) == ([5, 11], [6, 21])
+    assert in_units(both, None, "word", "mixed", "both") is both
+    target = in_units(both, None, "word", "mixed", "target")
+    assert (target.src_len.tolist(), target.tgt_len.tolist()) == ([4, 10], [6, 21])
+    scaled = in_units(both, Fertility(src=1.5, tgt=2.0), "subword", "subword", "both")
+    assert (scaled.mean_src_len, scaled.mean_tgt_len) == (1.5 * TABLE.mean_src_len + 1, 2.0 * TABLE.mean_tgt_len + 1)
+
+
+def test_drawn_lengths_count_the_end_of_the_target_alone() -> None:
+    assert LognormalLengths(10.0, 5.0).table(50).end_of_sentence == "target"
+    assert LognormalLengths(10.0, 5.0, end=0).table(50).end_of_sentence == "none"

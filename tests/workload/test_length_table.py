@@ -30,7 +30,7 @@ def test_tokens_per_word_go_with_a_table(tmp_path: Path) -> None:
     assert keep("cnmt", *columns, per_word=again.tokens_per_word)[0].tolist() == [True, False]
     assert keep("cnmt", *columns)[0].tolist() == [False, False]
     (tmp_path / "t.csv").write_text((tmp_path / "t.csv").read_text().replace("5.0 1.0", "5.0 -2"))
-    with pytest.raises(CorpusError, match=r"t\.csv:7: tokens_per_word is '5\.0 -2' \(give source and target"):
+    with pytest.raises(CorpusError, match=r"t\.csv:8: tokens_per_word is '5\.0 -2' \(give source and target"):
         read_table(tmp_path / "t.csv")
 
 
@@ -410,3 +410,16 @@ def test_a_table_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match=r"folder: cannot be written: .*\(name a file"):
         write_table(tmp_path / "folder", table)
     assert names_in(tmp_path) == ["folder"] and not names_in(tmp_path / "folder")
+
+
+def test_a_table_says_whether_its_lengths_count_the_end_of_the_sentence(tmp_path: Path) -> None:
+    own = LengthTable.of_pairs("t", "s", "word", "word", [3], [4]).counting("target")
+    write_table(tmp_path / "t.csv", own)
+    assert "# end_of_sentence: target\n" in (tmp_path / "t.csv").read_text()
+    again = read_table(tmp_path / "t.csv")
+    assert (again.end_of_sentence, again.tgt_len.tolist()) == ("target", [5])
+    (tmp_path / "t.csv").write_text(HEADER + "7,2,3\n")
+    assert read_table(tmp_path / "t.csv").end_of_sentence == "none", "by default"
+    (tmp_path / "t.csv").write_text(HEADER.replace("# any", "# end_of_sentence: perhaps\n# any") + "7,2,3\n")
+    with pytest.raises(CorpusError, match=r"t\.csv:4: end_of_sentence is 'perhaps' \(give one of none, source, target, both\)"):
+        read_table(tmp_path / "t.csv")

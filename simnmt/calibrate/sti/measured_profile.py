@@ -184,7 +184,12 @@ def _told(
                 "details": profiling.details(account, box.description),
             },
             "model": {"name": profiling.model_name(account.model), "vocab": account.vocab},
-            "length_unit": {"src": "subword", "tgt": "subword"},
+            "length_unit": {
+                "src": "subword",
+                "tgt": "subword",
+                # A classifier emits nothing, and its lengths are all that it reads.
+                "end_of_sentence": "both" if ranges["tgt_len"][0] > 0 else "none",
+            },
             "valid_range": ranges,
             "engine": profiling.engine_block(account, 1),
             "execution": blocks["execution"],

@@ -62,7 +62,7 @@ def profiles(
                 "name": data_set.profiles[device],
                 "device": _BOXES[device],
                 "model": {"name": data_set.model, "vocab": data_set.vocab},
-                "length_unit": {"src": table.src_unit, "tgt": table.tgt_unit},
+                "length_unit": {"src": table.src_unit, "tgt": table.tgt_unit, "end_of_sentence": table.end_of_sentence},
                 "valid_range": {
                     "src_len": (int(table.src_len.min()), int(table.src_len.max())),
                     "tgt_len": (int(table.tgt_len.min()), int(table.tgt_len.max())),

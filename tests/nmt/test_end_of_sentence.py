@@ -1,0 +1,79 @@
+"""Lengths of text against what a trained model does with it: the end-of-sentence token is read, and costs a step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
+pytest.importorskip("sentencepiece", reason="the extra packages of simnmt[models] are not installed")
+
+from simnmt.batching import top_up  # noqa: E402
+from simnmt.costs import DeviceProfile, checked_profile  # noqa: E402
+from simnmt.nmt.training.corpus import Text  # noqa: E402
+from simnmt.nmt.training.recipe import Budget  # noqa: E402
+from simnmt.nmt.training.train import train  # noqa: E402
+from simnmt.nmt.translation import Translator  # noqa: E402
+from simnmt.workload.counting import unit_and_counter  # noqa: E402
+from simnmt.workload.fertility import in_units  # noqa: E402
+from simnmt.workload.length_table import LengthTable  # noqa: E402
+from simnmt.world.decode_all import decode_all  # noqa: E402
+from tests.costs.made_profile import whole_profile  # noqa: E402
+from tests.nmt import toy_language  # noqa: E402
+from tests.nmt.test_training import QUICK  # noqa: E402
+
+READ_S, STEP_S = 0.001, 0.01
+"""A source token, and a decode step, of a made-up device."""
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("ends")
+    torch.set_num_threads(1)
+    text = Text(*toy_language.write(folder, 1_000))
+    train(text, folder / "model", replace(QUICK, heldout=30), budget=Budget(steps=90), threads=1)
+    return folder / "model"
+
+
+def device() -> DeviceProfile:
+    """Each token read takes `READ_S`, each step `STEP_S`, alone or in a batch; as `simnmt calibrate` counts them."""
+    content = whole_profile()
+    content["length_unit"] = {"src": "word", "tgt": "word", "end_of_sentence": "both"}
+    content["execution"]["plane"] = {"s_per_src_token": READ_S, "s_per_tgt_token": STEP_S, "s_fixed": 0.0}
+    grid = {"kind": "synthetic", "form": "linear", "batch": [1, 8]}
+    step = {"s_fixed": STEP_S, "s_per_row": 0.0, "s_per_position": 0.0, "s_per_row_position": 0.0}
+    encoder = {"s_fixed": 0.0, "s_per_row": 0.0, "s_per_src_token": READ_S, "s_per_row_src_token": 0.0}
+    content["step"] = grid | {"position": [0, 50], "coefficients": step}
+    content["encoder"] = grid | {"src_len": [1, 50], "coefficients": encoder}
+    return checked_profile(content)
+
+
+def test_real_sentences_are_charged_the_steps_and_tokens_that_decoding_them_took(trained: Path) -> None:
+    """Lengths as a corpus has them, in the pieces of the model's own tokenisers; without the end each is one short."""
+    translator = Translator.load(trained)
+    lines = [source for source, _ in toy_language.pairs(40, seed=9)]
+    done = [translation for translation in translator.translate(lines) if translation.ended]
+    assert len(done) >= 30
+    assert [each.steps for each in done] == [each.tgt_len + 1 for each in done]
+    pieces = unit_and_counter(f"sentencepiece:{trained / 'source.model'}")[1]
+    text_len = [pieces(line) for line, each in zip(lines, translator.translate(lines), strict=True) if each.ended]
+    assert [each.src_len for each in done] == [length + 1 for length in text_len]
+
+    table = LengthTable.of_pairs("corpus", "a test", "word", "word", text_len, [each.tgt_len for each in done])
+    own = device()
+    charged = in_units(table, None, "word", "word", own.length_unit.end_of_sentence)
+    really_s = READ_S * sum(each.src_len for each in done) + STEP_S * sum(each.steps for each in done)
+    assert own.plane.seconds(charged.src_len, charged.tgt_len) @ charged.count == pytest.approx(really_s)
+    src_len, tgt_len = charged.src_len.repeat(charged.count), charged.tgt_len.repeat(charged.count)
+    decoded = decode_all(top_up(1, 0), own.decoding_cost, src_len, tgt_len)
+    assert decoded.account.steps.sum() == sum(each.steps for each in done)
+    assert (own.plane.seconds(table.src_len, table.tgt_len) @ table.count) < really_s, "lengths of text alone charge too little"
+
+
+def test_a_beam_runs_on_beyond_its_best_output(trained: Path) -> None:
+    lines = [source for source, _ in toy_language.pairs(40, seed=9)]
+    done = [each for each in Translator.load(trained, beam=4).translate(lines) if each.ended]
+    assert all(each.steps >= each.tgt_len + 1 for each in done)
+    assert sum(each.steps for each in done) > sum(each.tgt_len + 1 for each in done)
