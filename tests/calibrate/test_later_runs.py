@@ -211,7 +211,7 @@ def test_completing_keeps_the_names_units_and_date_of_what_stands_there(measured
     assert (done.conditions.later[0].date or "") > "2026"
     done = measured(replace(QUICK, parts=("overheads",), tgt_unit="word"), name="cellar", device_name="a new one").profile
     assert (done.name, done.device.name, done.device.details) == ("cellar", "a new one", whole.device.details)
-    assert done.length_unit.model_dump() == {"src": "char", "tgt": "word"}
+    assert done.length_unit.model_dump() == {"src": "char", "tgt": "word", "end_of_sentence": "both"}
     assert len(done.conditions.later) == 2, "a second completion does not drop the first"
 
 
