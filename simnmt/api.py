@@ -23,6 +23,7 @@ from simnmt.scenario.model import Scenario
 from simnmt.scenario.overrides import Override
 from simnmt.scenario.run import Progress, run_plan
 from simnmt.scenario.source import Source, open_source
+from simnmt.scenario.yaml_text import write_document
 
 
 def run(
@@ -36,15 +37,20 @@ def run(
     seed: int | None = None,
     jobs: int = 1,
     progress: Progress | None = None,
+    until_precision: float | None = None,
 ) -> RunResult:
     """Run a scenario: a file's path, a shipped `@name`, a run directory, or a mapping.
 
     `overrides`: texts such as `"policies.cnmt.len_slope=0.8"`. `out`: also write a run directory there; `under`: write
     one with a name of its own in that folder. `jobs`: processes; with more than one, a script must call this below
-    `if __name__ == "__main__":`. Raises `simnmt.errors.InputError` for whatever is wrong with the input.
+    `if __name__ == "__main__":`. `until_precision`: add replications, 100 at most, until the 95 % interval of every
+    mean latency reaches no further than this share of it, such as 0.02. Raises `simnmt.errors.InputError` for whatever is wrong
+    with the input.
     """
     if jobs < 1:
         raise InputError(f"jobs: {jobs} processes", remedy="give 1 or more")
+    if until_precision is not None and not 0.0 < until_precision < 1.0:
+        raise InputError(f"until_precision: {until_precision:g} is no share above 0 and below 1", remedy="give 0.02 for 2 %")
     options = {"requests": requests, "replications": replications, "seed": seed}
     given = [Override.of(key, value, f"--{key} {value}") for key, value in options.items() if value is not None]
     started = time.time()
@@ -54,7 +60,8 @@ def run(
         inputs = {} if directory is None else _digests(source)
         replay_started = time.time()
         with files.scratch(directory) as folder:
-            result = run_plan(plan, folder=folder, jobs=jobs, progress=progress)
+            result = run_plan(plan, folder=folder, jobs=jobs, progress=progress, until_precision=until_precision)
+        source = replace(source, resolved_text=write_document(result.scenario))
         times = Times(started, time.time() - replay_started)
         if source.scenario.published is not None:
             _set_beside_published(result, source.scenario)

@@ -1,4 +1,4 @@
-"""Megabytes and milliseconds as a user gives them."""
+"""Megabytes, milliseconds and percentages as a user gives them."""
 
 from __future__ import annotations
 
@@ -19,3 +19,15 @@ def in_seconds(option: str, milliseconds: float) -> float:
     if not 0.0 < milliseconds < math.inf:
         raise InputError(f"{option} {milliseconds:g}: no time to keep to", remedy="give a positive number of ms")
     return milliseconds / 1e3
+
+
+def in_share(option: str, percentage: str) -> float:
+    """Return the share that a percentage such as `2%` stands for; raises `InputError` unless it lies between 0 and 100 %."""
+    number = percentage.strip().removesuffix("%")
+    try:
+        share = float(number) / 100.0 if number != percentage.strip() else math.nan
+    except ValueError:
+        share = math.nan
+    if not 0.0 < share < 1.0:
+        raise InputError(f"{option} {percentage}: not a percentage between 0 and 100", remedy="write 2% for two percent")
+    return share

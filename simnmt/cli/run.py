@@ -26,10 +26,19 @@ def run(
     replications: Annotated[int | None, typer.Option("--replications", metavar="R", help="Independent repeats.")] = None,
     seed: Annotated[int | None, typer.Option("--seed", metavar="S", help="Same seed, same bytes.")] = None,
     jobs: Annotated[int, typer.Option("--jobs", metavar="J", min=0, help="Processes; 0: one per processor.")] = 0,
+    until_precision: Annotated[
+        str | None,
+        typer.Option(
+            "--until-precision",
+            metavar="P%",
+            help="Add replications until every mean latency's interval is that narrow, such as 2%; 100 at most.",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON and nothing else.")] = False,
 ) -> None:
     """Replay a workload through every policy of a scenario."""
     import simnmt.api
+    from simnmt.cli.amounts import in_share
     from simnmt.cli.tables import run_tables
 
     with progress_bar() as progress:
@@ -43,9 +52,12 @@ def run(
             seed=seed,
             jobs=jobs or os.cpu_count() or 1,
             progress=progress,
+            until_precision=None if until_precision is None else in_share("--until-precision", until_precision),
         )
     for warning in result.warnings:
         print(f"warning: {warning}", file=sys.stderr)
+    if result.precision:
+        print(result.precision, file=sys.stderr)
     if as_json:
         print(json.dumps(result.document() | {"directory": str(result.directory)}, indent=1, allow_nan=False))
     else:

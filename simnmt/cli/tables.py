@@ -9,6 +9,7 @@ from simnmt.results.gap_words import gap_sentences, is_gap
 from simnmt.results.result import RunResult
 from simnmt.results.stability import worst
 from simnmt.results.verdict import NAMES
+from simnmt.results.wording import interval_decimals
 
 
 def aligned(header: Sequence[str], rows: Sequence[Sequence[str]], texts: int) -> str:
@@ -165,7 +166,17 @@ def _change(comparison: dict[str, Any] | None) -> str:
     if comparison is None:
         return "-"
     mark = "~" if comparison["verdict"] == "not distinguishable" else ""
-    return f"{mark}{comparison['change_percent']:+.2f}{'*' if comparison.get('unstable') else ''}"
+    low, high = comparison["low_percent"], comparison["high_percent"]
+    decimals = 2 if low is None else interval_decimals(low, high)
+    return f"{mark}{comparison['change_percent']:+.{decimals}f}{'*' if comparison.get('unstable') else ''}"
+
+
+def _change_and_interval(row: dict[str, Any]) -> tuple[str, str]:
+    change, low, high = row["change_percent"], row["low_percent"], row["high_percent"]
+    if low is None:
+        return f"{change:+.2f}", "-"
+    decimals = interval_decimals(low, high)
+    return f"{change:+.{decimals}f}", f"[{low:+.{decimals}f}, {high:+.{decimals}f}]"
 
 
 def _gaps(result: RunResult) -> list[str]:
@@ -179,8 +190,7 @@ def _gaps(result: RunResult) -> list[str]:
             [
                 row["removed"],
                 f"{row['total_latency_s']:,.1f}",
-                f"{row['change_percent']:+.2f}",
-                "-" if row["low_percent"] is None else f"[{row['low_percent']:+.2f}, {row['high_percent']:+.2f}]",
+                *_change_and_interval(row),
                 f"{row['share_of_gap_percent']:.0f}" if shared and row["share_of_gap_percent"] is not None else "-",
             ]
             for row in here

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from simnmt.report.typography import DASH, THIN, is_number, number, signed
 from simnmt.results.stability import SUFFIX, device_names, overloaded, worst
 from simnmt.results.summary import Row
+from simnmt.results.wording import interval_decimals
 
 BASELINES = ("edge", "cloud", "oracle")
 """The order in which changes are shown; others follow as they come."""
@@ -217,6 +218,7 @@ def _figure(row: Row, column: Column, scale: Scale, most: int, units: Sequence[s
     decimals = most if column.measure in (REQUESTS, LOAD) else _fewer(most, value * scale.factor)
     interval = ""
     if not column.plain and overload is None and is_number(low) and is_number(high):
+        decimals = interval_decimals(low * scale.factor, high * scale.factor, decimals)
         interval = f"[{number(low * scale.factor, decimals)}, {number(high * scale.factor, decimals)}]"
     return Figure(
         column.key,
@@ -256,7 +258,8 @@ def _change(comparison: Row | None, baseline: str) -> Figure:
     if comparison is None or not is_number(comparison["change_percent"]):
         return Figure(key, None, DASH)
     percent, low, high = comparison["change_percent"], comparison["low_percent"], comparison["high_percent"]
-    decimals = _fewer(2, percent)
+    bounded = is_number(low) and is_number(high)
+    decimals = interval_decimals(low, high, _fewer(2, percent)) if bounded else _fewer(2, percent)
     interval = f"[{signed(low, decimals)}, {signed(high, decimals)}]" if is_number(low) and is_number(high) else ""
     remark = "this run" if comparison.get("unstable") else ""
     return Figure(key, percent, signed(percent, decimals), interval=interval, verdict=comparison["verdict"], remark=remark)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simnmt.results.summary import Row
+from simnmt.results.wording import signed_interval, unsigned_interval
 
 TRUTHS = {
     "length regression": "the true target lengths",
@@ -73,10 +74,10 @@ def _effect(row: Row) -> str:
     if low is None:
         interval = "one replication: no interval"
     elif _outcome(row) == "unclear":
-        return f"no different beyond the interval ({change:+.2f} % [{low:+.2f}, {high:+.2f}])"
+        return f"no different beyond the interval ({signed_interval(change, low, high)})"
     else:
-        smaller, larger = sorted((abs(low), abs(high)))
-        interval = f"{smaller:.2f}, {larger:.2f}"
+        percent, _, interval = unsigned_interval(change, low, high).partition(" [")
+        return f"{percent} {_outcome(row)} [{interval}"
     if _outcome(row) == "the same":
         return f"exactly as fast [{interval}]"
     return f"{abs(change):.2f} % {_outcome(row)} [{interval}]"

@@ -7,6 +7,7 @@ from typing import Any
 
 from simnmt.results.stability import busiest_load
 from simnmt.results.summary import Row
+from simnmt.results.wording import signed_interval
 
 
 def load_sweep(
@@ -114,4 +115,4 @@ def _listed(points: Sequence[Row]) -> str:
 def _change(point: Row) -> str:
     if point["low_percent"] is None:
         return f"{point['change_percent']:+.2f} %"
-    return f"{point['change_percent']:+.2f} % [{point['low_percent']:+.2f}, {point['high_percent']:+.2f}]"
+    return signed_interval(point["change_percent"], point["low_percent"], point["high_percent"])

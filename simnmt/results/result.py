@@ -161,6 +161,9 @@ class RunResult:
     """Published tables beside ours, ready to be shown."""
     scenario: dict[str, Any] = field(default_factory=dict)
     """The resolved scenario."""
+    precision: str = ""
+    """Whether replications sufficed for the precision asked for; empty if none was. No run directory holds it: its
+    scenario asks for the replications that were made, and a repeat writes the same."""
     directory: Path | None = None
     """Where it was written."""
 

@@ -165,6 +165,8 @@ def rows(runs: Mapping[RunKey, dict[str, float | None]], requests: int) -> list[
             "replications": len(replications),
             "requests": requests,
         }
+        means = [numbers.get("mean_latency_s") for numbers in replications]
+        row["mean_latency_spread"] = max(map(known, means)) / min(map(known, means)) if all(means) else None
         # Only where nothing waits is the oracle a bound, so that no policy's regret is below zero.
         no_queues = all(value is None for name, value in replications[0].items() if name.endswith("_busiest_load"))
         for name in replications[0]:

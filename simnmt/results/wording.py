@@ -55,6 +55,43 @@ def listed(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else ""
 
 
+def interval_decimals(low: float, high: float, most: int = 2) -> int:
+    """Return how many decimals a number and its interval deserve: those that show the interval's width with two digits.
+
+    At most `most`. More than the width asks for where the bound next to zero would otherwise be rounded to zero.
+
+    >>> interval_decimals(90.92, 110.63), interval_decimals(-1.93, -1.71), interval_decimals(0.31, 24.8)
+    (0, 2, 1)
+    """
+    width = abs(high - low)
+    decimals = min(max(1 - floor(log10(width)), 0), most) if width > 0.0 else most
+    nearest = min(abs(low), abs(high)) if low * high > 0.0 else 1.0
+    while decimals < most and round(nearest, decimals) == 0.0:
+        decimals += 1
+    return decimals
+
+
+def signed_interval(value: float, low: float, high: float) -> str:
+    """Return a percentage with its interval, digits as the interval allows.
+
+    >>> signed_interval(100.54, 90.92, 110.63)
+    '+101 % [+91, +111]'
+    """
+    decimals = interval_decimals(low, high)
+    return f"{value:+.{decimals}f} % [{low:+.{decimals}f}, {high:+.{decimals}f}]"
+
+
+def unsigned_interval(value: float, low: float, high: float) -> str:
+    """Return the same without signs, the smaller bound first, for sentences that give the direction in words.
+
+    >>> unsigned_interval(-12.34, -15.1, -9.6)
+    '12.3 % [9.6, 15.1]'
+    """
+    decimals = interval_decimals(low, high)
+    smaller, larger = sorted((abs(low), abs(high)))
+    return f"{abs(value):.{decimals}f} % [{smaller:.{decimals}f}, {larger:.{decimals}f}]"
+
+
 def _rounded(value: float) -> float:
     """To three digits."""
     return float(f"{value:.3g}")

@@ -10,6 +10,7 @@ import numpy as np
 
 from simnmt.network.bandwidth_series import BandwidthSeries
 from simnmt.network.link import Link
+from simnmt.results.precision import spread_notes
 from simnmt.results.summary import Row
 from simnmt.scenario.active_shares import of_shares
 from simnmt.scenario.batch_notes import batches, not_told, of_endless_waits, of_nothing_batched
@@ -89,6 +90,7 @@ def notes(plan: Plan, learnt: dict[str, Learnt], rows: Sequence[Row]) -> list[st
     said += of_nothing_streamed(plan.scenario)
     said += of_endless_waits(plan)
     said += _of_overload(rows)
+    said += spread_notes(rows)
     if plan.scenario.replications == 1:
         said.append("One replication: no intervals, no word on whether a difference is chance.")
     return said

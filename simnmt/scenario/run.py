@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Generator
 from contextlib import closing
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from simnmt.policies import threshold
 from simnmt.policies.configuration import CloudPolicy, CNmtPolicy, EdgePolicy, FixedPolicy, OraclePolicy
 from simnmt.results.misroutes import misroutes
+from simnmt.results.precision import describe_precision, next_replications
 from simnmt.results.recommendation import Goal, Roles, recommend
 from simnmt.results.request_log import Logs
 from simnmt.results.result import Cell, RunResult, Transfer
@@ -37,35 +39,68 @@ Progress = Callable[[int, int], None]
 """Called with units done and units in all."""
 _SINGLE = (EdgePolicy, CloudPolicy, FixedPolicy)
 """Kinds of policy that send every request to one device."""
+OBJECTIVE = "mean_latency_s"
+"""Whose interval decides whether replications suffice."""
 MISROUTES = 3_000
 """Misrouted requests kept of each workload and network, dealt evenly to the policies."""
 _Finished = Generator[tuple[int, UnitResult], None, None]
 
 
-def run_plan(plan: Plan, *, folder: Path | None = None, jobs: int = 1, progress: Progress | None = None) -> RunResult:
+def run_plan(
+    plan: Plan,
+    *,
+    folder: Path | None = None,
+    jobs: int = 1,
+    progress: Progress | None = None,
+    until_precision: float | None = None,
+) -> RunResult:
     """Run every unit of a plan. The result is the same for any number of processes.
+
+    `until_precision`: add replications until the 95 % interval of every policy's mean latency reaches no further than this
+    share of it, 100 replications at most; policies without a steady state are left out. The result is that of a scenario
+    which asks for so many replications at once; its `precision` says whether they sufficed.
 
     `folder`: where the columns of its requests may lie meanwhile, the system's if it is left out. Nothing of them is to be seen
     there afterwards: the result still reads their files, but these have no names any more. Raises `OSError` without room.
     """
     if folder is None:
         with TemporaryDirectory(prefix="simnmt-", ignore_cleanup_errors=True) as folder_of_its_own:
-            return run_plan(plan, folder=Path(folder_of_its_own), jobs=jobs, progress=progress)
-    scenario = plan.scenario
-    units = [
-        Unit(scenario, case, name, links, replication, folder / str(number))
-        for number, (replication, case, (name, links)) in enumerate(
-            product(range(scenario.replications), plan.cases.values(), plan.networks.items())
-        )
+            return run_plan(plan, folder=Path(folder_of_its_own), jobs=jobs, progress=progress, until_precision=until_precision)
+    units: list[Unit] = []
+    results: list[UnitResult] = []
+    while True:
+        more = _units(plan, folder, len(units))
+        results += _run(more, len(units), folder, jobs, progress)
+        units += more
+        result = _result(plan, units, results)
+        if until_precision is None:
+            return result
+        replications = next_replications(result.rows, OBJECTIVE, until_precision)
+        if replications <= plan.scenario.replications:
+            return replace(result, precision=describe_precision(result.rows, OBJECTIVE, until_precision))
+        plan = replace(plan, scenario=plan.scenario.model_copy(update={"replications": replications}))
+
+
+def _units(plan: Plan, folder: Path, begin: int) -> list[Unit]:
+    """The units of a plan from number `begin` on; replication by replication, so that further ones come behind."""
+    places = product(range(plan.scenario.replications), plan.cases.values(), plan.networks.items())
+    return [
+        Unit(plan.scenario, case, name, links, replication, folder / str(number))
+        for number, (replication, case, (name, links)) in enumerate(places)
+        if number >= begin
     ]
+
+
+def _run(units: list[Unit], begin: int, folder: Path, jobs: int, progress: Progress | None) -> list[UnitResult]:
+    """The units' results in their order; `begin`: how many units were run before."""
     results = {}
     with closing(_finished(units, min(jobs, len(units)))) as finished:
         for done, (index, result) in enumerate(finished, start=1):
             results[index] = result
-            shutil.rmtree(folder / str(index), ignore_errors=True)
+            shutil.rmtree(folder / str(begin + index), ignore_errors=True)
             if progress is not None:
-                progress(done, len(units))
-    return _result(plan, units, [results[index] for index in range(len(units))])
+                progress(begin + done, begin + len(units))
+    return [results[index] for index in range(len(units))]
 
 
 def _finished(units: list[Unit], jobs: int) -> _Finished:

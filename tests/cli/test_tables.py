@@ -49,7 +49,7 @@ def test_an_unstable_policy_is_called_that_in_place_of_its_mean_and_quantiles() 
         "123.4",
     ]
     cnmt = next(line for line in lines if line.split()[2:3] == ["cnmt"])
-    assert cnmt.split() == ["w", "n", "cnmt", "12,345.6*", "unstable", "(cloud", "1.30)", "50.0", "10.0", "-9.00*"]
+    assert cnmt.split() == ["w", "n", "cnmt", "12,345.6*", "unstable", "(cloud", "1.30)", "50.0", "10.0", "-9.0*"]
     assert "* with an unstable policy: a number of this run, which depends on how long it lasts" in lines
 
 
@@ -114,5 +114,5 @@ def test_variants_loads_and_gaps_are_printed() -> None:
     assert "n, load 0.2 to 0.9.\n\nw on n: so it is.\nBeside cnmt: queue is faster.\n\nworkload" in text
     lines = text[text.index("What wrong beliefs") :].splitlines()
     assert lines[0] == "What wrong beliefs cost, w on n:"
-    assert lines[4].split() == ["stale", "transfer", "time", "99.0", "-2.00", "[-3.00,", "-1.00]", "50"]
-    assert "Told the present transfer time alone, it would be 2.00 % faster [1.00, 3.00], 50 % of the gap." in lines
+    assert lines[4].split() == ["stale", "transfer", "time", "99.0", "-2.0", "[-3.0,", "-1.0]", "50"]
+    assert "Told the present transfer time alone, it would be 2.0 % faster [1.0, 3.0], 50 % of the gap." in lines

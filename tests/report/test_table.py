@@ -59,7 +59,7 @@ def test_waiting_is_shown_only_where_somebody_waited() -> None:
 def test_a_change_that_cannot_be_told_from_none_says_so() -> None:
     shown = table([one_row()], [compared(-0.5, -1.25, 0.25, "not distinguishable")], COLOURS)
     (change,) = shown.lines["w", "n"][0].changes
-    assert (change.text, change.interval, change.verdict) == ("\u22120.50", "[\u22121.25, +0.25]", "not distinguishable")
+    assert (change.text, change.interval, change.verdict) == ("\u22120.5", "[\u22121.2, +0.2]", "not distinguishable")
     assert shown.unclear
     assert not shown.bare
 

@@ -25,20 +25,20 @@ def test_each_source_is_given_its_share_of_the_gap() -> None:
     )
     assert said == [
         "Told the truth of all that it must guess, cnmt would be 4.00 % faster [3.60, 4.40]: that is the whole gap.",
-        "Told the true target lengths alone, it would be 3.00 % faster [2.50, 3.50], 75 % of the gap.",
+        "Told the true target lengths alone, it would be 3.0 % faster [2.5, 3.5], 75 % of the gap.",
         "Told the present transfer time alone, it would be 1.00 % faster [0.80, 1.20], 25 % of the gap.",
     ]
 
 
 def test_a_truth_that_makes_it_worse_is_said_to_and_given_a_reason() -> None:
     said = gap_sentences(gaps(length_regression=(2.0, 1.0, 3.0), everything=(-4.0, -4.4, -3.6)))
-    assert said[1] == "Told the true target lengths alone, it would be 2.00 % slower [1.00, 3.00]."
+    assert said[1] == "Told the true target lengths alone, it would be 2.0 % slower [1.0, 3.0]."
     assert said[2] == "A truth alone makes things worse where two wrong beliefs had made up for each other."
 
 
 def test_what_is_not_distinguishable_has_no_share() -> None:
     said = gap_sentences(gaps(unseen_queues=(-0.5, -1.5, 0.5), everything=(-4.0, -4.4, -3.6)))
-    assert said[1] == "Told the true waits alone, it would be no different beyond the interval (-0.50 % [-1.50, +0.50])."
+    assert said[1] == "Told the true waits alone, it would be no different beyond the interval (-0.5 % [-1.5, +0.5])."
     assert len(said) == 2
 
 
@@ -57,7 +57,7 @@ def test_without_a_gap_there_are_no_shares() -> None:
     assert unclear[0].endswith("(-0.10 % [-0.40, +0.20]): there is no gap that could be told from chance.")
     assert "of the gap" not in said[1]
     worse = gap_sentences(gaps(length_regression=(1.0, 0.5, 1.5), everything=(2.0, 1.0, 3.0)))
-    assert worse[0].endswith("cnmt would be 2.00 % slower [1.00, 3.00]: its beliefs leave no gap to be explained.")
+    assert worse[0].endswith("cnmt would be 2.0 % slower [1.0, 3.0]: its beliefs leave no gap to be explained.")
 
 
 def test_changes_of_a_policy_without_a_steady_state_are_said_to_be_of_this_run() -> None:

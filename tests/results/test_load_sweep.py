@@ -50,34 +50,34 @@ def test_faster_from_a_load_on() -> None:
     assert (sweep["never_slower"], sweep["faster_from"]) == (True, 0.4)
     assert sweep["sentence"] == (
         "n, load 0.20 to 0.90 under plain: queue is never slower than plain beyond the interval; faster from load 0.40 on "
-        "(-3.00 % [-4.00, -2.00] at load 0.40, -50.00 % [-60.00, -40.00] at load 0.90)."
+        "(-3.0 % [-4.0, -2.0] at load 0.40, -50 % [-60, -40] at load 0.90)."
     )
 
 
 def test_faster_everywhere() -> None:
     sweep = swept({0.2: FASTER, 0.9: FASTER})
     assert (sweep["never_slower"], sweep["faster_from"]) == (True, 0.2)
-    assert "faster at every load (-3.00 % [-4.00, -2.00] at load 0.20, " in sweep["sentence"]
+    assert "faster at every load (-3.0 % [-4.0, -2.0] at load 0.20, " in sweep["sentence"]
 
 
 def test_a_load_at_which_it_is_slower_is_named() -> None:
     sweep = swept({0.2: SLOWER, 0.4: SAME, 0.9: FASTER})
     assert (sweep["never_slower"], sweep["faster_from"]) == (False, 0.9)
-    assert "queue is slower than plain at load 0.20 (+2.00 % [+1.00, +3.00]); faster from load 0.90 on (" in sweep["sentence"]
+    assert "queue is slower than plain at load 0.20 (+2.0 % [+1.0, +3.0]); faster from load 0.90 on (" in sweep["sentence"]
     assert "never" not in sweep["sentence"]
 
 
 def test_a_gain_that_does_not_last_is_no_from_on() -> None:
     sweep = swept({0.2: FASTER, 0.4: FASTER, 0.9: SAME})
     assert (sweep["never_slower"], sweep["faster_from"]) == (True, None)
-    assert sweep["sentence"].endswith("0.40 (-3.00 % [-4.00, -2.00]), and not at the greatest load.")
+    assert sweep["sentence"].endswith("0.40 (-3.0 % [-4.0, -2.0]), and not at the greatest load.")
 
 
 def test_a_gain_with_a_gap_in_it_says_so() -> None:
     sweep = swept({0.2: FASTER, 0.4: SAME, 0.6: FASTER, 0.9: FASTER})
     assert sweep["faster_from"] == 0.6
     assert "faster from load 0.60 on" in sweep["sentence"]
-    assert sweep["sentence"].endswith(", and at load 0.20 (-3.00 % [-4.00, -2.00]) below that.")
+    assert sweep["sentence"].endswith(", and at load 0.20 (-3.0 % [-4.0, -2.0]) below that.")
 
 
 def test_nothing_gained_is_nothing_said_to_be_gained() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simnmt.results.wording import digits, duration
+from simnmt.results.wording import digits, duration, interval_decimals, signed_interval, unsigned_interval
 
 
 @pytest.mark.parametrize(
@@ -34,3 +34,24 @@ def test_no_digit_before_the_point_is_lost() -> None:
 def test_what_rounds_up_to_another_unit_or_digit_is_written_out() -> None:
     values = (999.6, 5e-5, 0.0, -999.6, -0.25, 9.999, 100.0, 1234.5678e-9)
     assert [digits(value) for value in values] == ["1,000", "0.00005", "0", "-1,000", "-0.25", "10", "100", "0.00000123"]
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "text"),
+    [
+        (100.54, 90.92, 110.63, "+101 % [+91, +111]"),
+        (-12.34, -15.1, -9.6, "-12.3 % [-15.1, -9.6]"),
+        (1.234, 1.11, 1.36, "+1.23 % [+1.11, +1.36]"),
+        (9.0, 0.31, 24.8, "+9.0 % [+0.3, +24.8]"),
+        (9.0, 0.02, 44.8, "+9.00 % [+0.02, +44.80]"),
+        (0.0, 0.0, 0.0, "+0.00 % [+0.00, +0.00]"),
+    ],
+)
+def test_digits_follow_the_interval(value: float, low: float, high: float, text: str) -> None:
+    """Two digits of the interval's width; a bound that is not zero is not shown as zero."""
+    assert signed_interval(value, low, high) == text
+
+
+def test_an_interval_without_signs_begins_with_the_smaller_bound() -> None:
+    assert unsigned_interval(-12.34, -15.1, -9.6) == "12.3 % [9.6, 15.1]"
+    assert interval_decimals(90.92, 110.63, most=0) == 0

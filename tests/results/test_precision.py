@@ -1,0 +1,74 @@
+"""How many replications a precision takes, and what a reader is told where they differ by factors."""
+
+from __future__ import annotations
+
+from math import inf
+
+import numpy as np
+import pytest
+
+from simnmt.results.precision import (
+    MOST_REPLICATIONS,
+    describe_precision,
+    half_width,
+    next_replications,
+    replications_for,
+    spread_notes,
+)
+from simnmt.results.statistics import over_replications
+from simnmt.results.summary import Row, RunKey, rows
+
+KEY = "mean_latency_s"
+
+
+def row(half: float, replications: int = 5, **others: object) -> Row:
+    interval = {f"{KEY}_low": 2.0 * (1.0 - half), f"{KEY}_high": 2.0 * (1.0 + half)}
+    return {"workload": "w", "network": "n", "policy": "p", "replications": replications, KEY: 2.0, **interval, **others}
+
+
+def test_as_many_replications_as_estimated_make_the_interval_that_narrow() -> None:
+    random = np.random.default_rng(3)
+    sample = random.normal(1.0, 0.2, 12)
+    estimate = over_replications(sample.tolist(), positive=True)
+    interval = {f"{KEY}_low": estimate.low, f"{KEY}_high": estimate.high}
+    needed = replications_for({"replications": 12, KEY: estimate.mean, **interval}, KEY, 0.02)
+    spread = float(sample.std(ddof=1) / sample.mean())
+    assert needed == pytest.approx((1.96 * spread / 0.02) ** 2, rel=0.01)
+    after = over_replications(random.normal(1.0, spread, needed).tolist(), positive=True)
+    assert after.high is not None
+    assert after.high / after.mean - 1.0 == pytest.approx(0.02, rel=0.3)
+
+
+def test_replications_are_added_until_the_widest_interval_is_narrow_and_at_most_doubled() -> None:
+    assert next_replications([row(0.01), row(0.021)], KEY, 0.02) == 6
+    assert next_replications([row(0.5)], KEY, 0.02) == 10
+    assert next_replications([row(0.01)], KEY, 0.02) == 5
+    assert next_replications([row(0.5, 80)], KEY, 0.02) == MOST_REPLICATIONS
+    assert next_replications([row(0.5, MOST_REPLICATIONS)], KEY, 0.02) == MOST_REPLICATIONS
+    assert next_replications([row(0.5, unstable="cloud: load 1.30"), row(0.01)], KEY, 0.02) == 5
+    assert next_replications([{**row(0.0, 1), f"{KEY}_low": None, f"{KEY}_high": None}], KEY, 0.02) == 5
+
+
+def test_it_is_told_when_the_most_replications_did_not_suffice() -> None:
+    assert describe_precision([row(0.01, 12)], KEY, 0.02) == "12 replications: every interval is within 2 % of the mean latency"
+    assert describe_precision([row(0.01, 100), row(0.31, 100)], KEY, 0.02) == (
+        "100 replications did not suffice for intervals within 2 % of the mean latency: "
+        "that of p for w on n reaches 31 % from it"
+    )
+    assert half_width({KEY: 1.0, f"{KEY}_low": None, f"{KEY}_high": None}, KEY) == inf
+
+
+def test_where_replications_differ_by_factors_a_note_says_how_many_would_do() -> None:
+    runs = {
+        RunKey("w", "n", policy, number): {KEY: mean_s, "total_latency_s": mean_s}
+        for policy, means_s in {"calm": [1.0, 1.1, 1.05], "wild": [1.0, 4.0, 9.0]}.items()
+        for number, mean_s in enumerate(means_s)
+    }
+    (note,) = spread_notes(rows(runs, 1))
+    assert "calm" not in note
+    assert note.startswith(
+        "w on n: near saturation replications differ by factors. Greatest over least mean latency: wild 9.0 (some "
+    )
+    assert "replications would make its interval ±10 %)" in note
+    steady = {key: numbers for key, numbers in runs.items() if key.policy == "calm"}
+    assert not list(spread_notes(rows(steady, 1)))
