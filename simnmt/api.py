@@ -43,9 +43,9 @@ def run(
 
     `overrides`: texts such as `"policies.cnmt.len_slope=0.8"`. `out`: also write a run directory there; `under`: write
     one with a name of its own in that folder. `jobs`: processes; with more than one, a script must call this below
-    `if __name__ == "__main__":`. `until_precision`: add replications, 100 at most, until the 95 % interval of every
-    mean latency reaches no further than this share of it, such as 0.02. Raises `simnmt.errors.InputError` for whatever is wrong
-    with the input.
+    `if __name__ == "__main__":`. `until_precision`: add replications, 100 at most, until the 95 % interval of
+    every policy's objective reaches no further than this share of it, such as 0.02. Raises `simnmt.errors.InputError` for
+    whatever is wrong with the input.
     """
     if jobs < 1:
         raise InputError(f"jobs: {jobs} processes", remedy="give 1 or more")

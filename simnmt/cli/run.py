@@ -31,7 +31,7 @@ def run(
         typer.Option(
             "--until-precision",
             metavar="P%",
-            help="Add replications until every mean latency's interval is that narrow, such as 2%; 100 at most.",
+            help="Add replications until the objective's intervals are that narrow, such as 2%; 100 at most.",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON and nothing else.")] = False,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from simnmt.results.overload_words import named, unstable_sentence
 from simnmt.results.recommendation import Roles
 from simnmt.results.summary import Row
-from simnmt.results.wording import duration, listed, percent
+from simnmt.results.wording import duration, listed, percent, signed_interval, unsigned_interval
 
 NAMES = {"mean": "mean latency", "p95": "p95 latency", "p99": "p99 latency"}
 """What sentences call each objective."""
@@ -81,17 +81,17 @@ def _headline(record: Row, roles: Roles, by_policy: Mapping[str, Row]) -> str:
         if unstable and len(unstable) == len(roles.deployable) - 1:
             return f"deploy {policy}, with a {what} of {value}.{alone}"
         return f"deploy {policy}, with a {what} of {value}.{also}"
-    margin, interval = record["margin"], _interval(record, "margin")
+    margin = record["margin"]
     unclear = [name for name in record["indistinguishable"] if name not in identical]
     if runner_up in unclear:
         more = [name for name in unclear if name != runner_up]
         others = f", nor {'are' if len(more) > 1 else 'is'} {listed(more)}" if more else ""
         return (
             f"deploy {policy}, with a {what} of {value}; {runner_up} is not distinguishable from it "
-            f"({percent(margin, signed=True)} against {runner_up}{interval}){others}.{also}"
+            f"({_change(record, 'margin')} against {runner_up}){others}.{also}"
         )
     direction = "less" if margin < 0.0 else "more"
-    size = f"{percent(abs(margin))}{interval} {direction} than"
+    size = f"{_size(record, 'margin')} {direction} than"
     also = f" Not distinguishable from {policy}: {listed(unclear)}.{also}" if unclear else also
     return f"deploy {policy}, with a {what} of {value}: {size} the runner-up {runner_up}.{also}"
 
@@ -121,9 +121,9 @@ def _gap(record: Row) -> str:
     above, oracle, policy = record["above_oracle"], record["oracle"], record["policy"]
     if above is None or oracle is None:
         return ""
-    what, interval = NAMES[record["objective"]], _interval(record, "above_oracle")
+    what, size = NAMES[record["objective"]], _size(record, "above_oracle")
     if above <= 0.0:
-        reached = "reaches" if above == 0.0 else f"is {percent(-above)}{interval} below"
+        reached = "reaches" if above == 0.0 else f"is {size} below"
         greedy = "" if above == 0.0 else ", which minimises the latency of one request at a time and so is no bound here"
         return f"{policy} {reached} the {what} of the oracle{greedy}."
     left = ""
@@ -132,7 +132,7 @@ def _gap(record: Row) -> str:
         nothing = policy == fixed
         left = f"; {percent(record['gap_left'])} of the gap between the best fixed policy ({fixed}) and the oracle is left"
         left = ", all of which routing per request could gain at most" if nothing else left
-    return f"{policy} is {percent(above)}{interval} above the {what} of the oracle{left}."
+    return f"{policy} is {size} above the {what} of the oracle{left}."
 
 
 def _deed(row: Row, oracle: Row | None, reason: Reason) -> str:
@@ -165,7 +165,7 @@ def _triviality(record: Row) -> str:
     if record["trivial"]:
         return (
             f"The choice is nearly trivial: {record['worst']}, the worst deployable policy, has a {NAMES[record['objective']]} "
-            f"only {percent(max(record['spread'], 0.0))}{_interval(record, 'spread')} above the best."
+            f"only {_size(record, 'spread') if record['spread'] > 0.0 else percent(0.0)} above the best."
         )
     fixed, policy = record["best_fixed"], record["policy"]
     if not record["fixed_suffices"]:
@@ -174,19 +174,29 @@ def _triviality(record: Row) -> str:
         return f"A fixed policy suffices: no policy that routes each request does better than {fixed}."
     return (
         f"A fixed policy suffices: {policy} changes the {NAMES[record['objective']]} of {fixed} by only "
-        f"{percent(record['over_fixed'], signed=True)}{_interval(record, 'over_fixed')}."
+        f"{_change(record, 'over_fixed')}."
     )
 
 
-def _interval(record: Row, name: str) -> str:
-    """The interval of a relative change, in percent and of the change's size where its sign is put in words."""
+def _change(record: Row, name: str) -> str:
+    """A relative change in percent with its sign and interval, digits as the interval allows."""
+    return _with_interval(record, name, signed=True)
+
+
+def _size(record: Row, name: str) -> str:
+    """The same without its sign, which the sentence puts in words; with signs where the interval leaves the sign open."""
     low, high = record[f"{name}_low"], record[f"{name}_high"]
+    unclear = low is not None and high is not None and (low < 0.0 < high or (record[name] < 0.0) != (high <= 0.0))
+    return _with_interval(record, name, signed=unclear)
+
+
+def _with_interval(record: Row, name: str, *, signed: bool) -> str:
+    value, low, high = record[name], record[f"{name}_low"], record[f"{name}_high"]
     if low is None or high is None:
-        return " (one replication: no interval)"
-    if low < 0.0 < high or (record[name] < 0.0) != (high <= 0.0):
-        return f" [{100 * low:+.2f}, {100 * high:+.2f}]"
-    smaller, larger = sorted((abs(low), abs(high)))
-    return f" [{100 * smaller:.2f}, {100 * larger:.2f}]"
+        return f"{percent(value if signed else abs(value), signed=signed)} (one replication: no interval)"
+    if abs(value) < 1e-4:  # two decimals would show 0
+        return f"{percent(value, signed=signed)} [{100 * low:+.2f}, {100 * high:+.2f}]"
+    return (signed_interval if signed else unsigned_interval)(100 * value, 100 * low, 100 * high)
 
 
 def _variants(comparisons: Sequence[Row], variants: Mapping[str, str]) -> str:
@@ -211,8 +221,8 @@ def _effect(pair: Row) -> str:
         return unstable[pair["unstable"]]
     if pair["verdict"] == "same":
         return "is identical in every replication"
-    interval = "one replication" if low is None else f"{low:+.2f}, {high:+.2f}"
+    size = f"{change:+.2f} % [one replication]" if low is None else signed_interval(change, low, high)
     outcome = "is faster" if change < 0.0 else "is slower" if change > 0.0 else "is exactly as fast"
     if pair["verdict"] == "not distinguishable":
         outcome = "is not distinguishable"
-    return f"{outcome} ({change:+.2f} % [{interval}])"
+    return f"{outcome} ({size})"

@@ -17,7 +17,7 @@ from simnmt.policies import threshold
 from simnmt.policies.configuration import CloudPolicy, CNmtPolicy, EdgePolicy, FixedPolicy, OraclePolicy
 from simnmt.results.misroutes import misroutes
 from simnmt.results.precision import describe_precision, next_replications
-from simnmt.results.recommendation import Goal, Roles, recommend
+from simnmt.results.recommendation import LATENCIES, Goal, Roles, recommend
 from simnmt.results.request_log import Logs
 from simnmt.results.result import Cell, RunResult, Transfer
 from simnmt.results.stability import marked, with_stability
@@ -39,8 +39,6 @@ Progress = Callable[[int, int], None]
 """Called with units done and units in all."""
 _SINGLE = (EdgePolicy, CloudPolicy, FixedPolicy)
 """Kinds of policy that send every request to one device."""
-OBJECTIVE = "mean_latency_s"
-"""Whose interval decides whether replications suffice."""
 MISROUTES = 3_000
 """Misrouted requests kept of each workload and network, dealt evenly to the policies."""
 _Finished = Generator[tuple[int, UnitResult], None, None]
@@ -56,9 +54,9 @@ def run_plan(
 ) -> RunResult:
     """Run every unit of a plan. The result is the same for any number of processes.
 
-    `until_precision`: add replications until the 95 % interval of every policy's mean latency reaches no further than this
-    share of it, 100 replications at most; policies without a steady state are left out. The result is that of a scenario
-    which asks for so many replications at once; its `precision` says whether they sufficed.
+    `until_precision`: add replications until the 95 % interval of every policy's objective (mean, p95 or p99) reaches no
+    further than this share of it, 100 replications at most; policies without a steady state are left out. The result is
+    that of a scenario which asks for so many replications at once; its `precision` says whether they sufficed.
 
     `folder`: where the columns of its requests may lie meanwhile, the system's if it is left out. Nothing of them is to be seen
     there afterwards: the result still reads their files, but these have no names any more. Raises `OSError` without room.
@@ -75,9 +73,10 @@ def run_plan(
         result = _result(plan, units, results)
         if until_precision is None:
             return result
-        replications = next_replications(result.rows, OBJECTIVE, until_precision)
+        objective = LATENCIES[plan.scenario.objective]
+        replications = next_replications(result.rows, objective, until_precision)
         if replications <= plan.scenario.replications:
-            return replace(result, precision=describe_precision(result.rows, OBJECTIVE, until_precision))
+            return replace(result, precision=describe_precision(result.rows, objective, until_precision))
         plan = replace(plan, scenario=plan.scenario.model_copy(update={"replications": replications}))
 
 

@@ -69,12 +69,12 @@ def test_the_sentence_opens_with_the_policy_to_deploy_and_its_margin() -> None:
     assert record["sentence"].endswith(" less than the runner-up cloud.")
     size, smaller, larger = numbers(record["sentence"])
     assert size == pytest.approx(-100 * recommendation["margin"], abs=0.5)
-    assert [smaller, larger] == sorted(round(abs(100 * recommendation[f"margin_{end}"]), 2) for end in ("low", "high"))
+    assert [smaller, larger] == sorted(round(abs(100 * recommendation[f"margin_{end}"]), 1) for end in ("low", "high"))
 
 
 def test_a_fixed_policy_may_be_the_one_to_deploy() -> None:
     record, _ = judged(edge=[130.0] * 2, cloud=[100.0, 101.0], cnmt=[120.0, 122.0], oracle=[95.0, 96.0])
-    assert record["sentence"].startswith("de-en on cp1: deploy cloud, with a mean latency of 100 ms: 17 % ")
+    assert record["sentence"].startswith("de-en on cp1: deploy cloud, with a mean latency of 100 ms: 16.9 % [")
     assert record["triviality"] == "A fixed policy suffices: no policy that routes each request does better than cloud."
     assert "all of which routing per request could gain at most" in record["gap"]
     assert record["reason"] == (
@@ -106,7 +106,7 @@ def test_one_replication_claims_no_interval() -> None:
 
 def test_what_is_left_to_the_oracle_is_stated() -> None:
     record, _ = judged(oracle=[80.0, 81.0], edge=[130.0, 131.0], cloud=[100.0, 101.0], cnmt=[90.0, 91.0])
-    assert record["gap"].startswith("cnmt is 12 % [")
+    assert record["gap"].startswith("cnmt is 12.4 % [")
     assert (
         "above the mean latency of the oracle; 50 % of the gap between the best fixed policy (cloud) and the oracle is left."
         in record["gap"]
@@ -188,7 +188,7 @@ def test_policies_beyond_the_papers_are_compared_with_the_plain_one() -> None:
         probing=[90.0, 91.5, 91.6],
     )  # fmt: skip
     assert record["variants"].startswith(
-        "Total time against cnmt: queue is faster (-10.00 % [-10.00, -10.00]), probing is not distinguishable (+0.04"
+        "Total time against cnmt: queue is faster (-10.00 % [-10.00, -10.00]), probing is not distinguishable (+0.0 %"
     )
     assert judged(edge=[130.0], cloud=[100.0], cnmt=[90.0])[0]["variants"] == ""
     loads = {"cnmt": 1.5}
@@ -202,7 +202,7 @@ def test_policies_beyond_the_papers_are_compared_with_the_plain_one() -> None:
 def test_a_nearly_trivial_choice_is_called_that_with_its_spread() -> None:
     record, _ = judged(edge=[101.0, 102.0], cloud=[100.0, 101.0], cnmt=[99.0, 100.0])
     assert record["triviality"].startswith(
-        "The choice is nearly trivial: edge, the worst deployable policy, has a mean latency only 2.0 % ["
+        "The choice is nearly trivial: edge, the worst deployable policy, has a mean latency only 2.01 % ["
     )
     alike, _ = judged(edge=[101.0, 102.0], cnmt=[101.0, 102.0])
     assert alike["triviality"] == "There is nothing to choose: all deployable policies decide alike."
