@@ -111,7 +111,7 @@ def _directory(name: str, out: str | os.PathLike[str] | None, under: str | os.Pa
     elif under is not None:
         # File systems take names of 255 bytes; a scenario's may have 80 characters of any script.
         stem = name.encode()[:100].decode(errors="ignore")
-        with files.reserved(Path(under), f"{stem}-{datetime.now(timezone.utc):%Y%m%d-%H%M%S}") as directory:
+        with files.reserved(Path(under), stem) as directory:
             yield directory
     else:
         yield None

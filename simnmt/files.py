@@ -1,38 +1,304 @@
-"""Files that are written whole or not at all, and over nothing that is read."""
+"""Files: read up to a stated size, written whole or not at all, locked against a second writer, swept after a kill."""
 
 from __future__ import annotations
 
+import atexit
 import errno
 import os
 import secrets
-from collections.abc import Iterator
+import shutil
+import stat
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import TracebackType
 
 from simnmt.errors import InputError
+
+MOST_DOCUMENT_BYTES = 64 << 20
+"""Of a JSON or YAML document; the largest that simnmt ships or writes has about 1 MB."""
+MOST_TEXT_BYTES = 1 << 30
+"""Of a text or table that is read into memory as a whole."""
+MOST_MODEL_BYTES = 256 << 20
+"""Of a tokenizer's model or vocabulary; a million pieces take some 20 MB."""
+MOST_TENSOR_BYTES = 64 << 30
+"""Of a file of tensors."""
+
+_PARTIAL = ".simnmt-partial-"
+
+
+def check_regular(path: str | os.PathLike[str], most_bytes: int, *, pipes: bool = False) -> None:
+    """Raise `OSError` unless `path` is a regular file of at most `most_bytes` bytes; `pipes`: a FIFO is accepted too.
+
+    `OSError.strerror` is a message for the user, so a room reports it as it reports a missing file. A folder, a device,
+    a socket, a FIFO, an oversized file and a name that no file can have are refused.
+    """
+    try:
+        status = Path(path).stat()
+    except ValueError:  # a NUL in the name
+        raise OSError(errno.EINVAL, "no such name can exist", repr(os.fspath(path))) from None
+    _check_status(status, path, most_bytes, pipes=pipes)
+
+
+def read_bounded(path: str | os.PathLike[str], most_bytes: int = MOST_DOCUMENT_BYTES, *, pipes: bool = False) -> bytes:
+    """Return the content of a regular file of at most `most_bytes` bytes; raise `OSError` as `check_regular` does."""
+    # Checked before it is opened: opening a FIFO waits for a writer, and opening some devices has effects.
+    check_regular(path, most_bytes, pipes=pipes)
+    with Path(path).open("rb") as file:
+        _check_status(os.fstat(file.fileno()), path, most_bytes, pipes=pipes)
+        content = file.read(most_bytes + 1)
+    if len(content) > most_bytes:  # a FIFO, a file of /proc, or a file that has grown since
+        raise _too_large(path, most_bytes)
+    return content
+
+
+def _check_status(status: os.stat_result, path: str | os.PathLike[str], most_bytes: int, *, pipes: bool) -> None:
+    kinds = {
+        stat.S_IFDIR: "a folder, not a file",
+        stat.S_IFCHR: "a device, not a file",
+        stat.S_IFBLK: "a device, not a file",
+        stat.S_IFSOCK: "a socket, not a file",
+        stat.S_IFIFO: "a pipe, not a file",
+    }
+    kind = stat.S_IFMT(status.st_mode)
+    if kind in kinds and not (pipes and kind == stat.S_IFIFO):
+        number = errno.EISDIR if kind == stat.S_IFDIR else errno.EINVAL
+        raise OSError(number, os.strerror(number) if kind == stat.S_IFDIR else kinds[kind], os.fspath(path))
+    if kind == stat.S_IFREG and status.st_size > most_bytes:
+        raise _too_large(path, most_bytes)
+
+
+def _too_large(path: str | os.PathLike[str], most_bytes: int) -> OSError:
+    return OSError(errno.EFBIG, f"more than {most_bytes:,} bytes", os.fspath(path))
+
+
+def try_lock(descriptor: int) -> bool | None:
+    """Take the exclusive lock of an open file or folder without waiting.
+
+    The lock ends with the descriptor, at the latest with the process. Returns True if it is held now, False if another
+    process (or another descriptor of this one) holds it, None where the system or the file system has no such locks.
+    """
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # some network file systems
+        return None
+    return True
+
+
+def is_still_at(descriptor: int, path: Path) -> bool:
+    """Return whether `path` still names the open file or folder, which a process that ended may have removed."""
+    try:
+        return os.path.samestat(path.lstat(), os.fstat(descriptor))
+    except OSError:
+        return False
+
+
+class FolderLock:
+    """Hold a folder as its only writer until `close`; the folder and its parents are made where missing.
+
+    The lock is on the folder itself, so it leaves no file behind, and a killed process loses it. A folder that this object
+    made and that is still empty at the end is removed again. Raises `BlockingIOError` if another process holds the folder,
+    and `OSError` if the folder cannot be made.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._made = [path for path in (folder.absolute(), *folder.absolute().parents) if not os.path.lexists(path)]
+        self._descriptor: int | None = None
+        try:
+            while True:
+                folder.mkdir(parents=True, exist_ok=True)
+                if os.name == "nt":
+                    return
+                self._descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+                if try_lock(self._descriptor) is False:
+                    raise BlockingIOError(errno.EWOULDBLOCK, "another process is writing it", os.fspath(folder))
+                if is_still_at(self._descriptor, Path(os.path.realpath(folder))):
+                    return
+                os.close(self._descriptor)  # the process that held it has just removed it
+                self._descriptor = None
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Release the folder."""
+        remove_empty(self._made)
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def __enter__(self) -> FolderLock:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+@contextmanager
+def sole_writer(folder: Path, error: type[InputError], activity: str) -> Iterator[None]:
+    """Hold `folder` as `FolderLock` does, and raise the room's `error` where it is held by another process or cannot be made.
+
+    `activity` names the work for the message, such as "training".
+    """
+    try:
+        lock = FolderLock(folder)
+    except BlockingIOError:
+        remedy = "let it end, or choose another --out"
+        raise error(f"another {activity} is writing this folder", path=folder, remedy=remedy) from None
+    except OSError as failure:
+        what = f"cannot be used: {failure.strerror or failure}"
+        raise error(what, path=folder, remedy="choose another --out") from None
+    with lock:
+        yield
+
+
+def lock_journal(descriptor: int, path: str | os.PathLike[str], error: type[InputError], activity: str) -> None:
+    """Lock an open journal until it is closed; raise the room's `error` where another process holds it."""
+    if try_lock(descriptor) is False:
+        remedy = "let it end, or choose another --out"
+        raise error(f"another {activity} is writing this journal", path=path, remedy=remedy)
+
+
+class PartialFolder:
+    """A folder under a temporary name in `folder`, for what is renamed once it is complete; removed at the end.
+
+    It is locked while the process lives: `sweep_left_overs` of another process recognises by that what a killed one left.
+    Raises `OSError` if it cannot be made.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.path = free_name(folder)
+        self._descriptor: int | None = None
+        try:
+            while not self._make():
+                self.path = free_name(folder)
+        except BaseException:
+            self.close()
+            raise
+
+    def _make(self) -> bool:
+        """Make and lock it; return False if the sweep of another process came between the two."""
+        self.path.mkdir()
+        if os.name == "nt":  # a folder cannot be opened there
+            return True
+        try:
+            self._descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        if try_lock(self._descriptor) is not False and is_still_at(self._descriptor, self.path):
+            return True
+        os.close(self._descriptor)
+        self._descriptor = None
+        return False
+
+    def close(self) -> None:
+        """Remove what is still under the temporary name, and release the lock."""
+        _remove(self.path)
+        if self.path.exists():
+            # A network file system keeps a file that is still read, under a name of its own, until nobody reads it any more.
+            atexit.register(shutil.rmtree, self.path, ignore_errors=True)
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def __enter__(self) -> Path:
+        return self.path
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def free_name(folder: Path) -> Path:
+    """Return a temporary name that nothing in `folder` has; it is short, since the final name may be as long as one can be."""
+    return folder / f"{_PARTIAL}{secrets.token_hex(4)}"
+
+
+def sweep_left_overs(folder: Path) -> None:
+    """Remove what killed processes of this user left in `folder`; a living process keeps its partial folders."""
+    with suppress(OSError):
+        with os.scandir(folder) as entries:
+            paths = [Path(entry.path) for entry in entries if entry.name.startswith(_PARTIAL)]
+        for path in paths:
+            remove_unlocked(path)
+
+
+def remove_unlocked(path: Path, *, only_empty: bool = False) -> None:
+    """Remove a file or folder of this user that no process has locked; `only_empty`: a folder with content stays.
+
+    Does nothing where the system has no locks, for a living process may own the file there.
+    """
+    if os.name == "nt":
+        return
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        status = os.fstat(descriptor)
+        removable = stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
+        if removable and status.st_uid == os.geteuid() and try_lock(descriptor) is True and is_still_at(descriptor, path):
+            if only_empty:
+                remove_empty([path])
+            else:
+                _remove(path)
+    finally:
+        os.close(descriptor)
+
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def missing_parents(path: Path) -> list[Path]:
+    """Return the folders above `path` that do not exist yet, the innermost first."""
+    return [folder for folder in path.absolute().parents if not os.path.lexists(folder)]
+
+
+def remove_empty(folders: Iterable[Path]) -> None:
+    """Remove folders, the innermost first, up to the first that holds something."""
+    with suppress(OSError):
+        for folder in folders:
+            if folder.exists():
+                folder.rmdir()
 
 
 @contextmanager
 def written_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A path to write to, renamed to `path` at the end; if anything goes wrong, it is gone and `path` as it was.
+    """Give a path to write to, renamed to `path` at the end; if anything goes wrong, it is gone and `path` as it was.
 
-    An existing file is replaced, one behind a link where it really lies. Raises `OSError`, also where `path` is no file.
+    An existing file is replaced, one behind a link where it really lies. What killed processes left beside it is swept.
+    Raises `OSError`, also where `path` is not a regular file.
     """
-    target = Path(os.path.realpath(path))
-    if target.is_dir():
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    if os.path.lexists(path) and Path(path).exists() and not target.is_file():
-        # Renamed over, a device would become a file of that name.
-        raise OSError(errno.EINVAL, "not a regular file", str(path))
-    # Beside the target, so that the rename stays within one file system; not of its name, which may be as long as one can be.
-    partial = target.parent / f".simnmt-partial-{secrets.token_hex(4)}"
     try:
+        target = Path(os.path.realpath(path))
+        if target.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if os.path.lexists(path) and Path(path).exists() and not target.is_file():
+            # Renamed over, a device would become a file of that name.
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        if target.is_symlink():  # still a link after all were followed: a loop, which a rename would replace
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+    except ValueError:  # a NUL in the name
+        raise OSError(errno.EINVAL, "no such name can exist", repr(os.fspath(path))) from None
+    with suppress(FileNotFoundError):
+        target.stat()  # a name longer than the file system takes is refused before the work, not at the end
+    sweep_left_overs(target.parent)
+    # Beside the target, so that the rename stays within one file system. In a folder, so that the temporary files of the
+    # library that writes are swept with it.
+    with PartialFolder(target.parent) as folder:
+        partial = folder / "content"
         yield partial
         partial.replace(target)
-    except BaseException:
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
-        raise
 
 
 def refuse_replacing(out: str | os.PathLike[str] | None, *inputs: str | os.PathLike[str] | None) -> None:

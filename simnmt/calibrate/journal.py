@@ -13,6 +13,7 @@ from typing import Any
 
 from simnmt.calibrate.errors import CalibrationError
 from simnmt.calibrate.samples import Reading, Sample
+from simnmt.files import lock_journal
 
 VERSION = 2
 SYNC_S = 5.0
@@ -94,7 +95,7 @@ class Journal:
             remedy = "choose another --out"
             raise CalibrationError(f"cannot be written: {error.strerror}", path=self.path, remedy=remedy) from None
         try:
-            _lock(file, self.path)
+            lock_journal(file.fileno(), self.path, CalibrationError, "calibration")
             end = self._read(file, header)
             file.seek(end)
             file.truncate()
@@ -182,17 +183,3 @@ def _flat(header: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     for key, value in header.items():
         flat.update(_flat(value, f"{above}{key}.") if isinstance(value, dict) else {f"{above}{key}": value})
     return flat
-
-
-def _lock(file: FileIO, path: Path) -> None:
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        return
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        remedy = "let it end, or choose another --out"
-        raise CalibrationError("another calibration is writing this journal", path=path, remedy=remedy) from None
-    except OSError:
-        return  # a file system without locks, as some network ones are

@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -61,7 +60,7 @@ def directory_of(out: Path | None, paper: str) -> Iterator[Path]:
         check_free(out)
         yield out
     else:
-        with reserved(Path("reports"), f"reproduce-{paper}-{datetime.now(timezone.utc):%Y%m%d-%H%M%S}") as directory:
+        with reserved(Path("reports"), f"reproduce-{paper}") as directory:
             yield directory
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from simnmt.costs.sti_block import StiImportance
 from simnmt.elastic.errors import ElasticError
 from simnmt.elastic.evaluation import Evaluator
+from simnmt.files import lock_journal
 
 LOW, HIGH = 2, 32
 """Bits of all shards, and of the one that is raised; between them is nothing measured (STI-28)."""
@@ -89,7 +90,7 @@ def _journal(
     except OSError as error:
         raise ElasticError(f"cannot be written: {error.strerror}", path=path, remedy="choose another --out") from None
     with file:
-        _lock(file, path)
+        lock_journal(file.fileno(), path, ElasticError, "measurement")
         end = _read(file, path, header, found)
         file.seek(end)
         file.truncate()
@@ -136,17 +137,3 @@ def _compare(theirs: Mapping[str, Any], ours: Mapping[str, Any], path: str | os.
                 path=path,
                 remedy="give what it was begun with, choose another --out, or remove the journal",
             )
-
-
-def _lock(file: FileIO, path: str | os.PathLike[str]) -> None:
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        return
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        remedy = "let it end, or choose another --out"
-        raise ElasticError("another measurement is writing this journal", path=path, remedy=remedy) from None
-    except OSError:
-        return  # a file system without locks, as some network ones are

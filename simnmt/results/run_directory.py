@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import csv
 import errno
 import hashlib
@@ -10,18 +9,28 @@ import io
 import itertools
 import json
 import os
-import secrets
-import shutil
-import stat
+import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from simnmt.errors import InputError
+from simnmt.files import (
+    FolderLock,
+    PartialFolder,
+    check_regular,
+    free_name,
+    missing_parents,
+    read_bounded,
+    remove_empty,
+    remove_unlocked,
+    sweep_left_overs,
+)
 from simnmt.results.request_log import Log
 from simnmt.results.result import Cell
 from simnmt.results.summary import Row
@@ -33,6 +42,9 @@ OUTPUTS = frozenset({RESOLVED, INPUT, SUMMARY, TABLE, REQUESTS, PAGE, BATCHES})
 """What a manifest may list; another name could lead anywhere."""
 
 
+MOST_INPUT_BYTES = 1 << 40
+"""Of an input or output whose digest is computed again; it is never in memory as a whole."""
+
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -42,49 +54,68 @@ class RunDirectoryError(InputError):
 
 @contextmanager
 def reserved(folder: Path, stem: str) -> Iterator[Path]:
-    """An empty folder of one's own in `folder`, named `stem`, or `stem`-2 and so on where others were faster.
+    """Make an empty folder in `folder`, named after `stem` and the time (UTC), with -2 and so on if that name is taken.
 
-    It goes again if anything goes wrong. Raises `RunDirectoryError` if none can be made.
+    The folder is locked while the process lives, and removed if anything goes wrong; empty ones that killed processes left
+    are removed first. Raises `RunDirectoryError` if none can be made.
     """
-    path = folder / stem
-    made = _missing_parents(path)
+    name = f"{stem}-{datetime.now(timezone.utc):%Y%m%d-%H%M%S}"
+    path = folder / name
+    made = missing_parents(path)
+    _sweep_reserved(folder)
     try:
         for number in itertools.count(2):
             try:
                 path.mkdir(parents=True)
                 break
             except FileExistsError:
-                path = folder / f"{stem}-{number}"
+                path = folder / f"{name}-{number}"
             except OSError as error:
                 raise _unwritable(folder, error) from None
-        yield path
+        with FolderLock(path):
+            yield path
     except BaseException:
         # Not only around the yield: an interrupt may come just after the folder was made.
-        _discard([path, *made])
+        remove_empty([path, *made])
         raise
+
+
+_RESERVED = re.compile(r".+-\d{8}-\d{6}(-\d+)?")
+
+
+def _sweep_reserved(folder: Path) -> None:
+    try:
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry in entries if _RESERVED.fullmatch(entry.name)]
+    except OSError:
+        return
+    for name in names:
+        remove_unlocked(folder / name, only_empty=True)
 
 
 @contextmanager
 def whole(target: Path) -> Iterator[Path]:
     """A folder to fill, renamed to `target` at the end; if anything goes wrong, nothing of it is left.
 
-    Raises `RunDirectoryError` if `target` holds something already or cannot be written.
+    What killed processes left beside it is swept. Raises `RunDirectoryError` if `target` holds something already or cannot be
+    written.
     """
     check_free(target)
     place = _place(target)
-    made = _missing_parents(place)
-    partial = _partial(place.parent)
+    made = missing_parents(place)
     try:
-        partial.mkdir(parents=True)
-        yield partial
-        if place.is_dir():
-            place.rmdir()
-        partial.rename(place)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        sweep_left_overs(place.parent)
+        with PartialFolder(place.parent) as partial:
+            yield partial
+            if place.is_dir():
+                place.rmdir()
+            partial.rename(place)
     except OSError as error:
-        _discard(made, partial)
+        remove_empty(made)
         raise _unwritable(target, error) from error
     except BaseException:
-        _discard(made, partial)
+        remove_empty(made)
         raise
 
 
@@ -95,10 +126,10 @@ def scratch(target: Path | None) -> Iterator[Path]:
     Raises `RunDirectoryError` if that room runs out.
     """
     beside = Path(tempfile.gettempdir()) if target is None else next(filter(Path.is_dir, _place(target).parents))
-    folder = _partial(beside)
     try:
-        folder.mkdir()
-        yield folder
+        sweep_left_overs(beside)
+        with PartialFolder(beside) as folder:
+            yield folder
     except OSError as error:
         if error.errno not in _NO_ROOM:
             raise
@@ -106,11 +137,6 @@ def scratch(target: Path | None) -> Iterator[Path]:
             raise _unwritable(target, error) from error
         remedy = "free some space, set TMPDIR to a folder that has more, or run fewer requests"
         raise RunDirectoryError(f"no room for the requests: {error.strerror}", path=beside, remedy=remedy) from error
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        if folder.exists():
-            # A network file system keeps a file that is still read, under a name of its own, until nobody reads it any more.
-            atexit.register(shutil.rmtree, folder, ignore_errors=True)
 
 
 def check_free(target: Path) -> None:
@@ -131,13 +157,13 @@ def check_free(target: Path) -> None:
         elif place.exists() or target.is_symlink():
             raise RunDirectoryError("the output is no folder", path=target, remedy="give another --out")
         # Tried, not asked: what a file system lets be written shows only so.
-        attempt = _partial(place.parent) if place.is_dir() else place
-        made = _missing_parents(place)
+        attempt = free_name(place.parent) if place.is_dir() else place
+        made = missing_parents(place)
         try:
             attempt.mkdir(parents=True)
             attempt.rmdir()
         finally:
-            _discard(made)
+            remove_empty(made)
     except OSError as error:
         raise _unwritable(target, error) from None
 
@@ -145,24 +171,6 @@ def check_free(target: Path) -> None:
 def _place(target: Path) -> Path:
     """Where the target really is: a link to an empty folder cannot be renamed over."""
     return Path(os.path.realpath(target))
-
-
-def _partial(folder: Path) -> Path:
-    return folder / f".simnmt-partial-{secrets.token_hex(4)}"
-
-
-def _missing_parents(path: Path) -> list[Path]:
-    return [folder for folder in path.absolute().parents if not os.path.lexists(folder)]
-
-
-def _discard(made: Iterable[Path], partial: Path | None = None) -> None:
-    """Remove the partial folder, and the folders made for it as far as they are empty."""
-    if partial is not None:
-        shutil.rmtree(partial, ignore_errors=True)
-    with suppress(OSError):  # from the innermost outwards, up to the first that others use too
-        for folder in made:
-            if folder.exists():
-                folder.rmdir()
 
 
 def _unwritable(target: Path, error: OSError) -> RunDirectoryError:
@@ -276,7 +284,7 @@ def read_manifest(directory: Path) -> dict[str, Any]:
         what = f"no complete run directory: {MANIFEST} is missing"
         raise RunDirectoryError(what, path=directory, remedy="name a scenario, or a folder that simnmt run wrote")
     try:
-        manifest = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
+        manifest = json.loads(read_bounded(directory / MANIFEST))
         known = _digests_by_name(manifest["inputs"]) and _digests_by_name(manifest["outputs"])
         known = known and {INPUT, RESOLVED} <= set(manifest["outputs"]) <= OUTPUTS
     except (ValueError, KeyError, TypeError, RecursionError, OSError):
@@ -296,12 +304,9 @@ def check_unchanged(recorded: Mapping[str, str], label: str, locate: Callable[[s
     for name, digest in recorded.items():
         path = locate(name)
         try:
-            # A pipe may never begin, a device never end.
-            found = sha256(path) if stat.S_ISREG(path.stat().st_mode) else None
-        except (OSError, ValueError) as error:
-            why = error.strerror if isinstance(error, OSError) else "no such name can exist"
-            raise RunDirectoryError(f"{label} of that run cannot be read: {why}", path=path, remedy=remedy) from None
-        if found is None:
-            raise RunDirectoryError(f"{label} of that run is no regular file", path=path, remedy=remedy)
+            check_regular(path, MOST_INPUT_BYTES)
+            found = sha256(path)
+        except OSError as error:
+            raise RunDirectoryError(f"{label} of that run cannot be read: {error.strerror}", path=path, remedy=remedy) from None
         if found != digest:
             raise RunDirectoryError(f"{label} of that run has changed since", path=path, remedy=remedy)

@@ -172,7 +172,9 @@ class TestNotWhole:
     def test_an_output_that_became_a_pipe(self, run: Path, refused: Callable[..., None], name: str) -> None:
         (run / name).unlink()
         os.mkfifo(run / name)
-        refused(f"run/{name}: a file of that run is no regular file (restore it, or run run/scenario.resolved.yaml)")
+        refused(
+            f"run/{name}: a file of that run cannot be read: a pipe, not a file (restore it, or run run/scenario.resolved.yaml)"
+        )
 
     def test_an_input_that_is_gone(self, folder: Path, refused: Callable[..., None]) -> None:
         (folder / "news.en").unlink()

@@ -122,6 +122,25 @@ def test_a_finished_training_is_not_trained_on(trained: tuple[Path, dict[str, An
     assert (again["training"]["steps"], again["dev"]) == (trained[1]["training"]["steps"], trained[1]["dev"])
 
 
+def test_two_trainings_do_not_write_one_folder(task: Task, dev: Task, tmp_path: Path) -> None:
+    messages: list[str] = []
+
+    class EndedError(Exception):
+        pass
+
+    def train_again(stage: str, share: float | None) -> None:
+        with pytest.raises(ElasticError) as refusal:
+            train(task, tmp_path / "m", RECIPE, threads=1)
+        messages.append(str(refusal.value))
+        raise EndedError
+
+    with pytest.raises(EndedError):
+        train(task, tmp_path / "m", RECIPE, threads=1, progress=train_again)
+    remedy = "let it end, or choose another --out"
+    assert messages == [f"{tmp_path / 'm'}: another training is writing this folder ({remedy})"]
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_one_class_is_nothing_to_learn(tmp_path: Path) -> None:
     (tmp_path / "ones.tsv").write_text("sentence\tlabel\ngood film\t1\ngood day\t1\n")
     with pytest.raises(ElasticError, match=r"ones\.tsv: every example is labelled 1"):

@@ -83,6 +83,25 @@ def stop_at(step: int) -> Callable[[str, float | None], None]:
     return tell
 
 
+def test_two_trainings_do_not_write_one_folder(small_text: Text, tmp_path: Path) -> None:
+    """Without the lock both ended well, and the vocabulary of one could stand beside the weights of the other."""
+    messages: list[str] = []
+
+    def train_again(stage: str, share: float | None) -> None:
+        if not messages:
+            with pytest.raises(TrainingError) as refusal:
+                train(small_text, tmp_path / "m", replace(SHORT, seed=2), budget=Budget(steps=1), threads=1)
+            messages.append(str(refusal.value))
+
+    train(small_text, tmp_path / "m", SHORT, budget=Budget(steps=1), threads=1, progress=train_again)
+    remedy = "let it end, or choose another --out"
+    assert messages == [f"{tmp_path / 'm'}: another training is writing this folder ({remedy})"]
+    assert not [path.name for path in (tmp_path / "m").iterdir() if path.name.startswith(".")]
+    with pytest.raises(TrainingError, match="heldout"):
+        train(small_text, tmp_path / "deep" / "n", replace(SHORT, heldout=10**6), budget=Budget(steps=1))
+    assert [path.name for path in tmp_path.iterdir()] == ["m"]
+
+
 def test_a_tiny_model_learns_to_spell_numbers(trained: tuple[Path, dict[str, Any]], text: Text) -> None:
     folder, account = trained
     assert account["result"]["chrf"] > 75 and account["result"]["bleu"] > 45

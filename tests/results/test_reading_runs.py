@@ -80,9 +80,14 @@ def test_what_is_no_regular_file_is_not_waited_for(directory: Path) -> None:
     """Opening the pipe would wait for a writer, and /dev/zero never ends."""
     recorded = read_manifest(directory)["outputs"]
     (directory / RESOLVED).unlink()
-    for make in (os.mkfifo, Path.mkdir, lambda path: path.symlink_to("/dev/zero")):
+    kinds = {
+        "a pipe, not a file": os.mkfifo,
+        "Is a directory": Path.mkdir,
+        "a device, not a file": lambda path: path.symlink_to("/dev/zero"),
+    }
+    for kind, make in kinds.items():
         make(directory / RESOLVED)
-        with pytest.raises(RunDirectoryError, match=r"a file of that run is no regular file \(restore it\)") as caught:
+        with pytest.raises(RunDirectoryError, match=rf"a file of that run cannot be read: {kind} \(restore it\)") as caught:
             check_unchanged(recorded, "a file", directory.joinpath, "restore it")
         assert caught.value.path == str(directory / RESOLVED)
         (directory / RESOLVED).rename(directory / f"old {make}")

@@ -15,6 +15,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
+from simnmt import files
 from simnmt.errors import InputError
 from simnmt.results import run_directory
 from simnmt.results.request_log import Logs
@@ -259,15 +260,15 @@ class TestScratch:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """As on a network file system, for as long as a result reads the files."""
-        remove, asked, later = run_directory.shutil.rmtree, [], []
+        remove, asked, later = files.shutil.rmtree, [], []
 
         def busy_at_first(folder: Path, **options: bool) -> None:
             asked.append(folder)
             if len(asked) > 1:
                 remove(folder, **options)
 
-        monkeypatch.setattr(run_directory.shutil, "rmtree", busy_at_first)
-        monkeypatch.setattr(run_directory.atexit, "register", lambda call, *given, **named: later.append((call, given, named)))
+        monkeypatch.setattr(files.shutil, "rmtree", busy_at_first)
+        monkeypatch.setattr(files.atexit, "register", lambda call, *given, **named: later.append((call, given, named)))
         with scratch(tmp_path / "run") as folder:
             (folder / "column").write_text("numbers")
         assert folder.is_dir()

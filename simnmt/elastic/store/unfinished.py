@@ -17,6 +17,7 @@ from simnmt.elastic.errors import StoreError
 from simnmt.elastic.quantisation import GaussianFit
 from simnmt.elastic.store.index_file import JOURNAL, SHARDS
 from simnmt.elastic.store.record import Record
+from simnmt.files import is_still_at, try_lock
 
 
 class Unfinished:
@@ -102,22 +103,12 @@ class Unfinished:
                 path.unlink()
 
     def _lock(self) -> None:
-        try:
-            import fcntl
-        except ImportError:  # Windows
-            return
-        remedy = "let it end, or choose another --out"
-        busy = StoreError("another run is writing this store", path=self.folder, remedy=remedy)
-        try:
-            fcntl.flock(self._journal, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise busy from None
-        except OSError:
-            return  # a file system without locks, as some network ones are
         # Between our opening it and locking it, the run that held it may have ended and taken its folder away.
-        path = self.folder / JOURNAL
-        if not path.exists() or not os.path.samestat(path.stat(), os.fstat(self._journal.fileno())):
-            raise busy
+        held = try_lock(self._journal.fileno())
+        if held is False or (held and not is_still_at(self._journal.fileno(), self.folder / JOURNAL)):
+            raise StoreError(
+                "another run is writing this store", path=self.folder, remedy="let it end, or choose another --out"
+            )
 
     def _take_over(self, header: Mapping[str, Any]) -> None:
         lines = self._journal.read().splitlines(keepends=True)

@@ -27,7 +27,7 @@ from simnmt.elastic.training.folder import (
 from simnmt.elastic.training.learner import ElasticLearner
 from simnmt.elastic.training.recipe import ElasticRecipe
 from simnmt.elastic.training.sitting import Encoded, Progress, Sitting, Standing
-from simnmt.files import written_whole
+from simnmt.files import sole_writer, written_whole
 from simnmt.nmt.devices import torch_device
 
 
@@ -46,7 +46,8 @@ def train(
     Only after the last step does `out` hold a model; whatever ends it earlier, the last whole step is kept. `dev` is looked at
     after each epoch and chooses nothing: the weights are the running mean at the end, whatever `dev` says of them.
 
-    Raises `ElasticError`, also where `dev` is `task` itself, on which anything looks well learnt; any other exception, an
+    Raises `ElasticError`, also where `dev` is `task` itself, on which anything looks well learnt, and while another process
+    trains in `out`; any other exception, an
     interrupt among them, passes through.
     """
     if dev is not None and dev.sha256 == task.sha256:
@@ -57,6 +58,21 @@ def train(
         raise ElasticError(what, path=task.path, remedy="give examples of two classes")
     where = torch_device(device)
     identity = {"recipe": recipe.as_json(), "task": task.sha256}
+    _check(out, identity)  # refuses what cannot be used before a folder is made
+    with sole_writer(out, ElasticError, "training"):
+        return _train(task, out, recipe, dev, where, threads, tell, identity)
+
+
+def _train(
+    task: Task,
+    out: Path,
+    recipe: ElasticRecipe,
+    dev: Task | None,
+    where: torch.device,
+    threads: int | None,
+    tell: Progress,
+    identity: dict[str, Any],
+) -> dict[str, Any]:
     begun = _check(out, identity)
     with torch.random.fork_rng([where] if where.type == "cuda" else []), _threads(threads):
         if begun:

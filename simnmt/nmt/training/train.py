@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from simnmt.files import sole_writer
 from simnmt.nmt.architecture import Architecture
 from simnmt.nmt.checkpoint import load_weights
 from simnmt.nmt.devices import torch_device
@@ -48,11 +49,24 @@ def train(
     and recipe give the same weights on the same machine and number of threads, in however many sittings. `beam`: of the
     translations that BLEU and chrF judge.
 
-    Raises `CorpusError` and `TrainingError` for what cannot be used; any other exception, an interrupt among them, passes
-    through after all complete steps have been kept.
+    Raises `CorpusError` and `TrainingError` for what cannot be used, also while another process trains in `out`; any other
+    exception, an interrupt among them, passes through after all complete steps have been kept.
     """
-    tell = progress or (lambda stage, share: None)
-    where = torch_device(device)
+    TrainingFolder(out)  # refuses what cannot be used before a folder is made
+    with sole_writer(out, TrainingError, "training"):
+        return _train(text, out, recipe, budget, torch_device(device), threads, beam, progress or (lambda stage, share: None))
+
+
+def _train(
+    text: Text,
+    out: Path,
+    recipe: Recipe,
+    budget: Budget,
+    where: torch.device,
+    threads: int | None,
+    beam: int,
+    tell: Progress,
+) -> dict[str, Any]:
     folder = TrainingFolder(out)
     tell("reading", None)
     corpus = read_training_corpus(text, heldout=recipe.heldout, seed=recipe.seed)
