@@ -5,6 +5,11 @@ from __future__ import annotations
 import os
 
 
+def printable(text: str) -> str:
+    """Return the text with line breaks and control characters as escapes, so that it stays on its line."""
+    return text if text.isprintable() else "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+
+
 class SimnmtError(Exception):
     """Something that a command reports in one line; `exit_status` is what the command then ends with."""
 
@@ -42,4 +47,4 @@ class InputError(SimnmtError):
     def __str__(self) -> str:
         place = "".join(f"{part}:" for part in (self.path, self.line, self.column) if part is not None)
         text = f"{place} {self.what}" if place else self.what
-        return f"{text} ({self.remedy})" if self.remedy else text
+        return printable(f"{text} ({self.remedy})" if self.remedy else text)

@@ -52,6 +52,13 @@ def read_bounded(path: str | os.PathLike[str], most_bytes: int = MOST_DOCUMENT_B
     return content
 
 
+def check_files_in(folder: Path, most_bytes: int) -> None:
+    """Raise `OSError` unless all files in `folder` are regular and have at most `most_bytes` bytes, ahead of a library."""
+    for path in folder.iterdir():
+        if path.exists() and not path.is_dir():
+            check_regular(path, most_bytes)
+
+
 def _check_status(status: os.stat_result, path: str | os.PathLike[str], most_bytes: int, *, pipes: bool) -> None:
     kinds = {
         stat.S_IFDIR: "a folder, not a file",

@@ -13,7 +13,7 @@ from typing import Any
 
 from simnmt.calibrate.errors import CalibrationError
 from simnmt.calibrate.samples import Reading, Sample
-from simnmt.files import lock_journal
+from simnmt.files import MOST_TEXT_BYTES, check_regular, lock_journal
 
 VERSION = 2
 SYNC_S = 5.0
@@ -89,6 +89,8 @@ class Journal:
 
     def _open(self, header: dict[str, Any]) -> FileIO:
         try:
+            if self.path.exists():
+                check_regular(self.path, MOST_TEXT_BYTES)
             # Unbuffered: what found no room must not be tried once more when the file is closed.
             file = open(self.path, "r+b" if self.path.exists() else "w+b", buffering=0)  # noqa: SIM115, PTH123
         except OSError as error:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 from simnmt.calibrate.errors import CalibrationError
 from simnmt.configuration import Configuration
-from simnmt.files import written_whole
+from simnmt.files import read_bounded, written_whole
 
 Study = TypeVar("Study", bound=Configuration)
 
@@ -19,7 +18,7 @@ Study = TypeVar("Study", bound=Configuration)
 def read_study(path: str | os.PathLike[str], kind: type[Study]) -> Study:
     """Read and check the file of a study of this kind; raises `CalibrationError` naming the place and the key."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = read_bounded(path).decode("utf-8")
     except OSError as error:
         raise CalibrationError(f"cannot read the study: {error.strerror}", path=path, remedy="name a readable file") from None
     except UnicodeDecodeError as error:

@@ -5,6 +5,7 @@ Exit status: 0 fine, 1 our fault, 2 the input's fault, 130 interrupted, 143 term
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import signal
@@ -18,6 +19,7 @@ import typer
 
 from simnmt import __version__
 from simnmt.cli import calibrate, corpus, doctor, kernels, nmt, profile, reproduce, run, scenario, sti, trace, vocab
+from simnmt.cli.terminal import cleaned_streams, complaint_line
 from simnmt.errors import InputError, SimnmtError
 
 app = typer.Typer(
@@ -105,7 +107,25 @@ def _stop(number: int, frame: object) -> None:
         raise _Stopped(number)
 
 
+_INPUT_FAULTS = {
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.EACCES,
+    errno.EPERM,
+    errno.ELOOP,
+    errno.ENAMETOOLONG,
+    errno.EINVAL,
+}
+"""What the system says of a path that the user gave wrongly, where no room has put it into words."""
+
+
 def _status() -> int:
+    with cleaned_streams():
+        return _run()
+
+
+def _run() -> int:
     try:
         _refuse_undecodable(sys.argv[1:])
         status = app(prog_name="simnmt", standalone_mode=False)
@@ -122,6 +142,8 @@ def _status() -> int:
     except BrokenPipeError:
         return _without_reader()
     except OSError as error:  # standard output on a full disk, no more processes to be had
+        if error.filename is not None and error.errno in _INPUT_FAULTS:
+            return _complain(f"{os.fsdecode(error.filename)}: {error.strerror} (check the path)", 2)
         _discard_output()
         return _complain(error.strerror or str(error), 1)
     except Exception as error:
@@ -160,5 +182,6 @@ def _discard_output() -> None:
 
 
 def _complain(text: str, status: int) -> int:
-    print(text if text.startswith("Usage:") else f"simnmt: {text}", file=sys.stderr)
+    lines = text if text.startswith("Usage:") else "\n".join(map(complaint_line, f"simnmt: {text}".split("\n")))
+    print(lines, file=sys.stderr)
     return status

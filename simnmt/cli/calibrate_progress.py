@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
+
+from simnmt.cli.terminal import progress_console
 
 if TYPE_CHECKING:
     from simnmt.calibrate.progress import Listener
@@ -30,5 +31,5 @@ class _Bar:
 def time_bar() -> Iterator[Listener]:
     """Moves with the seconds measured, as a share of what all will take; goes when the block ends."""
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[left]}"))
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with Progress(*columns, console=progress_console(), transient=True) as progress:
         yield _Bar(progress)

@@ -234,11 +234,12 @@ def _progress() -> Iterator[Callable[[str, float | None], None] | None]:
     if not sys.stderr.isatty():
         yield None
         return
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+    from simnmt.cli.terminal import progress_console
+
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with Progress(*columns, console=progress_console(), transient=True) as progress:
         task = progress.add_task("", total=None)
 
         def tell(stage: str, share: float | None) -> None:

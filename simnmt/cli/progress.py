@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from simnmt.cli.terminal import progress_console
 
 
 class Move(Protocol):
@@ -22,7 +23,7 @@ class Move(Protocol):
 def bar() -> Iterator[Move]:
     """Gives the callback that moves the bar, which goes when the block ends."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with Progress(*columns, console=progress_console(), transient=True) as progress:
         task = progress.add_task("runs", total=None)
 
         def move(done: int, total: int, what: str = "runs") -> None:
@@ -38,7 +39,7 @@ def stages() -> Iterator[Callable[[str, float | None], None] | None]:
         yield None
         return
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with Progress(*columns, console=progress_console(), transient=True) as progress:
         task, at = progress.add_task("", total=None), ""
 
         def tell(stage: str, share: float | None) -> None:

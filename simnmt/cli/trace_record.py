@@ -98,13 +98,13 @@ def _bar(duration_s: float) -> Iterator[Progress | None]:
     if not sys.stderr.isatty():
         yield None
         return
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+    from simnmt.cli.terminal import progress_console
     from simnmt.network.recording.words import so_far
 
     columns = (TextColumn("recording"), BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+    with Progress(*columns, console=progress_console(), transient=True) as shown:
         task = shown.add_task("", total=duration_s)
 
         def progress(passed_s: float, samples: Samples) -> None:

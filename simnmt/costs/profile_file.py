@@ -6,7 +6,6 @@ import json
 import os
 import reprlib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -15,7 +14,7 @@ from simnmt.configuration import Configuration
 from simnmt.costs import decoder_block, decoder_settings, profile, profile_blocks, sti_block
 from simnmt.costs.profile import OPTIONAL_BLOCKS, SCHEMA_VERSION, DeviceProfile
 from simnmt.costs.profile_error import ProfileError
-from simnmt.files import written_whole
+from simnmt.files import read_bounded, written_whole
 from simnmt.names import nearest
 
 _KEYS = sorted(
@@ -34,7 +33,7 @@ _MEND = "mend the file, or make the profile again"
 def read_profile(path: str | os.PathLike[str]) -> DeviceProfile:
     """Read and check a profile of version 1 or 2; raises `ProfileError` naming the place and the key."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = read_bounded(path).decode("utf-8")
     except OSError as error:
         raise ProfileError(
             f"cannot read the profile: {error.strerror}", path=path, remedy="name a readable file, or a shipped one as @name"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError, model_validator
@@ -14,6 +13,7 @@ from simnmt.configuration import Configuration
 from simnmt.costs.profile_blocks import Kind
 from simnmt.costs.projection_cost import ProjectionCost, Way
 from simnmt.errors import InputError
+from simnmt.files import read_bounded
 
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(gt=0.0, le=1.0)]
@@ -230,7 +230,7 @@ class ProjectionBench(Configuration):
 def read_bench(path: str | os.PathLike[str]) -> ProjectionBench:
     """Read and check what `simnmt vocab bench --out` wrote; raises `BenchError` naming the place and the key."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = read_bounded(path).decode("utf-8")
     except OSError as error:
         raise BenchError(f"cannot be read: {error.strerror}", path=path, remedy="name a readable file") from None
     except UnicodeDecodeError as error:

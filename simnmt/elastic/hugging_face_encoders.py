@@ -15,6 +15,7 @@ from simnmt.elastic.encoder_checks import check_resident
 from simnmt.elastic.encoder_weights import EncoderConfiguration, EncoderWeights, LayerWeights
 from simnmt.elastic.errors import ElasticError
 from simnmt.elastic.tokenizer import TOKENIZER_FILES, HuggingFaceTokenizer
+from simnmt.files import MOST_MODEL_BYTES, MOST_TENSOR_BYTES, check_files_in, read_bounded
 from simnmt.nmt.errors import need
 
 _FOLDER = "name a folder of a fine-tuned BERT, RoBERTa, CamemBERT, DistilBERT or ELECTRA classifier"
@@ -87,16 +88,17 @@ def load_hugging_face(
     need("transformers")
     from transformers import AutoConfig
 
-    from simnmt.nmt.hugging_face import silent
+    from simnmt.nmt.hugging_face import one_line, silent
 
     path = Path(folder)
     try:
+        check_files_in(path, MOST_TENSOR_BYTES)
         with silent():
             # Said in so many words: where it is left open, the user is asked whether to run the folder's code.
             config = AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # each kind of wrong value has its own
-        raise ElasticError(f"no configuration of transformers: {_one_line(error)}", path=path, remedy=_FOLDER) from None
-    files = {name: (path / name).read_bytes() for name in TOKENIZER_FILES if (path / name).is_file()}
+        raise ElasticError(f"no configuration of transformers: {one_line(error)}", path=path, remedy=_FOLDER) from None
+    files = {name: read_bounded(path / name, MOST_MODEL_BYTES) for name in TOKENIZER_FILES if (path / name).is_file()}
     tokenizer = HuggingFaceTokenizer(files) if any(name in files for name in _VOCABULARY_FILES) else None
     configuration = _configuration_of(config, path, None if tokenizer is None else tokenizer.separator)
     names = _class_names(config, configuration.classes, path)
@@ -187,7 +189,7 @@ def _configuration_of(config: Any, path: Path, separator: int | None) -> Encoder
 def _random_model(config: Any, seed: int, path: Path) -> Any:
     from transformers import AutoModelForSequenceClassification
 
-    from simnmt.nmt.hugging_face import silent
+    from simnmt.nmt.hugging_face import one_line, silent
 
     try:
         with silent(), torch.random.fork_rng([]):
@@ -195,13 +197,13 @@ def _random_model(config: Any, seed: int, path: Path) -> Any:
             auto: Any = AutoModelForSequenceClassification  # untyped
             return auto.from_config(config, trust_remote_code=False)
     except Exception as error:  # sizes that memory does not hold, among others
-        raise ElasticError(f"no model can be made of it: {_one_line(error)}", path=path, remedy=_FOLDER) from None
+        raise ElasticError(f"no model can be made of it: {one_line(error)}", path=path, remedy=_FOLDER) from None
 
 
 def _model(path: Path, kind: str) -> Any:
     import transformers
 
-    from simnmt.nmt.hugging_face import WEIGHTS_ONLY_HOLDS, silent
+    from simnmt.nmt.hugging_face import WEIGHTS_ONLY_HOLDS, one_line, silent
 
     try:
         with silent():
@@ -215,7 +217,7 @@ def _model(path: Path, kind: str) -> Any:
                 dtype=torch.float32,
             )
     except Exception as error:  # pickle, zip, safetensors and torch each have their own
-        raise ElasticError(f"no usable weights: {_one_line(error)}", path=path, remedy=_FOLDER) from None
+        raise ElasticError(f"no usable weights: {one_line(error)}", path=path, remedy=_FOLDER) from None
     if lacking := sorted(report["missing_keys"]):
         head = [name for name in lacking if name.startswith(("classifier", "pre_classifier")) or ".pooler." in name]
         what = f"no classifier: the weights lack {head[0]}" if head else f"the weights lack {lacking[0]}"
@@ -247,7 +249,3 @@ def _taken(model: Any, told: EncoderConfiguration, origin: str, random: bool) ->
     for ours, theirs_name in dense.items():
         resident |= {f"{ours}.{kind}": state[f"{theirs_name}.{kind}"] for kind in ("weight", "bias")}
     return EncoderWeights(told, resident, layers.__getitem__, origin=origin, random=random)
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:200] or type(error).__name__

@@ -13,7 +13,7 @@ from typing import Any
 from simnmt.costs.sti_block import StiImportance
 from simnmt.elastic.errors import ElasticError
 from simnmt.elastic.evaluation import Evaluator
-from simnmt.files import lock_journal
+from simnmt.files import MOST_TEXT_BYTES, check_regular, lock_journal
 
 LOW, HIGH = 2, 32
 """Bits of all shards, and of the one that is raised; between them is nothing measured (STI-28)."""
@@ -86,6 +86,8 @@ def _journal(
         yield lambda shard, told: None
         return
     try:
+        if Path(path).exists():
+            check_regular(path, MOST_TEXT_BYTES)
         file = open(path, "r+b" if Path(path).exists() else "w+b", buffering=0)  # noqa: SIM115, PTH123
     except OSError as error:
         raise ElasticError(f"cannot be written: {error.strerror}", path=path, remedy="choose another --out") from None

@@ -6,12 +6,12 @@ import hashlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.elastic.errors import ElasticError
+from simnmt.files import MOST_TEXT_BYTES, read_bounded
 
 Text = str | tuple[str, str]
 
@@ -55,7 +55,7 @@ def read_task(path: str | os.PathLike[str], *, label_names: Sequence[str] | None
     model's classes called `LABEL_0`, ... are numbers too. Raises `ElasticError`, naming the line.
     """
     try:
-        content = Path(path).read_bytes()
+        content = read_bounded(path, MOST_TEXT_BYTES, pipes=True)
     except OSError as error:
         raise ElasticError(f"cannot be read: {error.strerror or error}", path=path, remedy="name a file of a task") from None
     lines = [line.removesuffix(b"\r") for line in content.split(b"\n")]

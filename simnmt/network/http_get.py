@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import http.client
+import io
+import socket
 import time
 import urllib.error
 import urllib.request
@@ -41,10 +43,11 @@ def get(url: str, final: Mapping[int, TraceError], headers: Mapping[str, str]) -
     site = named(urlsplit(url).netloc)
     said = {"Accept": "application/json", "User-Agent": f"simnmt/{__version__}", **headers}
     request = urllib.request.Request(url, headers=said)  # its scheme was checked by who made the address
-    opener = urllib.request.build_opener(_SameHost)
+    deadline_s = time.monotonic() + LONGEST_S
+    opener = urllib.request.build_opener(_SameHost, *_handlers(deadline_s))
     for pause_s in (*PAUSES_S, None):
         try:
-            return _once(opener, request, final, site)
+            return _once(opener, request, final, site, deadline_s)
         except _AgainError as error:  # noqa: PERF203
             if pause_s is None:
                 tries = len(PAUSES_S) + 1
@@ -59,11 +62,15 @@ def pause(length_s: float) -> None:
 
 
 def _once(
-    opener: urllib.request.OpenerDirector, request: urllib.request.Request, final: Mapping[int, TraceError], site: str
+    opener: urllib.request.OpenerDirector,
+    request: urllib.request.Request,
+    final: Mapping[int, TraceError],
+    site: str,
+    deadline_s: float,
 ) -> bytes:
     try:
         with opener.open(request, timeout=TIMEOUT_S) as response:
-            return _read(response, site)
+            return _read(response, site, deadline_s)
     except urllib.error.HTTPError as error:
         with error:
             status, after = error.code, error.headers.get("Retry-After", "")
@@ -73,32 +80,93 @@ def _once(
             ) from None
         raise final.get(status) or TraceError(f"{site} answered with status {status}", remedy="check --base-url") from None
     except urllib.error.URLError as error:
+        if isinstance(error.reason, TimeoutError) and time.monotonic() >= deadline_s:
+            raise _too_slow(site) from None
         why = getattr(error.reason, "strerror", None) or error.reason
         raise _AgainError(f"cannot be reached: {named(str(why))}") from None
     except TimeoutError:
+        if time.monotonic() >= deadline_s:
+            raise _too_slow(site) from None
         raise _AgainError(f"silent for {TIMEOUT_S:g} s") from None
     except (http.client.HTTPException, OSError) as error:
         raise _AgainError(f"broke off ({named(str(error)) or type(error).__name__})") from None
+    except ValueError:  # of the standard library, for an address that cannot be one
+        raise TraceError(f"{site} sends us to an address that is not valid", remedy="check --base-url") from None
 
 
-def _read(response: Any, site: str) -> bytes:
+def _too_slow(site: str) -> TraceError:
+    return TraceError(f"{site} sends longer than {LONGEST_S:g} s", remedy="ask for a shorter time")
+
+
+def _read(response: Any, site: str, deadline_s: float) -> bytes:
     """The whole body. Raises `_AgainError` where it is cut off, `TraceError` where it has no end or is a page."""
     kind = response.headers.get_content_type()
     if kind == "text/html":
         raise TraceError(f"{site} sent a page instead of results", remedy="check --base-url")
     whole: int | None = response.length  # None where the site does not say, or sends in pieces
     found = bytearray()
-    end_s = time.monotonic() + LONGEST_S
     # Not `read`, which waits for a full chunk: a site that sends a byte now and then would keep us beyond the bound. Nor beyond
     # the end, where some versions of Python would wait for a site that keeps the connection open.
     while (whole is None or len(found) < whole) and (chunk := response.read1(_CHUNK)):
         found += chunk
-        if len(found) > MOST_BYTES or time.monotonic() > end_s:
-            bound = f"more than {MOST_BYTES >> 20} MiB" if len(found) > MOST_BYTES else f"longer than {LONGEST_S:g} s"
-            raise TraceError(f"{site} sends {bound}", remedy="ask for a shorter time")
+        if time.monotonic() > deadline_s:
+            raise _too_slow(site)
+        if len(found) > MOST_BYTES:
+            raise TraceError(f"{site} sends more than {MOST_BYTES >> 20} MiB", remedy="ask for a shorter time")
     if whole is not None and len(found) < whole:
         raise _AgainError(f"broke off after {len(found):,} of {whole:,} bytes")
     return bytes(found)
+
+
+class _BoundedReader(io.RawIOBase):
+    """Reads from a socket until a deadline, whatever the pace: a byte now and then keeps no header open beyond it."""
+
+    def __init__(self, connection: socket.socket, deadline_s: float) -> None:
+        self._connection, self._deadline_s = connection, deadline_s
+        self._raw = connection.makefile("rb", buffering=0)
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        """Read what is there. Raises `TimeoutError` after `TIMEOUT_S` without a byte, and at the deadline."""
+        left_s = self._deadline_s - time.monotonic()
+        if left_s <= 0.0:
+            raise TimeoutError
+        self._connection.settimeout(min(TIMEOUT_S, left_s))
+        return self._raw.readinto(buffer)
+
+    def close(self) -> None:
+        """Close the socket's file."""
+        self._raw.close()
+        super().close()
+
+
+def _handlers(deadline_s: float) -> list[urllib.request.BaseHandler]:
+    """Return handlers of http and https whose answers are read until `deadline_s` on the monotonic clock."""
+
+    class Response(http.client.HTTPResponse):
+        def __init__(self, sock: socket.socket, *arguments: Any, **named_arguments: Any) -> None:
+            super().__init__(sock, *arguments, **named_arguments)
+            self.fp.close()
+            self.fp = io.BufferedReader(_BoundedReader(sock, deadline_s))
+
+    class Connection(http.client.HTTPConnection):
+        response_class = Response
+
+    class SecureConnection(http.client.HTTPSConnection):
+        response_class = Response
+
+    class Handler(urllib.request.HTTPHandler):
+        def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+            return self.do_open(Connection, req)
+
+    class SecureHandler(urllib.request.HTTPSHandler):
+        def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+            return self.do_open(SecureConnection, req)
+
+    return [Handler(), SecureHandler()]
 
 
 class _SameHost(urllib.request.HTTPRedirectHandler):

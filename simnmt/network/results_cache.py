@@ -11,8 +11,9 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 
-from simnmt.files import written_whole
+from simnmt.files import read_bounded, written_whole
 from simnmt.network.errors import TraceError
+from simnmt.network.http_get import MOST_BYTES
 
 SETTLED_S = 3600.0
 """Results may come in so long after their time: what was fetched earlier is not taken for whole."""
@@ -54,11 +55,11 @@ class Cache:
         if not manifest.exists():
             return None
         try:
-            kept = Kept(**json.loads(manifest.read_text(encoding="utf-8")))
-            raw = body.read_bytes()
+            kept = Kept(**json.loads(read_bounded(manifest)))
+            raw = read_bounded(body, MOST_BYTES)
             fetched_s = datetime.fromisoformat(kept.fetched).timestamp()
             sound = (kept.url, Kept.of(url, raw, "").sha256) == (url, kept.sha256)
-        except (OSError, ValueError, TypeError, AttributeError):
+        except (OSError, ValueError, TypeError, AttributeError, RecursionError):
             sound = False
         if not sound:
             said.append(f"{body} is damaged: fetched anew")

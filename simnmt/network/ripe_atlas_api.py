@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
+from simnmt.files import read_bounded
 from simnmt.network.errors import TraceError
 from simnmt.network.foreign_text import named, quoted
 from simnmt.network.http_get import get
@@ -83,8 +84,7 @@ class Fetched:
 def read_key(path: Path) -> str:
     """The API key that is all a file holds. Raises `TraceError`, which never shows it."""
     try:
-        with path.open("rb") as file:
-            key = file.read(LONGEST_KEY + 1).decode("ascii").strip()
+        key = read_bounded(path, 2 * LONGEST_KEY, pipes=True).decode("ascii").strip()
     except OSError as error:
         raise TraceError(f"cannot be read: {error.strerror}", path=path, remedy="check the path") from None
     except UnicodeDecodeError:

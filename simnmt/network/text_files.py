@@ -3,33 +3,30 @@
 from __future__ import annotations
 
 import codecs
+import errno
 import os
-import stat
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from simnmt.files import written_whole
+from simnmt.files import MOST_TEXT_BYTES, read_bounded, written_whole
 from simnmt.network.errors import TraceError
-
-MOST_BYTES = 1 << 30
-"""Of a file: more is no log of a network, and would not fit into memory once read."""
 
 _PACKED = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "zip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 _BYTE_ORDER_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 def read_text(path: Path) -> str:
-    """The text of a file, its lines ended by newlines.
+    """Return the text of a file or pipe, its lines ended by newlines.
 
-    Raises `TraceError` where it cannot be read, is a device, is packed, has more than `MOST_BYTES`, or is neither UTF-8 nor
-    marked as UTF-16.
+    Raises `TraceError` where it cannot be read, is a device, is packed, has more than `MOST_TEXT_BYTES`, or is neither UTF-8
+    nor marked as UTF-16.
     """
     try:
-        raw = _bytes(path)
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else "no such name can exist"
-        raise TraceError(f"cannot be read: {why}", path=path, remedy="check the path") from None
+        raw = read_bounded(path, MOST_TEXT_BYTES, pipes=True)
+    except OSError as error:
+        remedy = "cut it into several files" if error.errno == errno.EFBIG else "check the path"
+        raise TraceError(f"cannot be read: {error.strerror}", path=path, remedy=remedy) from None
     for mark, packer in _PACKED.items():
         if raw.startswith(mark):
             raise TraceError(f"is packed by {packer}", path=path, remedy="unpack it")
@@ -59,14 +56,3 @@ def _written_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
             yield partial
     except OSError as error:
         raise TraceError(f"cannot be written: {error.strerror}", path=path, remedy="choose another folder") from None
-
-
-def _bytes(path: Path) -> bytes:
-    with path.open("rb") as file:
-        about = os.fstat(file.fileno())
-        if stat.S_ISCHR(about.st_mode) or stat.S_ISBLK(about.st_mode):
-            raise TraceError("is a device", path=path, remedy="give a file")
-        raw = b"" if about.st_size > MOST_BYTES else file.read(MOST_BYTES + 1)
-        if about.st_size > MOST_BYTES or len(raw) > MOST_BYTES:
-            raise TraceError(f"has more than {MOST_BYTES:,} bytes", path=path, remedy="cut it into several files")
-    return raw

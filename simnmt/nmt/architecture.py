@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from simnmt.configuration import Configuration
+from simnmt.files import read_bounded
 from simnmt.names import nearest
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.sharp_architecture import SHARP_MODELS, AttentionalArchitecture, StackBlock
@@ -128,10 +129,14 @@ _MEND = "an architecture is a YAML or JSON mapping; see docs for its keys"
 _ADAPTER: TypeAdapter[Architecture] = TypeAdapter(Annotated[Architecture, Field(discriminator="kind")])
 
 
+MOST_BYTES = 1 << 18
+"""Of an architecture's file: it has a few hundred; the YAML parser takes seconds for this many."""
+
+
 def read_architecture(path: str | os.PathLike[str]) -> Architecture:
     """Read an architecture from a YAML or JSON file; raises `NmtError` naming the file and the key."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = read_bounded(path, MOST_BYTES).decode("utf-8")
     except OSError as error:
         raise NmtError(f"cannot read the architecture: {error.strerror}", path=path, remedy="name a readable file") from None
     except UnicodeDecodeError as error:

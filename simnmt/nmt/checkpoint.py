@@ -6,13 +6,12 @@ import os
 from pathlib import Path
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import nn
 
 from simnmt.files import written_whole
 from simnmt.nmt.architecture import Architecture
 from simnmt.nmt.errors import NmtError
-from simnmt.nmt.tensor_files import own_tensors, write_tensors
+from simnmt.nmt.tensor_files import TensorFileError, own_tensors, read_tensors, write_tensors
 
 ARCHITECTURE_FILE, WEIGHTS_FILE = "architecture.json", "model.safetensors"
 SOURCE_TOKENIZER, TARGET_TOKENIZER, TRAINING_FILE = "source.model", "target.model", "training.json"
@@ -36,10 +35,10 @@ def load_weights(folder: str | os.PathLike[str], model: nn.Module) -> None:
     """Fill a model with a folder's weights; raises `NmtError` where they are damaged or do not fit it."""
     path = Path(folder) / WEIGHTS_FILE
     try:
-        weights = load_file(path)
+        weights, _ = read_tensors(path)
     except OSError as error:
         raise NmtError(f"cannot read the weights: {error.strerror or 'no such file'}", path=path, remedy=_AGAIN) from None
-    except SafetensorError:
+    except TensorFileError:
         raise NmtError("damaged, or no safetensors file", path=path, remedy=_AGAIN) from None
     for name, tensor in own_tensors(model).items():
         if name not in weights:

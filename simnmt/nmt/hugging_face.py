@@ -6,12 +6,14 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from logging import CRITICAL
+from pathlib import Path
 from typing import Any, cast
 
 import torch
 from transformers import AutoConfig, MarianConfig, MarianMTModel
 from transformers.utils import logging
 
+from simnmt.files import MOST_TENSOR_BYTES, check_files_in
 from simnmt.nmt.architecture import TransformerArchitecture, architecture_of
 from simnmt.nmt.errors import NmtError, OutOfMemory
 from simnmt.nmt.marian import MarianModel
@@ -29,11 +31,12 @@ def load_hf(folder: str | os.PathLike[str]) -> MarianModel:
     Raises `NmtError` and `OutOfMemory`.
     """
     try:
+        check_files_in(Path(folder), MOST_TENSOR_BYTES)
         with silent():
             # Said in so many words: where it is left open, the user is asked whether to run the folder's code.
             config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as error:
-        raise NmtError(f"no Hugging Face configuration: {_one_line(error)}", path=folder, remedy=_FOLDER) from None
+        raise NmtError(f"no Hugging Face configuration: {one_line(error)}", path=folder, remedy=_FOLDER) from None
     if not isinstance(config, MarianConfig):
         raise NmtError(f"holds a model of type {config.model_type} where marian is read", path=folder, remedy=_FOLDER)
     architecture = _architecture_of(config, folder)
@@ -42,7 +45,7 @@ def load_hf(folder: str | os.PathLike[str]) -> MarianModel:
     except OutOfMemory:
         raise
     except Exception as error:  # pickle, zip, safetensors and torch each have their own
-        raise NmtError(f"no usable weights: {_one_line(error)}", path=folder, remedy=_FOLDER) from None
+        raise NmtError(f"no usable weights: {one_line(error)}", path=folder, remedy=_FOLDER) from None
     hf, report = loaded
     if lacking := sorted(report["missing_keys"]):
         raise NmtError(f"the weights lack {lacking[0]}", path=folder, remedy=_FOLDER)
@@ -108,5 +111,9 @@ def silent() -> Iterator[None]:
             log.enable_progress_bar()
 
 
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:200] or type(error).__name__
+def one_line(error: BaseException) -> str:
+    """Return what a library says of a file, on one line; torch's advice to load it without `weights_only` is not passed on."""
+    text = " ".join(str(error).split())
+    if "weights_only" in text or "Weights only load failed" in text:
+        return "a pickled file that is damaged or holds more than tensors"
+    return text[:200] or type(error).__name__

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from simnmt.files import MOST_MODEL_BYTES, read_bounded
 from simnmt.nmt.errors import NmtError, need
 
 
@@ -22,7 +23,7 @@ class Subwords:
     def read(cls, path: Path) -> Subwords:
         """Raises `NmtError` for a file that is no sentencepiece model."""
         try:
-            return cls(path.read_bytes())
+            return cls(read_bounded(path, MOST_MODEL_BYTES))
         except (OSError, RuntimeError):
             remedy = "give the folder as simnmt nmt train wrote it"
             raise NmtError("no sentencepiece model", path=path, remedy=remedy) from None

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from simnmt.files import written_whole
+from simnmt.files import MOST_TENSOR_BYTES, check_regular, written_whole
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], note: Mapping[str, str] | None = None) -> None:
@@ -22,6 +24,33 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], note: Mapping[str, 
             dict(note) if note else None,
         )
         partial.chmod(usual)  # the library makes a file of its own, readable to nobody else
+
+
+class TensorFileError(ValueError):
+    """A file that is not in the safetensors format, or is damaged."""
+
+
+def read_tensors(path: str | os.PathLike[str], *, copies: bool = False) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Read the tensors of a file, and the notes in its header.
+
+    Args:
+        path: a regular file of at most `MOST_TENSOR_BYTES`.
+        copies: tensors in memory of their own; otherwise they may share the file's mapped memory.
+
+    Raises:
+        OSError: the file is missing, unreadable, a device or a pipe.
+        TensorFileError: the file is damaged, or not a safetensors file.
+    """
+    check_regular(path, MOST_TENSOR_BYTES)
+    try:
+        with safe_open(path, framework="pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+            notes: dict[str, str] = file.metadata() or {}
+    except OSError as error:
+        raise OSError(error.errno, error.strerror or "cannot be read", os.fspath(path)) from None
+    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
+        raise TensorFileError(str(error)) from None
+    return ({name: tensor.clone() for name, tensor in tensors.items()} if copies else tensors), notes
 
 
 def own_tensors(model: nn.Module) -> dict[str, Tensor]:

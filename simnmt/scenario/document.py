@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from simnmt.errors import printable
+from simnmt.files import read_bounded
 from simnmt.scenario.errors import ScenarioError
 from simnmt.scenario.nodes import Node, node_of
-from simnmt.scenario.wording import Location, described, dotted, printable
+from simnmt.scenario.wording import Location, described, dotted
 from simnmt.scenario.yaml_text import parse_node, place_of
 
 MAX_BYTES = 1 << 18
@@ -69,19 +71,18 @@ def read_document(path: str | os.PathLike[str]) -> Document:
     """
     name = os.fspath(path)
     try:
-        if Path(path).is_dir():
-            raise ScenarioError("is a folder, not a scenario file", path=name, remedy="name the YAML file in it")
-        with Path(path).open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)
+        raw = read_bounded(path, MAX_BYTES, pipes=True)
     except FileNotFoundError:
         raise ScenarioError("no such file", path=name, remedy="`simnmt init` writes a scenario to begin with") from None
+    except IsADirectoryError:
+        raise ScenarioError("is a folder, not a scenario file", path=name, remedy="name the YAML file in it") from None
     except PermissionError:
         raise ScenarioError("may not be read", path=name, remedy="check the file's permissions") from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise ScenarioError(f"cannot be read: {reason}", path=printable(name)) from None
-    if len(raw) > MAX_BYTES:
-        raise ScenarioError(f"larger than {MAX_BYTES:,} bytes, so no scenario", path=name, remedy="name a scenario file")
+    except OSError as error:
+        if error.errno == errno.EFBIG:
+            what = f"larger than {MAX_BYTES:,} bytes, so no scenario"
+            raise ScenarioError(what, path=name, remedy="name a scenario file") from None
+        raise ScenarioError(f"cannot be read: {error.strerror}", path=printable(name)) from None
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:

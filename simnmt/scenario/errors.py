@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from simnmt.errors import InputError
-from simnmt.scenario.wording import printable
+from simnmt.errors import InputError, printable
 
 
 class ScenarioError(InputError):

@@ -7,10 +7,11 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from simnmt.errors import printable
 from simnmt.scenario.document import Document, document_of
 from simnmt.scenario.errors import ScenarioError
 from simnmt.scenario.nodes import MAX_DEPTH, MAX_KEY, UNPRINTABLE, Node, node_of
-from simnmt.scenario.wording import described, dotted, printable, quoted
+from simnmt.scenario.wording import described, dotted, quoted
 from simnmt.scenario.yaml_text import parse_node
 
 _PART = re.compile(r'"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<bare>[^."\'=]+)')

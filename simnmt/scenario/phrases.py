@@ -8,8 +8,9 @@ from typing import Any, get_args
 
 from pydantic_core.core_schema import ErrorType
 
+from simnmt.errors import printable
 from simnmt.scenario.schema_walk import Schema, SchemaWalk
-from simnmt.scenario.wording import listed, near, printable, shown
+from simnmt.scenario.wording import listed, near, shown
 
 Phrase = tuple[str, str | None]
 """What is wrong, and the remedy."""

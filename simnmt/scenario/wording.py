@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
+from simnmt.errors import printable
 from simnmt.names import nearest
 
 Location = tuple[str | int, ...]
@@ -43,11 +44,6 @@ def shown(value: object) -> str:
     text = value if isinstance(value, str) else repr(value)
     text = text if len(text) <= 60 else text[:57] + "..."
     return f"'{printable(text)}'" if isinstance(value, str) else printable(text)
-
-
-def printable(text: str) -> str:
-    """The text with line breaks and control characters as escapes, so that it stays on its line."""
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
 def quoted(text: str) -> str:

@@ -14,9 +14,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from simnmt.errors import printable
 from simnmt.scenario.errors import ScenarioError
 from simnmt.scenario.nodes import MAX_DEPTH, MAX_DIGITS, MAX_KEY, UNPRINTABLE, Node, Scalar, node_of
-from simnmt.scenario.wording import dotted, printable, quoted, shown
+from simnmt.scenario.wording import dotted, quoted, shown
 
 _INTEGER = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")

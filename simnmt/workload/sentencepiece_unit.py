@@ -5,15 +5,12 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import stat
 import warnings
 from pathlib import Path
 from typing import Any
 
+from simnmt.files import MOST_MODEL_BYTES, read_bounded
 from simnmt.workload.errors import CorpusError
-
-MAX_MODEL_BYTES = 1 << 28
-"""Models of a million pieces take some 20 MB."""
 
 
 class SentencePieceCounter:
@@ -53,12 +50,7 @@ def _same_again(path: str, unit: str) -> SentencePieceCounter:
 def _read(path: Path) -> bytes:
     remedy = "give a sentencepiece model, usually named *.model or *.spm"
     try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):
-            raise CorpusError("not a regular file", path=path, remedy=remedy)
-        if status.st_size > MAX_MODEL_BYTES:
-            raise CorpusError(f"{status.st_size:,} bytes are more than any model has", path=path, remedy=remedy)
-        return path.read_bytes()
+        return read_bounded(path, MOST_MODEL_BYTES)
     except FileNotFoundError:
         raise CorpusError("no such file", path=path, remedy="check the path of the sentencepiece model") from None
     except OSError as error:

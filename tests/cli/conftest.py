@@ -7,7 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,10 +50,18 @@ class Outcome:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, make_profile: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder: small.yaml and the files that it names."""
-    place = tmp_path / "here"
-    place.mkdir()
+def folder(make_profile: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The current folder: small.yaml and the files that it names. Its path is short: long ones are shortened in complaints."""
+    with tempfile.TemporaryDirectory(prefix="simnmt-") as parent:
+        place = Path(os.path.realpath(parent)) / "here"
+        place.mkdir()
+        _fill(place, make_profile)
+        monkeypatch.chdir(place)
+        yield place
+        monkeypatch.undo()
+
+
+def _fill(place: Path, make_profile: Callable[..., Any]) -> None:
     (place / "small.yaml").write_text(SCENARIO)
     lengths = [1 + 7 * line % 40 for line in range(80)]
     (place / "news.de").write_text("".join("w " * length + "\n" for length in lengths))
@@ -62,8 +71,6 @@ def folder(tmp_path: Path, make_profile: Callable[..., Any], monkeypatch: pytest
     (place / "office.csv").write_text("time_s,rtt_ms\n" + "".join(f"{5 * k},{70 + 4 * (k % 7)}\n" for k in range(40)))
     write_profile(place / "gateway.json", make_profile((0.001, 0.008, 0.010), name="gateway"))
     write_profile(place / "cloud.json", make_profile((0.0002, 0.002, 0.005), name="cloud"))
-    monkeypatch.chdir(place)
-    return place
 
 
 @pytest.fixture

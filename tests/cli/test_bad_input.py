@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.refusals import assert_complaint
+
 LENGTHS = "lengths: {source: news.de, target: news.en, src_unit: word, tgt_unit: word}"
 
 
@@ -28,6 +30,7 @@ def refused(folder: Path, simnmt: Callable[..., Any], tree: Callable[..., Any]) 
         before = tree(folder)
         done = simnmt(*arguments)
         assert (done.status, done.out) == (2, "")
+        assert_complaint(done.err)
         assert tree(folder) == before
         for place, text in PLACES.items():
             complaint = complaint.replace(place, text)

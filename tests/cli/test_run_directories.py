@@ -14,20 +14,21 @@ import pandas as pd
 import pytest
 
 from simnmt.scenario.document import read_document
+from tests.refusals import assert_one_line
 
 SAME = ("requests.parquet", "summary.json", "summary.csv", "scenario.resolved.yaml", "scenario.input.yaml", "report.html")
 WHOLE = {*SAME, "manifest.json"}
 
 
 def test_a_run_directory_repeats_byte_for_byte_from_another_folder_on_two_processes(
-    folder: Path, tmp_path: Path, process: Callable[..., Any]
+    folder: Path, process: Callable[..., Any]
 ) -> None:
     """With overrides, and a corpus that the scenario names relative to itself."""
     first = process(
-        "run", "here/small.yaml", "--set", "policies.cnmt.len_slope=0.8", "--seed", "9", "--jobs", "1", cwd=tmp_path
+        "run", "here/small.yaml", "--set", "policies.cnmt.len_slope=0.8", "--seed", "9", "--jobs", "1", cwd=folder.parent
     )
     assert (first.status, first.err) == (0, "")
-    (directory,) = (tmp_path / "reports").iterdir()
+    (directory,) = (folder.parent / "reports").iterdir()
     assert directory.name.startswith("small-")
     assert {path.name for path in directory.iterdir()} == WHOLE
     assert f"run directory: reports/{directory.name}\n" in first.out
@@ -107,8 +108,8 @@ def test_a_folder_that_cannot_be_made_is_told_before_the_run(
     before = tree(folder)
     done = simnmt("run", "small.yaml", "--out", out)
     assert (done.status, done.out) == (2, "")
-    assert done.err.startswith(f"simnmt: {out}: cannot write the run: ")
-    assert done.err.count("\n") == 1
+    assert_one_line(done.err)
+    assert done.err.startswith(f"simnmt: {out[:20]}") and ": cannot write the run: " in done.err
     assert tree(folder) == before
 
 
@@ -126,6 +127,7 @@ class TestNotWhole:
             before = tree(folder)
             done = simnmt("run", "run")
             assert (done.status, done.out, tree(folder)) == (2, "", before)
+            assert_one_line(done.err)
             assert done.err.replace(f"{folder}/", "{here}/") == f"simnmt: {complaint}\n"
 
         return check

@@ -242,7 +242,7 @@ def test_a_note_that_nobody_would_write_is_one_short_line(tmp_path: Path, note: 
 def test_what_is_no_text_of_a_sensible_size_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, said: str
 ) -> None:
-    monkeypatch.setattr("simnmt.network.text_files.MOST_BYTES", 400)
+    monkeypatch.setattr("simnmt.network.text_files.MOST_TEXT_BYTES", 400)
     (tmp_path / "a.csv").write_bytes(content)
     with pytest.raises(TraceError, match=said):
         read_rtt_csv(tmp_path / "a.csv")
@@ -250,7 +250,7 @@ def test_what_is_no_text_of_a_sensible_size_is_refused(
 
 @pytest.mark.skipif(not Path("/dev/zero").is_char_device(), reason="no such device here")
 def test_a_device_is_refused_unread() -> None:
-    with pytest.raises(TraceError, match="/dev/zero: is a device"):
+    with pytest.raises(TraceError, match="/dev/zero: cannot be read: a device, not a file"):
         read_rtt_csv("/dev/zero")
 
 

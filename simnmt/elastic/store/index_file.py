@@ -15,12 +15,14 @@ from simnmt.costs.shard_geometry import BITS
 from simnmt.elastic.errors import StoreError
 from simnmt.elastic.quantisation import GaussianFit
 from simnmt.elastic.store.record import Record
-from simnmt.files import written_whole
+from simnmt.files import read_bounded, written_whole
 
 VERSION = 1
 INDEX, SHARDS, RESIDENT, BESIDE = "store.json", "shards.bin", "resident.safetensors", "beside"
 JOURNAL = "journal.jsonl"
 """What of an unfinished store is done."""
+MOST_INDEX_BYTES = 256 << 20
+"""Some 250 bytes a shard, so for a million shards."""
 AGAIN = "shard the model again with simnmt sti shard"
 
 
@@ -75,7 +77,7 @@ class Index:
         """Of a store's folder; raises `StoreError` for what is none, is damaged or of another version."""
         path = folder / INDEX
         try:
-            said = json.loads(path.read_text(encoding="utf-8"))
+            said = json.loads(read_bounded(path, MOST_INDEX_BYTES))
             found, version = said.pop("sha256"), said["version"]
             if said.pop("format") != "simnmt shards":
                 raise ValueError

@@ -10,7 +10,6 @@ from types import TracebackType
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.torch import load_file
 from torch import Tensor, from_numpy
 
 from simnmt.costs.shard_geometry import ShardGeometry
@@ -23,6 +22,8 @@ from simnmt.elastic.store.packed import FULL, decode, dequantised, header, recor
 from simnmt.elastic.store.positioned import read_at
 from simnmt.elastic.store.record import Record
 from simnmt.elastic.tokenizer import Tokenizer, tokenizer_from
+from simnmt.files import MOST_MODEL_BYTES, read_bounded
+from simnmt.nmt.tensor_files import TensorFileError, read_tensors
 
 
 class ShardStore:
@@ -140,7 +141,13 @@ class ShardStore:
     def resident(self) -> dict[str, Tensor]:
         """What always is in memory: embeddings, norms, biases and the classifier, float32; verified."""
         self._check_file(RESIDENT)
-        return load_file(self.path / RESIDENT)
+        path = self.path / RESIDENT
+        try:
+            return read_tensors(path)[0]
+        except OSError as error:
+            raise StoreError(f"cannot be read: {error.strerror}", path=path, remedy=AGAIN) from None
+        except TensorFileError:  # its digest tells of accidents; anybody can write one that fits
+            raise StoreError("not a safetensors file", path=path, remedy=AGAIN) from None
 
     def weights(self) -> EncoderWeights:
         """The model, its layers read anew, in full precision, each time they are asked for.
@@ -156,7 +163,13 @@ class ShardStore:
         names = [name for name in self.index.files if name.startswith(f"{BESIDE}/")]
         for name in names:
             self._check_file(name)
-        return {name.removeprefix(f"{BESIDE}/"): (self.path / name).read_bytes() for name in names}
+        return {name.removeprefix(f"{BESIDE}/"): self._small_file(name) for name in names}
+
+    def _small_file(self, name: str) -> bytes:
+        try:
+            return read_bounded(self.path / name, MOST_MODEL_BYTES)
+        except OSError as error:
+            raise StoreError(f"cannot be read: {error.strerror}", path=self.path / name, remedy=AGAIN) from None
 
     def tokenizer(self) -> Tokenizer:
         """The model's own; raises `StoreError` where none was stored, as for random weights."""

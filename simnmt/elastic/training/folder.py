@@ -8,16 +8,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file
+from safetensors import SafetensorError
 from torch import Tensor
 
 from simnmt.elastic.encoder_checks import check_resident
 from simnmt.elastic.encoder_weights import EncoderConfiguration, EncoderWeights, LayerWeights
 from simnmt.elastic.errors import ElasticError
 from simnmt.elastic.tokenizer import PIECES_FILE, Pieces
-from simnmt.files import written_whole
-from simnmt.nmt.tensor_files import write_tensors
+from simnmt.files import MOST_MODEL_BYTES, read_bounded, written_whole
+from simnmt.nmt.tensor_files import TensorFileError, read_tensors, write_tensors
 
 ENCODER_FILE, WEIGHTS_FILE, STATE_FILE, ACCOUNT_FILE = "encoder.json", "model.safetensors", "state.safetensors", "training.json"
 VERSION = 1
@@ -52,11 +51,11 @@ def load_elastic(folder: str | os.PathLike[str]) -> tuple[EncoderWeights, Pieces
         raise ElasticError(f"not an encoder of version {VERSION}", path=path / ENCODER_FILE, remedy=_AGAIN)
     configuration = EncoderConfiguration.from_json(said, path / ENCODER_FILE)
     try:
-        tensors = load_file(path / WEIGHTS_FILE)
-        pieces = Pieces((path / PIECES_FILE).read_bytes())
+        tensors, _ = read_tensors(path / WEIGHTS_FILE)
+        pieces = Pieces(read_bounded(path / PIECES_FILE, MOST_MODEL_BYTES))
     except OSError as error:
         raise unusable(path, error) from None
-    except SafetensorError:
+    except TensorFileError:
         raise ElasticError("damaged, or no safetensors file", path=path / WEIGHTS_FILE, remedy=_AGAIN) from None
     matrices: list[LayerWeights] = []
     shapes = {"ffn_in": (configuration.ffn, configuration.width), "ffn_out": (configuration.width, configuration.ffn)}
@@ -98,11 +97,10 @@ def save_state(path: Path, note: Mapping[str, Any], tensors: Mapping[str, Tensor
 def load_state(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """What `save_state` was given; raises `ElasticError`."""
     try:
-        with safe_open(path, framework="pt") as file:
-            note = json.loads((file.metadata() or {})[_NOTE])
-            # Copies: else the optimiser would write into the file's mapped memory.
-            return dict(note), {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError, ValueError, KeyError, TypeError):
+        # Copies: else the optimiser would write into the file's mapped memory.
+        tensors, notes = read_tensors(path, copies=True)
+        return dict(json.loads(notes[_NOTE])), tensors
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise ElasticError("the training's state cannot be read", path=path, remedy="start again in another folder") from None
 
 
@@ -115,7 +113,7 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 def read_json(path: Path) -> dict[str, Any]:
     """One JSON object; raises `ElasticError`."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(read_bounded(path))
     except OSError as error:
         raise unusable(path, error) from None
     except (ValueError, RecursionError):

@@ -27,7 +27,7 @@ from simnmt.elastic.training.folder import (
 from simnmt.elastic.training.learner import ElasticLearner
 from simnmt.elastic.training.recipe import ElasticRecipe
 from simnmt.elastic.training.sitting import Encoded, Progress, Sitting, Standing
-from simnmt.files import sole_writer, written_whole
+from simnmt.files import MOST_MODEL_BYTES, read_bounded, sole_writer, written_whole
 from simnmt.nmt.devices import torch_device
 
 
@@ -76,7 +76,7 @@ def _train(
     begun = _check(out, identity)
     with torch.random.fork_rng([where] if where.type == "cuda" else []), _threads(threads):
         if begun:
-            pieces = Pieces((out / PIECES_FILE).read_bytes())
+            pieces = Pieces(_vocabulary(out))
         else:
             tell("learning subwords", None)
             pieces = learn_pieces(task.texts, recipe.vocab)
@@ -188,6 +188,13 @@ def _begin(out: Path, identity: dict[str, Any], pieces: Pieces) -> None:
             partial.write_bytes(pieces.files[PIECES_FILE])
     except OSError as error:
         raise unusable(out, error) from None
+
+
+def _vocabulary(out: Path) -> bytes:
+    try:
+        return read_bounded(out / PIECES_FILE, MOST_MODEL_BYTES)
+    except OSError as error:
+        raise unusable(out / PIECES_FILE, error) from None
 
 
 @contextmanager

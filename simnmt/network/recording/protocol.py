@@ -21,6 +21,7 @@ import os
 import socket
 import struct
 import time
+from collections.abc import Callable
 
 ASK = b"simnmt record 1\n"
 ANSWER = b"simnmt respond 1\n"
@@ -53,24 +54,40 @@ def receive(connection: socket.socket, size: int, deadline_s: float) -> bytes:
     return bytes(found)
 
 
-def send(connection: socket.socket, size: int, deadline_s: float) -> None:
-    """Send so many random bytes. Raises `PeerError` where they are not taken before `deadline_s`."""
+def ignore_bytes(count: int) -> None:
+    """Count no bytes."""
+
+
+def send(connection: socket.socket, size: int, deadline_s: float, on_bytes: Callable[[int], None] = ignore_bytes) -> None:
+    """Send `size` random bytes; `on_bytes` is called with the bytes of each part that was taken.
+
+    Raises `PeerError` where they are not taken before `deadline_s`, and what `on_bytes` raises.
+    """
     left = size
     while left:
         connection.settimeout(_left_s(deadline_s))
         try:
-            left -= connection.send(FILLING[: min(left, CHUNK)])
+            taken = connection.send(FILLING[: min(left, CHUNK)])
         except OSError as error:
             raise PeerError(error.strerror or "took too long") from None
+        left -= taken
+        on_bytes(taken)
 
 
-def receive_timed(connection: socket.socket, size: int, deadline_s: float) -> tuple[int, int]:
-    """(bytes counted, nanoseconds) of a transfer: what came after its warm-up part. Raises `PeerError` as `receive`."""
+def receive_timed(
+    connection: socket.socket, size: int, deadline_s: float, on_bytes: Callable[[int], None] = ignore_bytes
+) -> tuple[int, int]:
+    """Return (bytes counted, nanoseconds) of a transfer: what came after its warm-up part.
+
+    `on_bytes` is called with the bytes of each part that came. Raises `PeerError` as `receive`, and what `on_bytes` raises.
+    """
     warm = int(size * WARM_UP_SHARE)
     got, counted_from, warm_ns, now_ns = 0, size, 0, 0
     while got < size:
-        got += len(_some(connection, min(size - got, CHUNK), deadline_s))
+        count = len(_some(connection, min(size - got, CHUNK), deadline_s))
         now_ns = time.monotonic_ns()
+        got += count
+        on_bytes(count)
         if counted_from == size and got >= warm:
             counted_from, warm_ns = got, now_ns
     return size - counted_from, now_ns - warm_ns

@@ -7,7 +7,8 @@ import socket
 import threading
 import time
 from collections import deque
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from simnmt.network.errors import TraceError
@@ -33,6 +34,8 @@ from simnmt.network.recording.protocol import (
 
 _LOOK_S = 0.2
 _HOUR_S = 3600.0
+_STALL_S = 1.0
+_MOST_ADDRESSES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,12 @@ class Limits:
     connections_per_address: int = 8
     """Of those; an IPv6 network of 64 bits counts as one address."""
     hour_bytes: int = 2_000_000_000
-    """Of all transfers and echoes on all connections, in each hour; then nothing more is answered until the next."""
+    """Of all transfers and echoes on all connections, in each hour; then nothing more is answered until the next.
+
+    Bytes count once they are sent or received, so a transfer that is broken off costs what it moved.
+    """
+    address_hour_bytes: int = 500_000_000
+    """Of those, for one address; an IPv6 network of 64 bits counts as one."""
     transfer_bytes: int = 16_000_000
     """Of one transfer."""
     connection_bytes: int = 64_000_000
@@ -57,6 +65,8 @@ class Limits:
     """Without a frame."""
     transfer_s: float = 30.0
     """A transfer, or the rest of a frame that has begun."""
+    stalled_bytes_per_s: float = 64_000.0
+    """A transfer slower than this for a second does not keep others waiting: it hardly slows them."""
     once_grace_s: float = 900.0
     """Without any connection, until one that serves once takes the recording for ended though nobody said so."""
 
@@ -64,8 +74,8 @@ class Limits:
 class Responder:
     """Listens from its making on; `serve` answers until `close`. Raises `TraceError` where the address cannot be had.
 
-    Each connection has a thread and one buffer of 64 KiB, so `Limits` bound memory, too. One transfer runs at a time, that
-    they may not slow each other.
+    Each connection has a thread and one buffer of 64 KiB, so `Limits` bound memory, too. One transfer runs at a time, so that
+    they do not slow each other; one that has stalled does not count.
     """
 
     def __init__(self, bind: str = "127.0.0.1", port: int = 0, limits: Limits | None = None) -> None:
@@ -74,11 +84,11 @@ class Responder:
         self._open: dict[socket.socket, str] = {}  # and who is at their other ends
         self._threads: list[threading.Thread] = []
         self._guard = threading.Lock()
-        self._transfer = threading.Lock()
+        self._transfers = _Transfers(self._limits.stalled_bytes_per_s)
         self._closed = threading.Event()
         self._served = self._ended = False
-        self._quiet_since_s = self._hour_began_s = time.monotonic()
-        self._hour_left = self._limits.hour_bytes
+        self._quiet_since_s = time.monotonic()
+        self._budget = _HourBudget(self._limits.hour_bytes, self._limits.address_hour_bytes)
         self._turned_away: deque[socket.socket] = deque()
 
     @property
@@ -140,7 +150,7 @@ class Responder:
                 connection.send(ANSWER + MOST.pack(0))
             self._turned_away.append(connection)
             return
-        thread = threading.Thread(target=self._converse, args=(connection,), daemon=True)
+        thread = threading.Thread(target=self._converse, args=(connection, who), daemon=True)
         try:
             thread.start()
         except RuntimeError:  # no more threads to be had
@@ -153,13 +163,13 @@ class Responder:
         while len(self._turned_away) > most:
             self._turned_away.popleft().close()
 
-    def _converse(self, connection: socket.socket) -> None:
+    def _converse(self, connection: socket.socket, who: str) -> None:
         try:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if receive(connection, len(ASK), time.monotonic() + self._limits.greeting_s) == ASK:
                 self._served = True
                 connection.sendall(ANSWER + MOST.pack(self._limits.transfer_bytes))
-                self._answer(connection)
+                self._answer(connection, who)
         except (PeerError, OSError):
             pass  # whoever it was has gone, or went beyond the bounds
         finally:
@@ -171,7 +181,7 @@ class Responder:
             self._quiet_since_s = time.monotonic()
         connection.close()
 
-    def _answer(self, connection: socket.socket) -> None:
+    def _answer(self, connection: socket.socket, who: str) -> None:
         limits = self._limits
         granted = limits.connection_bytes
         echoes, second = 0, 0
@@ -183,9 +193,10 @@ class Responder:
                 self._ended = True
                 return
             if tag == ECHO and length <= LONGEST_ECHO:
-                if not self._grants(HEAD.size + length):
+                if not self._budget.has(who, HEAD.size + length):
                     return
                 connection.sendall(HEAD.pack(ECHO, number, length) + receive(connection, length, deadline_s))
+                self._budget.charge(who, HEAD.size + length)
                 echoes = echoes + 1 if int(now_s) == second else 1
                 second = int(now_s)
                 if echoes > limits.echoes_per_s:
@@ -195,33 +206,104 @@ class Responder:
             granted -= wanted
             if tag not in (DOWN, UPLOAD) or not 0 < wanted <= limits.transfer_bytes or granted < 0:
                 return
-            if not self._grants(wanted):
-                return
-            if not self._transfer.acquire(timeout=limits.transfer_s):
-                return
-            try:
-                self._carry(connection, tag, wanted, time.monotonic() + limits.transfer_s)
-            finally:
-                self._transfer.release()
+            with self._transfers.turn(deadline_s) as progress:
+                # Asked when its turn has come: those before it may have used up the hour.
+                if not self._budget.has(who, wanted):
+                    return
+                self._carry(connection, tag, wanted, time.monotonic() + limits.transfer_s, who, progress)
 
-    def _grants(self, size: int) -> bool:
-        """Whether so many bytes are left of this hour's, which are fewer then."""
-        with self._guard:
-            now_s = time.monotonic()
-            if now_s - self._hour_began_s >= _HOUR_S:
-                self._hour_began_s, self._hour_left = now_s, self._limits.hour_bytes
-            if size > self._hour_left:
-                return False
-            self._hour_left -= size
-            return True
+    def _carry(
+        self, connection: socket.socket, tag: bytes, size: int, deadline_s: float, who: str, progress: _Progress
+    ) -> None:
+        def moved(count: int) -> None:
+            progress.add(count)
+            self._budget.charge(who, count)
 
-    def _carry(self, connection: socket.socket, tag: bytes, size: int, deadline_s: float) -> None:
         if tag == DOWN:
             connection.sendall(HEAD.pack(DATA, 0, size))
-            send(connection, size, deadline_s)
+            send(connection, size, deadline_s, moved)
         else:
-            counted = receive_timed(connection, size, deadline_s)
+            counted = receive_timed(connection, size, deadline_s, moved)
             connection.sendall(HEAD.pack(DONE, 0, RATE.size) + RATE.pack(*counted))
+
+
+class _HourBudget:
+    """Bytes left of this hour, for all and for each address."""
+
+    def __init__(self, total: int, address: int) -> None:
+        self._total, self._address = total, address
+        self._guard = threading.Lock()
+        self._began_s = time.monotonic()
+        self._used = 0
+        self._used_by: dict[str, int] = {}
+
+    def has(self, who: str, size: int) -> bool:
+        """Return whether `who` may move `size` bytes more in this hour."""
+        with self._guard:
+            now_s = time.monotonic()
+            if now_s - self._began_s >= _HOUR_S:
+                self._began_s, self._used = now_s, 0
+                self._used_by.clear()
+            by_address = self._used_by.get(self._key(who), 0)
+            return size <= min(self._total - self._used, self._address - by_address)
+
+    def charge(self, who: str, size: int) -> None:
+        """Count bytes that were moved."""
+        with self._guard:
+            key = self._key(who)
+            self._used += size
+            self._used_by[key] = self._used_by.get(key, 0) + size
+
+    def _key(self, who: str) -> str:
+        # Whoever comes after so many addresses shares the budget of one, so that memory stays bounded.
+        return who if who in self._used_by or len(self._used_by) < _MOST_ADDRESSES else "others"
+
+
+class _Progress:
+    """Bytes of a transfer since its rate was last looked at."""
+
+    def __init__(self) -> None:
+        self._since_s, self._bytes = time.monotonic(), 0
+
+    def add(self, count: int) -> None:
+        """Count bytes that were moved."""
+        self._bytes += count
+
+    def stalled(self, least_bytes_per_s: float) -> bool:
+        """Return whether the transfer has been slower than this for at least a second."""
+        now_s = time.monotonic()
+        if now_s - self._since_s < _STALL_S:
+            return False
+        if self._bytes < least_bytes_per_s * (now_s - self._since_s):
+            return True
+        self._since_s, self._bytes = now_s, 0
+        return False
+
+
+class _Transfers:
+    """Transfers take turns, except that nobody waits for one that has stalled."""
+
+    def __init__(self, stalled_bytes_per_s: float) -> None:
+        self._stalled_bytes_per_s = stalled_bytes_per_s
+        self._changed = threading.Condition()
+        self._running: list[_Progress] = []
+
+    @contextmanager
+    def turn(self, deadline_s: float) -> Iterator[_Progress]:
+        """Wait for one's turn, and hold it; raise `PeerError` if it does not come before `deadline_s`."""
+        with self._changed:
+            while not all(progress.stalled(self._stalled_bytes_per_s) for progress in self._running):
+                if time.monotonic() > deadline_s:
+                    raise PeerError("no turn")
+                self._changed.wait(_LOOK_S)
+            progress = _Progress()
+            self._running.append(progress)
+        try:
+            yield progress
+        finally:
+            with self._changed:
+                self._running.remove(progress)
+                self._changed.notify_all()
 
 
 def _who(address: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from simnmt.files import written_whole
+from simnmt.files import read_bounded, written_whole
 from simnmt.nmt.architecture import architecture_of
 from simnmt.nmt.checkpoint import SOURCE_TOKENIZER, TARGET_TOKENIZER, TRAINING_FILE
 from simnmt.nmt.training.corpus import Text
@@ -72,7 +72,7 @@ def read_account(folder: Path) -> dict[str, Any]:
     """The training.json of a folder; raises `TrainingError` where it is missing or no JSON object."""
     path = folder / TRAINING_FILE
     try:
-        account = json.loads(path.read_text(encoding="utf-8"))
+        account = json.loads(read_bounded(path))
     except FileNotFoundError:
         raise TrainingError("no training here", path=folder, remedy="give the --out of an earlier training") from None
     except OSError as error:

@@ -7,10 +7,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
-from torch import Tensor
+from safetensors import SafetensorError
 
-from simnmt.nmt.tensor_files import write_tensors
+from simnmt.nmt.tensor_files import read_tensors, write_tensors
 from simnmt.nmt.training.errors import TrainingError
 from simnmt.nmt.training.learner import Learner
 
@@ -72,10 +71,12 @@ def load_state(path: Path, identity: dict[str, Any], learner: Learner) -> Standi
     Raises `TrainingError` for a file that is damaged or of another training, naming what differs.
     """
     try:
-        note, tensors = _read(path)
+        # Copies: else the optimiser would write into the file's mapped memory.
+        tensors, notes = read_tensors(path, copies=True)
+        note = json.loads(notes[_NOTE])
         version, recorded, standing = note["version"], dict(note["identity"]), note["standing"]
-    except (OSError, SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
-        reason = type(error).__name__
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        reason = getattr(error, "strerror", None) or "damaged, or not a state of a training"
         raise TrainingError(f"the state cannot be read: {reason}", path=path, remedy=_START_AGAIN) from None
     if version != VERSION:
         raise TrainingError(f"a state of version {version}, not {VERSION}", path=path, remedy=_START_AGAIN)
@@ -85,13 +86,6 @@ def load_state(path: Path, identity: dict[str, Any], learner: Learner) -> Standi
         return Standing(**standing)
     except (KeyError, TypeError, ValueError, RuntimeError):
         raise TrainingError("the state does not fit the model", path=path, remedy=_START_AGAIN) from None
-
-
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    with safe_open(path, framework="pt") as file:
-        note = json.loads((file.metadata() or {})[_NOTE])
-        # Copies: else the optimiser would write into the file's mapped memory.
-        return note, {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
 
 
 def check_identity(recorded: dict[str, Any], wanted: dict[str, Any], folder: Path) -> None:

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from torch import Tensor
 
 from simnmt.nmt.errors import NmtError
-from simnmt.nmt.tensor_files import write_tensors
+from simnmt.nmt.tensor_files import read_tensors, write_tensors
 
 VERSION = 2
 _KEY = "simnmt_vocabulary"
@@ -52,17 +52,15 @@ def read_bundle(path: str | os.PathLike[str], kind: str | None = None) -> Bundle
     Raises `NmtError` for what is no bundle, is damaged, is of a later version or of another kind.
     """
     try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            if _KEY not in metadata:
-                raise NmtError("no vocabulary bundle", path=path, remedy="give what simnmt vocab build wrote")
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+        tensors, metadata = read_tensors(path)
+        if _KEY not in metadata:
+            raise NmtError("no vocabulary bundle", path=path, remedy="give what simnmt vocab build wrote")
         said = json.loads(metadata[_KEY])
         version, found, sha256, note = said["version"], said["kind"], said["sha256"], said["note"]
     except OSError as error:
         what = error.strerror or "no such file"
         raise NmtError(f"cannot be read: {what}", path=path, remedy="give what simnmt vocab build wrote") from None
-    except (SafetensorError, ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise NmtError("damaged, or no vocabulary bundle", path=path, remedy=_AGAIN) from None
     if version != VERSION:
         raise NmtError(f"a bundle of version {version}, where {VERSION} is known", path=path, remedy=_AGAIN)

@@ -9,6 +9,7 @@ from typing import Any
 
 from simnmt import shipped
 from simnmt.errors import InputError
+from simnmt.files import read_bounded
 from simnmt.reproduce.sti import published
 from simnmt.reproduce.sti.derived import load_then_run_s, motivating_pipeline
 from simnmt.reproduce.sti.pipeline_bars import why_unjudged
@@ -30,10 +31,10 @@ def read_pipeline(path: Path) -> Measured:
     """Raises `InputError` for a file of anything else."""
     remedy = "make it with `python -m benchmarks.sti_pipeline --out FILE`"
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(read_bounded(path))
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", path=path, remedy="name a readable file") from None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise InputError("no JSON", path=path, remedy=remedy) from None
     try:
         if not isinstance(found, dict) or found["version"] != 2:

@@ -12,7 +12,7 @@ import pytest
 from simnmt.network.errors import TraceError
 from simnmt.network.recording.connection import connect, places, say_bye
 from simnmt.network.recording.protocol import ANSWER, ASK, DATA, DONE, DOWN, ECHO, HEAD, MOST, RATE, UPLOAD, PeerError, receive
-from simnmt.network.recording.responder import Limits, Responder, _who
+from simnmt.network.recording.responder import Limits, Responder, _HourBudget, _who
 
 Serve = Callable[..., Responder]
 
@@ -162,6 +162,44 @@ def test_reconnecting_draws_no_more_than_is_granted_in_an_hour(serve: Serve, mon
     with greeted(responder) as connection:
         connection.sendall(HEAD.pack(DOWN, 1000, 0))
         assert len(receive(connection, HEAD.size + 1000, time.monotonic() + 2.0)) == HEAD.size + 1000
+
+
+def test_a_transfer_that_is_broken_off_costs_what_it_moved(serve: Serve) -> None:
+    """A few kilobytes of requests that are aborted at once must not use up the hour of everybody."""
+    responder = serve(Limits(hour_bytes=3_000_000, address_hour_bytes=3_000_000))
+    for _ in range(20):
+        with greeted(responder) as connection:
+            connection.sendall(HEAD.pack(UPLOAD, 0, 1_000_000) + bytes(4_700))
+            connection.shutdown(socket.SHUT_WR)
+            assert rest(connection) == b""
+    with greeted(responder) as connection:
+        connection.sendall(HEAD.pack(DOWN, 1_000_000, 0))
+        assert len(receive(connection, HEAD.size + 1_000_000, time.monotonic() + 5.0)) == HEAD.size + 1_000_000
+
+
+def test_an_address_has_a_share_of_the_hour(monkeypatch: pytest.MonkeyPatch) -> None:
+    budget = _HourBudget(2_500, 1_000)
+    budget.charge("a", 900)
+    assert [budget.has("a", size) for size in (100, 101)] == [True, False]
+    assert budget.has("b", 1_000)
+    budget.charge("b", 1_000)
+    assert [budget.has("c", size) for size in (600, 601)] == [True, False]  # what is left for all
+    monkeypatch.setattr("simnmt.network.recording.responder._MOST_ADDRESSES", 2)
+    budget.charge("c", 500)
+    assert [budget.has("d", size) for size in (100, 101)] == [True, False]
+    monkeypatch.setattr("simnmt.network.recording.responder._HOUR_S", 0.0)
+    assert budget.has("a", 1_000)
+
+
+def test_one_stalled_upload_does_not_keep_others_waiting(serve: Serve) -> None:
+    responder = serve()
+    with greeted(responder) as stalled, greeted(responder) as other:
+        stalled.sendall(HEAD.pack(UPLOAD, 0, 1_000_000))
+        time.sleep(0.1)
+        other.sendall(HEAD.pack(DOWN, 10, 0))
+        began_s = time.monotonic()
+        assert len(receive(other, HEAD.size + 10, time.monotonic() + 10.0)) == HEAD.size + 10
+        assert time.monotonic() - began_s < 5.0  # about 1.2 on an idle machine; it was 30
 
 
 def test_threads_of_short_connections_are_not_kept(serve: Serve) -> None:

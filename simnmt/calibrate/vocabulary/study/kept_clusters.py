@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 
 from simnmt.calibrate.errors import CalibrationError
 from simnmt.kernels.centroids import Centroids
-from simnmt.nmt.tensor_files import write_tensors
+from simnmt.nmt.tensor_files import read_tensors, write_tensors
 from simnmt.nmt.vocabulary.contexts import Contexts
 from simnmt.nmt.vocabulary.kmeans import Clustering, assign, cluster, method_named
 from simnmt.streams import stream
@@ -82,8 +82,8 @@ def _write(path: Path, found: Clustering) -> None:
 
 def _read(path: Path) -> Clustering:
     try:
-        with safe_open(path, framework="pt") as file:
-            told: dict[str, Any] = json.loads((file.metadata() or {})[_NOTE])
-            return Clustering(file.get_tensor("centroids"), file.get_tensor("labels"), **told)
-    except (OSError, SafetensorError, KeyError, ValueError, TypeError):
+        tensors, notes = read_tensors(path)
+        settings: dict[str, Any] = json.loads(notes[_NOTE])
+        return Clustering(tensors["centroids"], tensors["labels"], **settings)
+    except (OSError, KeyError, ValueError, TypeError, RecursionError):
         raise CalibrationError("no kept clusters, or damaged", path=path, remedy="remove the file") from None

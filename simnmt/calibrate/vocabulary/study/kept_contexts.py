@@ -10,12 +10,10 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
-from torch import Tensor
 
 from simnmt.calibrate.errors import CalibrationError
 from simnmt.calibrate.vocabulary.study.held_cells import HeldOutTokens
-from simnmt.nmt.tensor_files import write_tensors
+from simnmt.nmt.tensor_files import read_tensors, write_tensors
 from simnmt.nmt.translation import Translator
 from simnmt.nmt.vocabulary.contexts import Contexts, collect
 
@@ -116,8 +114,8 @@ def _write(path: Path, contexts: Contexts) -> None:
 
 def _read(path: Path, sentences: int) -> Contexts:
     try:
-        tensors: dict[str, Tensor] = load_file(path)
+        tensors, _ = read_tensors(path)
         hidden, top, sentence, emitted = (tensors[name] for name in _NAMES)
-    except (OSError, SafetensorError, KeyError):
+    except (OSError, ValueError, KeyError):
         raise CalibrationError("no kept contexts, or damaged", path=path, remedy="remove the file") from None
     return Contexts(hidden, top, sentence, emitted, sentences)

@@ -1,0 +1,82 @@
+"""Text on its way to the terminal: no control characters of any input, and complaints of at most 300 characters."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, TextIO, cast
+
+from simnmt.errors import printable
+
+MOST_CHARACTERS = 300
+"""Of a line of a complaint, `simnmt: ` included."""
+
+_LONG_WORD = 60
+
+# Controls of ASCII and Latin-1 but tab and newline, marks that reverse the direction of text, and separators of lines.
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def without_controls(text: str) -> str:
+    """Return the text with control characters written as escapes; tabs and newlines stay."""
+    return _CONTROLS.sub(lambda match: repr(match[0])[1:-1] if ord(match[0]) < 0x100 else f"\\u{ord(match[0]):04x}", text)
+
+
+def complaint_line(text: str) -> str:
+    """Return one line of a complaint: printable, and shortened to `MOST_CHARACTERS` where it is longer.
+
+    Long words, which are paths and names, lose their middle first; then the line does, whose end is the remedy.
+    """
+    line = printable(text)
+    if len(line) > MOST_CHARACTERS:
+        line = " ".join(_shortened(word, _LONG_WORD) for word in line.split(" "))
+    return _shortened(line, MOST_CHARACTERS)
+
+
+def _shortened(text: str, most: int) -> str:
+    if len(text) <= most:
+        return text
+    ending = most // 2
+    return f"{text[: most - ending - 1]}…{text[-ending:]}"
+
+
+class CleanStream:
+    """A text stream that writes control characters as escapes; everything else is the stream's."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.raw = stream
+
+    def write(self, text: str) -> int:
+        """Write the cleaned text; return the characters taken."""
+        self.raw.write(without_controls(text))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write the cleaned lines."""
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.raw, name)
+
+
+@contextmanager
+def cleaned_streams() -> Iterator[None]:
+    """Clean what is printed: standard error always, standard output on a terminal; a file gets the bytes as they are."""
+    out, err = sys.stdout, sys.stderr
+    sys.stderr = cast(TextIO, CleanStream(err))
+    if out.isatty():
+        sys.stdout = cast(TextIO, CleanStream(out))
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = out, err
+
+
+def progress_console() -> Any:
+    """Return rich's console for progress bars on standard error, whose control sequences are ours and pass."""
+    from rich.console import Console
+
+    return Console(file=getattr(sys.stderr, "raw", sys.stderr))

@@ -1,0 +1,84 @@
+"""Whatever stands in the place of an input file: each reader refuses it in one line, at once, and reads no gigabytes."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.refusals import assert_one_line
+
+KINDS = ("pipe", "zero", "large", "folder", "loop", "missing", "long")
+
+READERS = {
+    "scenario": "run {}",
+    "profile": "profile inspect {}",
+    "compared profile": "profile compare gateway.json {}",
+    "profile of a scenario": "run small.yaml --set devices.cloud.profile={}",
+    "round trips": "run small.yaml --set networks.office.rtt={}",
+    "length table": "run small.yaml --set workloads.news.lengths={{table:{}}}",
+    "sentencepiece model": "corpus fit news.de news.en --unit sentencepiece:{}",
+    "trace": "trace inspect {}",
+    "process": "trace synth --params {} --out new.csv",
+    "streaming profile": "sti plan --profile {} --deadline-ms 100",
+    "key": "trace fetch --out new.csv --measurement 1 --probe 1 --start 2020-01-01 --stop 2020-01-02 --api-key-file {}",
+    "architecture": "nmt train --src news.de --tgt news.en --out new --model {}",
+    "task": "sti train --task {} --out new",
+    "importance": "reproduce sti --study {} --out new",
+    "pipeline": "reproduce sti --pipeline {} --out new",
+    "vocabulary study": "reproduce vocab --study {} --out new",
+    "bench": "reproduce vocab --bench {} --out new",
+    "bundle": "vocab inspect {}",
+    "store": "sti inspect {}",
+    "trained model": "nmt translate --model {} news.de",
+}
+WITHOUT_PIPES = set(READERS) - {"scenario", "round trips", "trace", "process", "key", "task"}
+"""Readers that refuse a pipe: they read twice, or their content is a file's by nature."""
+NEEDS_MODELS = {"architecture", "task", "bundle", "store", "trained model"}
+
+
+@pytest.fixture
+def special(folder: Path) -> dict[str, str]:
+    """Names of special files in the current folder, by kind."""
+    os.mkfifo("pipe")
+    Path("zero").symlink_to("/dev/zero")
+    Path("large").touch()
+    os.truncate("large", 200 << 30)  # sparse; 200 GB, more than any reader takes
+    Path("folder").mkdir()
+    Path("loop").symlink_to("loop")
+    return {kind: kind for kind in KINDS} | {"long": "x" * 300}
+
+
+@pytest.fixture(autouse=True)
+def limit_time() -> Iterator[None]:
+    """Fail where a reader waits for a pipe or reads without end."""
+
+    def fail(*_: object) -> None:
+        pytest.fail("the reader did not end within 20 s")
+
+    before = signal.signal(signal.SIGALRM, fail)
+    signal.alarm(20)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_special_file_is_refused_in_one_line(
+    folder: Path, special: dict[str, str], simnmt: Callable[..., Any], reader: str
+) -> None:
+    if reader in NEEDS_MODELS:
+        pytest.importorskip("sacrebleu", reason="the extra packages of simnmt[models] are not installed")
+        pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
+    before = sorted(path.name for path in folder.iterdir())
+    for kind, name in special.items():
+        if kind == "pipe" and reader not in WITHOUT_PIPES:
+            continue
+        done = simnmt(*READERS[reader].format(name).split())
+        assert (done.status, done.out) == (2, ""), (kind, done)
+        assert_one_line(done.err)
+        assert sorted(path.name for path in folder.iterdir()) == before, kind

@@ -1,0 +1,89 @@
+"""Control characters of no input reach the terminal, and complaints stay short."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simnmt.cli.terminal import MOST_CHARACTERS, cleaned_streams, complaint_line
+from simnmt.errors import InputError
+from tests.refusals import assert_complaint, assert_one_line
+
+HOSTILE = "\x1b]0;title\x07\x1b[31m\r\n\x9b2J\u202e\x00" + "x" * 5_000
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "arguments"),
+    [
+        ("small.yaml", json.dumps({"version": 1, HOSTILE: 1}), "run small.yaml"),
+        ("small.yaml", json.dumps({"version": HOSTILE}), "run small.yaml"),
+        ("cloud.json", json.dumps({"schema_version": 1, HOSTILE: 1}), "profile inspect cloud.json"),
+        ("cloud.json", json.dumps({"schema_version": HOSTILE}), "run small.yaml"),
+        (
+            "cloud.json",
+            json.dumps({"schema_version": 1, "device": {HOSTILE: 1}}),
+            "sti plan --profile cloud.json",
+        ),
+        ("office.csv", f"{HOSTILE!s},rtt_ms\n0,50\n", "run small.yaml"),
+        ("office.csv", "time_s,rtt_ms\n0,\x1b[31m\x07\n", "run small.yaml"),
+        ("news.de", "\x1b[31m\n", "corpus fit news.de"),
+    ],
+)
+def test_hostile_content_is_refused_in_printable_lines(
+    folder: Path, simnmt: Callable[..., Any], file: str, content: str, arguments: str
+) -> None:
+    (folder / file).write_text(content)
+    done = simnmt(*arguments.split())
+    assert (done.status, done.out) == (2, "")
+    assert_complaint(done.err)
+
+
+@pytest.mark.parametrize("arguments", ["run {}", "{}", "run small.yaml --{}", "run small.yaml --set {}", "profile inspect {}"])
+def test_hostile_arguments_are_refused_in_printable_lines(folder: Path, simnmt: Callable[..., Any], arguments: str) -> None:
+    done = simnmt(*(part.format(HOSTILE.replace("\x00", "")) for part in arguments.split(" ")))
+    assert (done.status, done.out) == (2, "")
+    assert_one_line(done.err)
+
+
+def test_a_complaint_keeps_its_file_and_its_remedy() -> None:
+    line = complaint_line(f"simnmt: {'d/' * 200}news.de:3:4: {'what ' * 80}(save the file as UTF-8)")
+    assert len(line) == MOST_CHARACTERS
+    assert line.startswith("simnmt: d/d/") and "…" in line and "news.de:3:4: what" in line
+    assert line.endswith("what (save the file as UTF-8)")
+    assert str(InputError("wrong\n", path="a\nb", remedy="mend\x1b")) == "a\\nb: wrong\\n (mend\\x1b)"
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_terminal_gets_escapes_and_a_file_the_text_itself(monkeypatch: pytest.MonkeyPatch, terminal: bool) -> None:
+    class Stream(io.StringIO):
+        def isatty(self) -> bool:
+            return terminal
+
+    out, err = Stream(), Stream()
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(sys, "stderr", err)
+    with cleaned_streams():
+        print("a\x1b[31m\tb\u202e")
+        print("warning: a\x1b[31m\tb\r", file=sys.stderr)
+    assert out.getvalue() == ("a\\x1b[31m\tb\\u202e\n" if terminal else "a\x1b[31m\tb\u202e\n")
+    assert err.getvalue() == "warning: a\\x1b[31m\tb\\r\n"
+    assert sys.stdout is out and sys.stderr is err
+
+
+def test_the_advice_to_load_pickled_code_is_not_passed_on(tmp_path: Path) -> None:
+    """torch recommends `weights_only=False` for what it refuses, which would run the file's code."""
+    torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
+    pytest.importorskip("transformers", reason="the extra packages of simnmt[models] are not installed")
+    from simnmt.nmt.hugging_face import one_line
+
+    torch.save({"weight": Path("x")}, tmp_path / "pytorch_model.bin")
+    with pytest.raises(Exception, match="weights_only") as refusal:
+        torch.load(tmp_path / "pytorch_model.bin", weights_only=True)
+    assert one_line(refusal.value) == "a pickled file that is damaged or holds more than tensors"
+    assert one_line(ValueError("short\n of bytes")) == "short of bytes"
