@@ -152,7 +152,7 @@ class Deployment:
             deciders=GATEWAYS,
             own=self.streamed if streams else None,
             plan_beyond_for=beyond_s if knows else None,
-            records_lost=records_lost,
+            judged_share=float(records_lost),
         )
 
     def run_cloud(self, streams: bool) -> Trail:

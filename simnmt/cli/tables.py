@@ -91,8 +91,9 @@ def _policies(result: RunResult) -> list[str]:
     """The table of all policies, and what its marks mean."""
     named = {row["baseline"] for row in result.comparisons}
     baselines = [name for name in dict.fromkeys(row["policy"] for row in result.rows) if name in named]
-    header = ["workload", "network", "policy", "total s", "mean ms", "p50 ms", "p95 ms", "p99 ms", "offloaded %", "misrouted %"]
-    header += [f"vs {name} %" for name in baselines]
+    header = ["workload", "network", "policy", "total s", "mean ms", "p50 ms", "p95 ms", "p99 ms", "offloaded %"]
+    misrouted = any(row["misrouted_share"] is not None for row in result.rows)
+    header += ["misrouted %"] * misrouted + [f"vs {name} %" for name in baselines]
     changes = {(row["workload"], row["network"], row["policy"], row["baseline"]): row for row in result.comparisons}
     best = {(record["workload"], record["network"], record["policy"]) for record in result.recommendations}
     rows = []
@@ -104,7 +105,7 @@ def _policies(result: RunResult) -> list[str]:
             policy,
             *_times(row),
             f"{100 * row['offloaded_share']:.1f}",
-            _scaled(row["misrouted_share"], 100.0, ".1f"),
+            *[_scaled(row["misrouted_share"], 100.0, ".1f")] * misrouted,
         ]
         rows.append(cells + [_change(changes.get((*key, name))) for name in baselines])
     lines = [aligned(header, rows, 3), ""]

@@ -30,6 +30,7 @@ from simnmt.results import Cell, RunResult
 from simnmt.results.gap_words import gap_sentences
 from simnmt.results.stability import busiest_device
 from simnmt.results.summary import Row
+from simnmt.results.wording import listed
 
 _HERE = Path(__file__).resolve().parent
 _COLOURS = ("edge", "cloud", "oracle", "naive", "cnmt")
@@ -80,7 +81,7 @@ def render(result: RunResult, *, published_tables: Sequence[PublishedTable] = ()
         overview=overview(result.recommendations, colours),
         table=table(result.rows, result.comparisons, colours, roles(result), recommended(result.recommendations)),
         cells=cells,
-        foreseen={_foreseen(cell) for cell in result.cells},
+        judged_by=_judged_by(result.cells, batching, streaming),
         batching=batching,
         sections=[_section(index, cell, result, colours) for index, cell in enumerate(result.cells)],
         sweeps=[_sweep(sweep, result) for sweep in over_load(result.rows, result.load_sweeps, colours)],
@@ -99,7 +100,6 @@ def render(result: RunResult, *, published_tables: Sequence[PublishedTable] = ()
         significant=lambda value: significant(value, 4) if is_number(value) else DASH,
         share_explained=share_explained,
         streaming=streaming,
-        foreseen_words=_foreseen_words(batching, streaming),
         style=_asset("page.css") + (pipeline_chart.STYLE + STREAMED_STYLE if streaming else ""),
         script=Markup("\n").join(map(_asset, _scripts(result))),
         plotly=Markup(plotly_js.packed()),
@@ -126,6 +126,8 @@ def _section(index: int, cell: Cell, result: RunResult, colours: dict[str, int])
         "index": index,
         "cell": cell,
         "foreseen": _foreseen(cell),
+        "no_misroutes": _no_misroutes(cell),
+        "misrouted_of": _misrouted_of(cell, estimating),
         "packed": _packed(content | {"requests": requests}),
         "estimating": estimating,
         "zoomed": content["rtt"]["used"] is not None,
@@ -152,13 +154,36 @@ def _section(index: int, cell: Cell, result: RunResult, colours: dict[str, int])
 
 
 def _foreseen(cell: Cell) -> bool:
-    """Whether misroutes are told from what was foreseen with queues and batches."""
+    """Whether decisions are judged by what an oracle foresaw, queues included."""
     return any(found.foreseen for found in cell.misroutes.values())
 
 
-def _foreseen_words(batching: bool, streaming: bool) -> str:
-    """What an oracle foresees beside queues, where the page says so."""
-    return " and streamed models" if streaming and not batching else f" and batches{' and streamed models' * streaming}"
+UNKNOWN_MISROUTES = (
+    "Misroutes are not shown: requests queue where a device batches or streams its model, and to foresee each request there "
+    "costs as much as an oracle for every policy. Set foresee_misroutes: true to see them."
+)
+
+
+def _judged_by(cells: Sequence[Cell], batching: bool, streaming: bool) -> str:
+    """What the misrouted share is judged by, in a sentence under the table."""
+    known = [cell for cell in cells if cell.misroutes]
+    if not known:
+        return UNKNOWN_MISROUTES if cells else ""
+    by_cell = {_foreseen(cell) for cell in known}
+    waiting = ["queues", *["batches"] * batching, *["streamed models"] * streaming]
+    foreseen = f"with the {listed(waiting)} of that moment, as an oracle foresees them"
+    how = foreseen if by_cell == {True} else "" if by_cell == {False} else f"where requests queue {foreseen}"
+    sampled = any(
+        found.judged is not None and found.judged < _requests(cell) for cell in known for found in cell.misroutes.values()
+    )
+    sample = " The share is that of an even sample of the requests." if sampled else ""
+    left_out = f" {UNKNOWN_MISROUTES}" if len(known) < len(cells) else ""
+    comma = ", " if how else ""
+    return f"A request is misrouted if another device would truly have answered it sooner{comma}{how}.{sample}{left_out}"
+
+
+def _requests(cell: Cell) -> int:
+    return int(next(iter(cell.logs.values()))["src_len"].size)
 
 
 def _sweep(sweep: dict[str, Any], result: RunResult) -> dict[str, Any]:
@@ -170,6 +195,19 @@ def _sweep(sweep: dict[str, Any], result: RunResult) -> dict[str, Any]:
         if (record["network"], record["baseline"], [point["workload"] for point in record["points"]]) == place
     ]
     return {**sweep, "packed": _packed(sweep), "sentences": sentences}
+
+
+def _no_misroutes(cell: Cell) -> str:
+    """Why a cell has no figure of misroutes; empty where it has one."""
+    if not cell.misroutes:
+        return UNKNOWN_MISROUTES
+    return "" if any(found.count for found in cell.misroutes.values()) else "No policy misrouted any judged request."
+
+
+def _misrouted_of(cell: Cell, policy: str | None) -> int | str:
+    """The policy whose misroutes are shown first: the estimating one if it has any, else all."""
+    found = cell.misroutes.get(policy or "")
+    return list(cell.logs).index(policy) if policy is not None and found is not None and found.count else "all"
 
 
 def _fitted(cell: Cell) -> tuple[Any, ...]:

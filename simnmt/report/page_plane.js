@@ -108,17 +108,21 @@ figures.misroutes = (cell, state) => {
       hovertemplate: "N %{x}, M %{y}: %{text}<extra>%{fullData.name}</extra>",
     };
   });
-  return { traces, layout: planeAxes(ends), reading: readingOfMisroutes(cell, chosen) };
+  const layout = planeAxes(ends);
+  if (!lost.length) {
+    layout.annotations = [{ text: "no misrouted request", x: 0.5, y: 0.5, xref: "paper", yref: "paper", showarrow: false, font: { size: 15, color: colour("soft") } }];
+  }
+  return { traces, layout, reading: readingOfMisroutes(cell, chosen) };
 };
 
 function readingOfMisroutes(cell, chosen) {
-  const requests = cell.requests;
   const said = chosen.map((policy) => {
-    const { count, lost_s: seconds } = cell.misroutes[policy];
+    const { count, judged, lost_s: seconds } = cell.misroutes[policy];
+    const requests = judged ?? cell.requests;
     if (!count) return `${cell.policies[policy]} nothing`;
     const share = (100 * count) / requests;
     if (chosen.length > 1) return `${cell.policies[policy]} ${share.toFixed(1)} % (${duration((1e3 * seconds) / count)} each)`;
-    return `${cell.policies[policy]} misrouted ${whole(count)} of ${whole(requests)} requests (${share.toFixed(1)} %), which lost ${duration((1e3 * seconds) / count)} each and ${duration(1e3 * seconds)} in all`;
+    return `${cell.policies[policy]} misrouted ${whole(count)} of ${whole(requests)} ${judged !== null && judged < cell.requests ? "judged " : ""}requests (${share.toFixed(1)} %), which lost ${duration((1e3 * seconds) / count)} each and ${duration(1e3 * seconds)} in all`;
   });
   return `${chosen.length > 1 ? "Misrouted: " : ""}${said.join(", ")}.`;
 }

@@ -63,6 +63,7 @@ def misrouted(cell: Cell) -> list[dict[str, Any]] | None:
     return [
         {
             "count": found.count,
+            "judged": found.judged,
             "lost_s": thinning.numbers(np.array([found.lost_s]))[0],
             "src_len": found.src_len.tolist(),
             "tgt_len": found.tgt_len.tolist(),

@@ -55,6 +55,8 @@ LATENCY = Measure("latency of a request", Scale("ms", 1e3), SECONDS, 100.0)
 REQUESTS = Measure("requests", PERCENT, PERCENT)
 LOAD = Measure("load", ONE, ONE)
 
+MISROUTED = "misrouted_share"
+"""Left out where it is not known."""
 COLUMNS = (
     Column("total_latency_s", TOTAL, "sum"),
     Column("mean_latency_s", LATENCY, "mean", plain=True),
@@ -62,7 +64,7 @@ COLUMNS = (
     Column("p95_latency_s", LATENCY, "p95"),
     Column("p99_latency_s", LATENCY, "p99"),
     Column("offloaded_share", REQUESTS, "offloaded"),
-    Column("misrouted_share", REQUESTS, "misrouted"),
+    Column(MISROUTED, REQUESTS, "misrouted"),
 )
 QUEUE = Column("mean_queue_s", LATENCY, "of it waiting")
 """Shown only where some policy's requests waited."""
@@ -141,7 +143,7 @@ def table(
         badges: what the recommendation says of a policy, by workload, network and policy.
     """
     roles, badges = roles or {}, badges or {}
-    columns = [*COLUMNS]
+    columns = [column for column in COLUMNS if column.key != MISROUTED or any(is_number(row.get(MISROUTED)) for row in rows)]
     if any(is_number(row.get(QUEUE.key)) and row[QUEUE.key] > 0 for row in rows):
         columns.insert(columns.index(COLUMNS[4]) + 1, QUEUE)
     loads = _loads(rows)

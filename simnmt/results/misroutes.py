@@ -1,7 +1,7 @@
 """Misroutes: requests that another device would truly have answered sooner, and the seconds that they lost.
 
-Queues and batches are left out: what counts is what an execution takes alone, and the transfer. Where the world foresaw more
-(`Passage.lost_s`), that counts instead.
+Where requests queue, a decision is judged by what an oracle foresaw at that moment, queues included (`Passage.lost_s`), for an
+even sample of the requests. Where nothing waits, the truth is what an execution takes alone, and the transfer.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from simnmt.results.request_log import Passage, Truth
 
 BLOCK = 1_000_000
 """Requests looked at together."""
+ROUNDING_S = 1e-9
+"""Sums of the same times in another order differ by less: no misroute."""
 
 
 @dataclass(frozen=True, slots=True)
 class Misroutes:
-    """What one policy misrouted: how much in all, and a sample of it, evenly over the run; columns of shape (sampled,)."""
+    """What one policy misrouted of the judged requests, and an even sample of it; columns of shape (sampled,)."""
 
     count: int
     lost_s: float
@@ -33,13 +35,17 @@ class Misroutes:
     best_target: NDArray[np.int8]
     """Where it should have gone; the number of devices where it is only known that it is another one."""
     foreseen: bool = False
-    """Whether it is told from what was foreseen with queues and batches; else both are left out."""
+    """Whether decisions are judged by what an oracle foresaw, queues included; else nothing waits."""
+    judged: int | None = None
+    """Requests whose decisions were judged; None: all of them."""
 
 
 def misroutes(truth: Truth, passage: Passage, most: int) -> Misroutes:
     """What a policy misrouted, and at most so many of these requests. `truth`: unless the passage has its own."""
     lost = lost_s(truth, passage)
     truth = passage.truth or truth
+    judged = None if passage.lost_s is None else int(np.isfinite(lost).sum())
+    lost = np.nan_to_num(lost)
     misrouted = np.flatnonzero(lost > 0.0)
     sampled = misrouted[np.unique(np.linspace(0, max(misrouted.size - 1, 0), min(most, misrouted.size)).astype(np.int64))]
     total_s = np.stack([truth.total_s(number, sampled) for number in range(len(truth.execution_s))])
@@ -62,17 +68,19 @@ def misroutes(truth: Truth, passage: Passage, most: int) -> Misroutes:
         target=target,
         best_target=best_target,
         foreseen=passage.lost_s is not None,
+        judged=judged,
     )
 
 
 def lost_s(truth: Truth, passage: Passage) -> NDArray[np.float32]:
-    """Execution and transfer of each request beyond those on the best device: 0 there, and wherever it takes as long.
+    """Return by how many seconds each request takes longer than on the best device: 0 there, and where both take as long.
 
-    What was foreseen with queues and batches, where that is known. Where it is above 0 the request was misrouted. `truth`:
-    unless the passage has its own.
+    As an oracle foresaw it, where that is known: NaN for requests that were not judged. Above 0 the request was misrouted.
+    `truth`: unless the passage has its own.
     """
     if passage.lost_s is not None:
         foreseen_s: NDArray[np.float32] = passage.lost_s[:].astype(np.float32)
+        foreseen_s[foreseen_s < ROUNDING_S] = 0.0
         return foreseen_s
     truth = passage.truth or truth
     lost = np.empty(len(truth.src_len), np.float32)

@@ -56,7 +56,7 @@ class BatchesOfDevice:
 
 def measure(
     log: Log,
-    lost_s: NDArray[np.floating[Any]],
+    lost_s: NDArray[np.floating[Any]] | None,
     devices: Sequence[Device],
     discipline: Discipline,
     batched: Sequence[BatchesOfDevice | None] = (),
@@ -64,7 +64,8 @@ def measure(
 ) -> dict[str, float | None]:
     """The numbers of one run.
 
-    `lost_s`: what each request lost by going where it went (`misroutes.lost_s`). A load is the work that a
+    `lost_s`: what each judged request lost by going where it went (`misroutes.lost_s`), NaN for the others; None if misroutes
+    are not known. A load is the work that a
     device gets over the work that it could do: in an open loop until the last request arrives, so that from 1 on its queue
     grows as long as the run lasts; in a closed one until the last is answered; back to back, where nothing waits, there is
     none. The busiest load is that of the busiest box of its kind. `batched`: per device, as far as it batched; its work is what
@@ -81,8 +82,7 @@ def measure(
         "mean_latency_s": float(latency_s.mean()),
         **quantiles,
         "offloaded_share": float((target != 0).mean()),
-        "misrouted_share": float((lost_s > 0.0).mean()),
-        "mean_lost_s": float(lost_s.mean(dtype=np.float64)),
+        **_misrouted(lost_s),
         **_parts(log, latency_s, quantiles),
         "mean_estimate_age_s": float(log["rtt_estimate_age_s"].mean()),
         "mean_energy_j": _known_mean(log["energy_j"]),
@@ -106,6 +106,14 @@ def measure(
             numbers[f"{device.name}_load"] = float(work_s.sum()) / (device.servers * device.workers * working_s)
             numbers[f"{device.name}_busiest_load"] = float(work_s.max()) / (device.workers * working_s)
     return numbers | {"makespan_s": makespan_s, "throughput_rps": len(latency_s) / makespan_s}
+
+
+def _misrouted(lost_s: NDArray[np.floating[Any]] | None) -> dict[str, float | None]:
+    """Share of the judged requests that were misrouted, and their mean loss."""
+    judged_s = None if lost_s is None else lost_s[np.isfinite(lost_s)]
+    if judged_s is None or judged_s.size == 0:
+        return {"misrouted_share": None, "mean_lost_s": None}
+    return {"misrouted_share": float((judged_s > 0.0).mean()), "mean_lost_s": float(judged_s.mean(dtype=np.float64))}
 
 
 def _shares(tgt_len: NDArray[Any]) -> Column:

@@ -82,4 +82,4 @@ def of_nothing_batched(scenario: Scenario) -> Iterator[str]:
     if hearing:
         yield f"No device batches, so nothing is reported of a batch to {', '.join(hearing)}."
     if scenario.foresee_misroutes and not any(device.sti is not None for device in scenario.devices.values()):
-        yield "No device batches, so misroutes are told from what devices take for a sentence alone."
+        yield "No device batches or streams its model, so foresee_misroutes changes nothing."

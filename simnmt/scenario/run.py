@@ -30,7 +30,7 @@ from simnmt.scenario.gaps import gap_rows, subject
 from simnmt.scenario.learning import Learnt
 from simnmt.scenario.model import Scenario
 from simnmt.scenario.processes import answers
-from simnmt.scenario.unit import Unit, UnitResult, devices, run_unit
+from simnmt.scenario.unit import Unit, UnitResult, devices, known_misroutes, run_unit
 from simnmt.scenario.variants import baselines, load_sweeps, variants
 from simnmt.workload.arrivals import BackToBack
 from simnmt.workload.length_regression import LengthRegression
@@ -233,6 +233,7 @@ def _cell(plan: Plan, unit: Unit, result: UnitResult) -> Cell:
         misroutes={
             name: misroutes(result.truth, passage, MISROUTES // len(result.passages))
             for name, passage in result.passages.items()
+            if known_misroutes(plan.scenario, case)
         },
         batches={name: passage.batches for name, passage in result.passages.items() if passage.batches},
         streams={name: passage.streams for name, passage in result.passages.items() if passage.streams},

@@ -108,8 +108,9 @@ def devices(scenario: Scenario, workload: str) -> list[Device]:
 
 def _under_policy(unit: Unit, drawn: Drawn, how: Deciding, folder: Path) -> tuple[dict[str, float | None], Passage | None]:
     """The numbers of one policy; and its passage, in files of a folder, as far as it is wanted: in replication 0."""
-    passage = _passage(unit, drawn, how)
-    found, lost = devices(unit.scenario, unit.case.name), lost_s(drawn.truth, passage)
+    passage = _passage(unit, drawn, how, judged=True)
+    found = devices(unit.scenario, unit.case.name)
+    lost = lost_s(drawn.truth, passage) if known_misroutes(unit.scenario, unit.case) else None
     log, discipline = RequestLog(drawn.truth, passage), unit.case.arrivals.discipline
     numbers = measure(log, lost, found, discipline, _batched(unit.case, drawn.truth, passage), passage.streams)
     if how.predicted_tgt_len is None:
@@ -147,7 +148,26 @@ def _gap_totals_s(unit: Unit, learnt: Learnt, drawn: Drawn) -> dict[str, float]:
     return totals_s
 
 
-def _passage(unit: Unit, drawn: Drawn, how: Deciding) -> Passage:
+def known_misroutes(scenario: Scenario, case: Case) -> bool:
+    """Whether misroutes can be told at all: where requests queue they need an oracle's foresight."""
+    return not case.queues or _judged_share(scenario, case) > 0.0
+
+
+JUDGED = 2_000
+"""Decisions of a run that are judged by an oracle's foresight where requests queue: 5 to 15 us each, thrice a decision."""
+
+
+def _judged_share(scenario: Scenario, case: Case) -> float:
+    """Share of the requests whose decisions are judged by an oracle's foresight; 0 if that is too dear or not needed.
+
+    Where nothing waits and no device's state matters, what each device takes alone says it all.
+    """
+    if case.batches or case.streams:
+        return float(scenario.foresee_misroutes)
+    return min(JUDGED / scenario.requests, 1.0) if case.queues else 0.0
+
+
+def _passage(unit: Unit, drawn: Drawn, how: Deciding, *, judged: bool = False) -> Passage:
     scenario, case = unit.scenario, unit.case
     first, workers = next((name, device.workers) for name, device in scenario.devices.items())
     deciders = scenario.count_of(first, case.name)
@@ -161,6 +181,7 @@ def _passage(unit: Unit, drawn: Drawn, how: Deciding) -> Passage:
         predicted_for=how.predicted_for,
         route=drawn.route,
         clients=drawn.clients,
+        judged_share=_judged_share(scenario, case) if judged else 0.0,
         **_of_batches_and_streams(scenario, case, how),
     )
     decided_s = trail.decided_s
@@ -200,7 +221,7 @@ def _of_batches_and_streams(scenario: Scenario, case: Case, how: Deciding) -> di
     """What the world is told besides where servers batch, or stream their model."""
     told: dict[str, Any] = {}
     if case.batches or case.streams:
-        told |= {"own": own(case), "records_lost": scenario.foresee_misroutes}
+        told["own"] = own(case)
     if case.batches:
         told["predicted_tgt_len_for"] = how.predicted_tgt_len_for
     if case.streams:

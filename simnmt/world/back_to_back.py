@@ -21,7 +21,7 @@ def requests_in_turn(
     places = Places(len(requests.execution_s))
     plain, last = beliefs.only_heard, places.targets - 1
     streamed = traffic.streaming.enter
-    foresees = traffic.totals_s if streamed and traffic.records_lost else None
+    foresees = traffic.totals_s if streamed and traffic.judged_share > 0.0 else None
     now_s = 0.0
     for block in requests.blocks():
         prepare(block)

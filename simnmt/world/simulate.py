@@ -44,7 +44,7 @@ def simulate(
     own: Batched | Streamed | None = None,
     predicted_tgt_len_for: Callable[[Block], Sequence[float]] | None = None,
     plan_beyond_for: Callable[[Block], Beyond] | None = None,
-    records_lost: bool = False,
+    judged_share: float = 0.0,
 ) -> Trail:
     """Run every request through the world.
 
@@ -57,7 +57,8 @@ def simulate(
     A target batches where its pool does, and the first where `own` says how each decider's device does, which then has no
     `workers`. The requests need a `tgt_len`, their `execution_s` is that of a sentence alone; back to back nothing meets, so
     nothing batches. `predicted_tgt_len_for`: the tokens that the policy expects of a block, where it sees batches.
-    `records_lost`: whether the trail is to hold `lost_s`, as dear as an oracle; back to back only where a target streams.
+    `judged_share`: of the requests, for which the trail holds `lost_s`, each as dear as an oracle's decision; back to back all
+    or none, and only where a target streams.
 
     A target streams its model where its pool does, and the first where `own` says how, which then has one worker. Of such a
     target `execution_s` is the time of its plan with nothing to be read; an oracle's beliefs must hold the true backlog, back
@@ -79,7 +80,7 @@ def simulate(
     answered = None if loop is None else loop.answered
     own_pool = None if own is None else StreamedPool(own, deciders) if isinstance(own, Streamed) else BatchPool(own, deciders)
     has_lengths = requests.tgt_len is not None
-    traffic = Traffic(clock, len(requests), pools, deciders, workers, beliefs, answered, own_pool, records_lost, has_lengths)
+    traffic = Traffic(clock, len(requests), pools, deciders, workers, beliefs, answered, own_pool, judged_share, has_lengths)
     if loop is not None:
         assert route is not None
         loop.begin(traffic, route)

@@ -63,9 +63,9 @@ class Traffic:
         "beyond",
         "decide",
         "deciders",
+        "judged_share",
         "predicted",
         "predicted_tgt_len",
-        "records_lost",
         "streaming",
         "totals_s",
         "trail",
@@ -81,17 +81,17 @@ class Traffic:
         beliefs: Beliefs,
         answered: Callable[[int, float], None] | None = None,
         own: BatchPool | StreamedPool | None = None,
-        records_lost: bool = False,
+        judged_share: float = 0.0,
         has_lengths: bool = False,
     ) -> None:
         """`pools`: of every target but the first. `answered`: told of each request and when its decider has the answer. `own`:
-        the deciders' own devices, in their order, where they batch or stream their model. `records_lost`: whether the trail is
-        to hold `lost_s`. `has_lengths`: whether rows hold lengths."""
+        the deciders' own devices, in their order, where they batch or stream their model. `judged_share`: of the
+        requests, for which the trail holds `lost_s`. `has_lengths`: whether rows hold lengths."""
         targets = 1 + len(pools)
         self.deciders = [Decider(number, targets, workers, beliefs) for number in range(deciders)]
         batched = {target: pool for target, pool in enumerate((own, *pools)) if isinstance(pool, BatchPool)}
         streamed = {target: pool for target, pool in enumerate((own, *pools)) if isinstance(pool, StreamedPool)}
-        self.trail = Recorder(requests, bool(batched), records_lost, bool(streamed))
+        self.trail = Recorder(requests, bool(batched), judged_share > 0.0, bool(streamed))
         self.decide: Decide = _undecided
         """The policy, prepared for the present block."""
         self.predicted: Predicted = ()
@@ -106,7 +106,7 @@ class Traffic:
         self.streaming = Streaming(streamed, self._places, has_lengths, self.trail)
         """The targets that stream their model."""
         self._answered = answered
-        self.records_lost = records_lost
+        self.judged_share = judged_share
         self._tiers: dict[int, BatchTier] = {}
         """Those that batch, by target."""
         servers = 0
@@ -267,7 +267,7 @@ class Traffic:
             event.sent_as = self._announced(decider, target, request, in_block, now_s) if decider.watches else 0
             heappush(heap, (entry_s, REACHES_SERVER, request, event))
 
-        return self._recording_lost(handle) if self.records_lost else handle
+        return self._judging(handle) if self.judged_share > 0.0 else handle
 
     def _keeping(self) -> Callable[[int, int, Row, Decider, float], None] | None:
         """What a decider does with a request that it keeps where its own device batches, or streams its model."""
@@ -302,15 +302,21 @@ class Traffic:
 
         return keeps
 
-    def _recording_lost(self, handle: Handle) -> Handle:
+    def _judging(self, handle: Handle) -> Handle:
+        """The same handler, holding the decisions on a share of the requests against what an oracle foresees."""
         deciders, targets, lost_s, totals_s = self.deciders, self.trail.target, self.trail.lost_s, self.totals_s
+        limit = round(self.judged_share * 2**32)
 
-        def handle_and_record(request: int, in_block: int, row: Row, now_s: float) -> None:
+        def handle_and_judge(request: int, in_block: int, row: Row, now_s: float) -> None:
+            # Multiples of the golden ratio fall evenly: any stretch of requests has its share, whatever turn they come in.
+            if (request * 0x9E3779B1) & 0xFFFFFFFF >= limit:
+                handle(request, in_block, row, now_s)
+                return
             foreseen_s = totals_s(deciders[row[1] % len(deciders)], request, row, now_s)
             handle(request, in_block, row, now_s)
             lost_s[request] = foreseen_s[targets[request]] - min(foreseen_s)
 
-        return handle_and_record
+        return handle_and_judge
 
     def _announced(self, decider: Decider, target: int, request: int, in_block: int, now_s: float) -> int:
         """Note in the decider's views what it sends, as it expects it: half the transfer before the execution."""

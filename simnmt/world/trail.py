@@ -45,8 +45,8 @@ class Trail:
     batches: tuple[BatchAccount | None, ...] = ()
     """Per target, the account of its batches; None where it does not batch. Empty where no target does."""
     lost_s: NDArray[np.float64] | None = None
-    """By how much the target chosen would take longer than the best, as an oracle foresees both when the decision is made; None
-    where that was not asked for."""
+    """By how much the chosen target would take longer than the best one, as an oracle foresees both when the decision is made;
+    NaN for requests that were not judged. None if none was."""
     state: NDArray[np.int8] | None = None
     """At a target that streams its model: 0 cold, k in the k-th turn of an engagement; -1 elsewhere. None where no target does,
     and so the next two."""

@@ -222,7 +222,7 @@ def test_what_an_oracle_foresaw_is_what_misroutes_are_told_from(contested: dict[
     assert found.lost_s == pytest.approx(found.request_lost_s.sum(), rel=1e-5)
     del contested["foresee_misroutes"]
     alone = {row["policy"]: row for row in simnmt.run(contested).rows}
-    assert alone["cnmt"]["misrouted_share"] < by_policy["cnmt"]["misrouted_share"] / 2
+    assert alone["cnmt"]["misrouted_share"] is None, "what a device takes alone would tell nothing"
     assert alone["cnmt"]["mean_latency_s"] == by_policy["cnmt"]["mean_latency_s"]
 
 

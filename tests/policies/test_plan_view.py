@@ -123,7 +123,7 @@ def world(policy: str, remote: bool = False, requests: int = 3_000) -> tuple[np.
         [StreamedPool(STREAMED) if remote else OneServer()],
         own=None if remote else STREAMED,
         plan_beyond_for=beyond_s if policy == "known" else None,
-        records_lost=True,
+        judged_share=1.0,
     )
     assert trail.execution_s is not None
     taken_s = np.where(trail.target == streamed, np.nan_to_num(trail.execution_s), np.choose(trail.target, execution_s))

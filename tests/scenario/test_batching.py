@@ -269,4 +269,4 @@ def test_without_batches_what_was_said_of_them_means_nothing_and_that_is_told(tm
     with_batches, without = (notes_of(plan_of(tmp_path, text, *given)) for given in ((), ("devices.cloud.batching=null",)))
     assert "No device batches" not in with_batches
     assert "No device batches, so nothing is reported of a batch to r." in without
-    assert "No device batches, so misroutes are told from what devices take for a sentence alone." in without
+    assert "No device batches or streams its model, so foresee_misroutes changes nothing." in without

@@ -143,7 +143,7 @@ def test_what_a_decision_lost_is_what_the_oracle_foresaw_to_be_less_elsewhere() 
 
     def world(decide_for: Any, **how: Any) -> Trail:
         pools = [BatchPool(Batched(top_up(8, 4), COST))]
-        return simulate(requests, decide_for, believing(0.1, **how), pools, records_lost=True)
+        return simulate(requests, decide_for, believing(0.1, **how), pools, judged_share=1.0)
 
     def oracle(block: Block) -> Decide:
         return Oracle(block.execution_s).prepare(block.src_len)
@@ -175,7 +175,7 @@ def test_who_looks_ahead_and_is_judged_by_it_looks_once(monkeypatch: pytest.Monk
     believes = believing(0.1, clairvoyant=True)
     pools = [BatchPool(Batched(top_up(8, 4), COST))]
     trail = simulate(
-        requests, lambda block: Oracle(block.execution_s).prepare(block.src_len), believes, pools, records_lost=True
+        requests, lambda block: Oracle(block.execution_s).prepare(block.src_len), believes, pools, judged_share=1.0
     )
     assert looks == list(range(50))
     assert trail.lost_s is not None
@@ -191,7 +191,7 @@ def test_looking_ahead_changes_nothing() -> None:
             believing(0.1),
             [BatchPool(Batched(top_up(8, 4), COST), 2, InTurn())],
             own=Batched(top_up(4, 2), COST),
-            records_lost=lost,
+            judged_share=float(lost),
         )
         for lost in (False, True)
     ]

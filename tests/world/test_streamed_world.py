@@ -159,7 +159,7 @@ def test_back_to_back_a_box_cools_while_others_work() -> None:
         believing(0.2),
         [OneServer()],
         own=STREAMED,
-        records_lost=True,
+        judged_share=1.0,
     )
     assert trail.state is not None and trail.execution_s is not None and trail.lost_s is not None
     assert trail.state.tolist() == [0, 2, 3, -1, -1, -1, 0, 2, -1, -1, -1, -1, -1, 0]
@@ -204,10 +204,10 @@ def test_the_oracle_loses_nothing_and_others_never_less(open_loop: bool) -> None
         [StreamedPool(STREAMED, 2)],
         deciders=2,
         own=STREAMED,
-        records_lost=True,
+        judged_share=1.0,
     )
     other = simulate(
-        requests, alternately, believing(0.1), [StreamedPool(STREAMED, 2)], deciders=2, own=STREAMED, records_lost=True
+        requests, alternately, believing(0.1), [StreamedPool(STREAMED, 2)], deciders=2, own=STREAMED, judged_share=1.0
     )
     assert oracle.lost_s is not None and other.lost_s is not None
     assert np.abs(oracle.lost_s).max() < 1e-12
