@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heapq import heapreplace
+from heapq import heappush, heapreplace
 from typing import NamedTuple
 
 
@@ -61,6 +61,7 @@ class BacklogView:
         "_shift_s",
         "_times_empty",
         "_under_way",
+        "_unused",
         "_waiting_share",
         "_work_s",
         "others_share",
@@ -78,8 +79,9 @@ class BacklogView:
         self.others_share = 0.0
         """Share of the pool that others are believed to take."""
         self._parallel = parallel
-        self._free_at_s = [0.0] * parallel
-        # The mirror's workers, a heap: all equal at first.
+        self._free_at_s = [0.0]
+        # The mirror's workers that have worked, a heap, and one that has not while there is one: a tier has 10^8 at most.
+        self._unused = parallel - 1
         self._last_start_s = 0.0
         self._shift_s = 0.0
         """What a start in the mirror is earlier than in truth."""
@@ -124,6 +126,9 @@ class BacklogView:
         # Nobody starts before those who entered earlier; with several workers and a shift that fell, their ends do not say so.
         start_s = max(self._free_at_s[0], self._last_start_s, mirror_s - self._shift_s)
         heapreplace(self._free_at_s, start_s + execution_s)
+        if self._unused and self._free_at_s[0] > 0.0:
+            heappush(self._free_at_s, 0.0)
+            self._unused -= 1
         self._last_start_s = start_s
         number = self._sent
         self._under_way[number] = _Sent(entry_s, wait_s, start_s - mirror_s, self._work_s, self._behind_s, self._times_empty)

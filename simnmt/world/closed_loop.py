@@ -73,10 +73,12 @@ class ClosedLoop:
         self._handle = traffic.handler()
         self._blocks = iter(self._requests.blocks())
         self._rows: Iterator[tuple[int, Row]] = iter(())
-        for number in range(self._clients.count):
+        # A client behind as many others as there are requests never asks: a million clients cost no more than the requests.
+        first_s = self._clients.think_s[: self._clients.count]
+        for number in np.argsort(first_s, kind="stable")[: len(self._requests)].tolist():
             client = _Client()
             client.node = number % self._clients.nodes
-            self._will_ask(client, number, float(self._clients.think_s[number]))
+            self._will_ask(client, number, float(first_s[number]))
 
     def _will_ask(self, client: _Client, number: int, at_s: float) -> None:
         client.callbacks = (lambda _: self._ask(client, at_s),)

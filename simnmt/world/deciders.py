@@ -11,7 +11,7 @@ from simnmt.policies.batch_view import BatchView
 from simnmt.policies.plan_view import PlanView
 from simnmt.policies.transfer import ProbedEstimate, TransferEstimate
 from simnmt.world.answers import Answers
-from simnmt.world.fifo import FifoServer
+from simnmt.world.fifo import fifo_server
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Decider:
 
     def __init__(self, number: int, targets: int, workers: int, beliefs: Beliefs) -> None:
         self.number = number
-        self.device = FifoServer(workers)
+        self.device = fifo_server(workers)
         self.answers = Answers()
         self.estimates = [TransferEstimate(0.0)] + [beliefs.estimate(number, target) for target in range(1, targets)]
         """Per target; the first, which needs no transfer, stays at 0."""

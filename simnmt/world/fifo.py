@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heapq import heapreplace
+from heapq import heappush, heapreplace
 
 
 class FifoServer:
@@ -40,3 +40,40 @@ class FifoServer:
         other = FifoServer(0)
         other.free_at_s = self.free_at_s.copy()
         return other
+
+
+EAGER_WORKERS = 64
+"""Most workers of a server whose heap holds all of them from the beginning."""
+
+
+class WideFifoServer(FifoServer):
+    """A server of so many workers that most may never work: its heap holds those that have, and one that has not.
+
+    Starts are those of `FifoServer`, to the bit: which of several idle workers takes a request makes no difference.
+    """
+
+    __slots__ = ("_unused",)
+
+    def __init__(self, workers: int) -> None:
+        super().__init__(min(workers, 1))
+        self._unused = workers - 1
+        """Workers that have never worked, without the one in the heap."""
+
+    def serve(self, entry_s: float, service_s: float) -> float:
+        """As `FifoServer.serve`; a worker that was idle so far is replaced in the heap by another such one."""
+        start_s = super().serve(entry_s, service_s)
+        if self._unused and self.free_at_s[0] > 0.0:
+            heappush(self.free_at_s, 0.0)
+            self._unused -= 1
+        return start_s
+
+    def copy(self) -> FifoServer:
+        """A server in the same state."""
+        other = WideFifoServer(0)
+        other.free_at_s, other._unused = self.free_at_s.copy(), self._unused
+        return other
+
+
+def fifo_server(workers: int) -> FifoServer:
+    """Return an idle server of so many workers."""
+    return FifoServer(workers) if workers <= EAGER_WORKERS else WideFifoServer(workers)

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Sequence
-from heapq import heapreplace
+from heapq import heappush, heapreplace
 from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.world.fifo import FifoServer
+from simnmt.world.fifo import EAGER_WORKERS, FifoServer, fifo_server
 
 Entry = tuple[float, float, int, int]
 """Entry time and service time in seconds, request, end node."""
@@ -72,7 +72,7 @@ class OneServer:
     __slots__ = ("_server",)
 
     def __init__(self, workers: int = 1) -> None:
-        self._server = FifoServer(workers)
+        self._server = fifo_server(workers)
 
     def enter(self, entry_s: float, service_s: float, request: int, node: int) -> tuple[float, int]:
         """There is nothing to choose."""
@@ -91,7 +91,7 @@ class Attached:
     __slots__ = ("_servers",)
 
     def __init__(self, servers: int, workers: int = 1) -> None:
-        self._servers: Sequence[FifoServer] = [FifoServer(workers) for _ in range(servers)]
+        self._servers: Sequence[FifoServer] = [fifo_server(workers) for _ in range(servers)]
 
     def enter(self, entry_s: float, service_s: float, request: int, node: int) -> tuple[float, int]:
         """The node's server, however long its queue."""
@@ -111,7 +111,7 @@ class RoundRobin:
     __slots__ = ("_next", "_servers")
 
     def __init__(self, servers: int, workers: int = 1) -> None:
-        self._servers: Sequence[FifoServer] = [FifoServer(workers) for _ in range(servers)]
+        self._servers: Sequence[FifoServer] = [fifo_server(workers) for _ in range(servers)]
         self._next = 0
 
     def enter(self, entry_s: float, service_s: float, request: int, node: int) -> tuple[float, int]:
@@ -134,23 +134,28 @@ class LeastWork:
     One heap of (time at which a worker comes free, its server) serves any number of servers in logarithmic time.
     """
 
-    __slots__ = ("_free_at_s",)
+    __slots__ = ("_free_at_s", "_unused")
 
     def __init__(self, servers: int, workers: int = 1) -> None:
-        self._free_at_s = [(0.0, server) for server in range(servers) for _ in range(workers)]
+        held = workers if workers <= EAGER_WORKERS else 1
+        self._free_at_s = [(0.0, server) for server in range(servers) for _ in range(held)]
+        self._unused = [workers - held] * servers if workers > held else []
+        """By server, workers that have never worked beside those in the heap; empty where all are there."""
 
     def enter(self, entry_s: float, service_s: float, request: int, node: int) -> tuple[float, int]:
         """The first worker to come free, of all servers."""
-        start_s, server = self._free_at_s[0]
-        if start_s < entry_s:
-            start_s = entry_s
+        free_s, server = self._free_at_s[0]
+        start_s = free_s if free_s > entry_s else entry_s
         heapreplace(self._free_at_s, (start_s + service_s, server))
+        if self._unused and free_s == 0.0 and self._unused[server]:
+            heappush(self._free_at_s, (0.0, server))
+            self._unused[server] -= 1
         return start_s, server
 
     def copy(self) -> LeastWork:
         """The same state."""
         other = LeastWork(0)
-        other._free_at_s = self._free_at_s.copy()
+        other._free_at_s, other._unused = self._free_at_s.copy(), self._unused.copy()
         return other
 
 
@@ -164,7 +169,7 @@ class DrawnChoices:
 
     def __init__(self, choices: NDArray[np.integer], servers: int, workers: int = 1) -> None:
         self._first, *self._others = (array("h", column.astype(np.int16).tobytes()) for column in choices.T)
-        self._servers: Sequence[FifoServer] = [FifoServer(workers) for _ in range(servers)]
+        self._servers: Sequence[FifoServer] = [fifo_server(workers) for _ in range(servers)]
 
     def enter(self, entry_s: float, service_s: float, request: int, node: int) -> tuple[float, int]:
         """Where it starts sooner; the one drawn first if it does not matter."""

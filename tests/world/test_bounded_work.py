@@ -1,0 +1,112 @@
+"""What a world costs follows from its requests, not from the boxes, workers and clients that a scenario may name."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+import simnmt
+from simnmt.errors import InputError
+from simnmt.policies.backlog import BacklogView
+from simnmt.scenario.document import MAX_BYTES, read_document
+from simnmt.world import pools
+from simnmt.world.closed_loop import ClosedLoop
+from simnmt.world.fifo import FifoServer, WideFifoServer
+
+MakeScenario = Callable[..., dict[str, Any]]
+MOST = 10_000
+"""Boxes of a kind, and workers of a box, that a scenario may name."""
+
+
+@contextmanager
+def seconds_at_most(most_s: float) -> Iterator[None]:
+    """Of the processor, which other work on the machine does not use up."""
+    began_s = time.process_time()
+    yield
+    assert time.process_time() - began_s < most_s
+
+
+def entries(size: int, seed: int) -> list[tuple[float, float]]:
+    """Times of entry, in order, and of service: in bursts, so that servers fill and run empty."""
+    generator = np.random.default_rng(seed)
+    gaps_s = generator.exponential(0.2, size) * (generator.random(size) < 0.3)
+    return list(zip(np.cumsum(gaps_s).tolist(), generator.exponential(1.0, size).tolist(), strict=True))
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5, 80])
+def test_a_server_that_adds_workers_as_it_needs_them_starts_requests_when_one_with_all_does(workers: int) -> None:
+    whole, growing = FifoServer(workers), WideFifoServer(workers)
+    for at_s, service_s in entries(600, workers):
+        assert max(whole.next_free_s, at_s) == max(growing.next_free_s, at_s)
+        assert growing.copy().serve(at_s, service_s) == whole.serve(at_s, service_s)
+        growing.serve(at_s, service_s)
+
+
+@pytest.mark.parametrize("workers", [2, 5])
+def test_so_does_a_tier_that_takes_the_least_work(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = pools.LeastWork(3, workers)
+    monkeypatch.setattr(pools, "EAGER_WORKERS", 1)
+    growing = pools.LeastWork(3, workers)
+    for request, (at_s, service_s) in enumerate(entries(600, workers)):
+        expected = whole.enter(at_s, service_s, request, 0)
+        assert growing.copy().enter(at_s, service_s, request, 0) == expected
+        assert growing.enter(at_s, service_s, request, 0) == expected
+
+
+def test_a_view_of_a_hundred_million_workers_is_small_and_believes_in_no_wait() -> None:
+    with seconds_at_most(1.0):
+        view = BacklogView(MOST * MOST)
+        for at_s, service_s in entries(100, 1):
+            assert view.wait_s(at_s) == 0.0
+            view.sent(at_s, service_s)
+
+
+@pytest.mark.parametrize("balancer", ["attached", "round_robin", "least_work", "two_choices"])
+def test_ten_thousand_boxes_of_ten_thousand_workers_take_seconds(make_scenario: MakeScenario, balancer: str) -> None:
+    scenario = make_scenario(
+        requests=50, replications=1, policies={"cloud": {}, "seen": {"kind": "cnmt", "sees_backlog": True}}
+    )
+    scenario["workloads"]["de-en"] |= {"end_nodes": MOST, "arrivals": {"kind": "poisson", "rate_rps": 5.0}}
+    scenario["devices"]["gateway"] |= {"count": MOST, "workers": MOST}
+    scenario["devices"]["cloud"] |= {"count": MOST, "workers": MOST, "balancer": balancer}
+    with seconds_at_most(20.0):
+        logs = simnmt.run(scenario).cells[0].logs
+    assert not any(log["t_queue_s"].any() for log in logs.values())
+
+
+def test_of_a_million_clients_only_those_who_can_ask_cost_anything(
+    make_scenario: MakeScenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asking = 0
+    ask = ClosedLoop._will_ask
+
+    def counted(loop: ClosedLoop, client: Any, number: int, at_s: float) -> None:
+        nonlocal asking
+        asking += 1
+        ask(loop, client, number, at_s)
+
+    monkeypatch.setattr(ClosedLoop, "_will_ask", counted)
+    arrivals = {"kind": "clients", "clients": 1_000_000, "think_time": {"mean_s": 1.0}}
+    scenario = make_scenario(requests=50, replications=1, policies={"edge": {}})
+    scenario["workloads"]["de-en"] |= {"end_nodes": 7, "arrivals": arrivals}
+    log = simnmt.run(scenario).cells[0].logs["edge"]
+    assert asking == 2 * 50, "to begin with, and after each answer"
+    assert (np.diff(log["arrival_s"]) >= 0.0).all()
+    assert log["arrival_s"].max() < 1e-3, "the 50 least of a million thinking times of a mean of 1 s"
+
+
+def test_a_file_full_of_unknown_keys_is_refused_in_seconds(tmp_path: Any) -> None:
+    lines = (f"key_{number}: {number}" for number in range(MAX_BYTES // 17))
+    path = tmp_path / "s.yaml"
+    path.write_text("version: 1\nname: x\n" + "\n".join(lines) + "\n", encoding="utf-8")
+    unknown = len(read_document(path).data) - 2
+    assert unknown > 15_000
+    with seconds_at_most(20.0), pytest.raises(InputError) as caught:
+        simnmt.run(path)
+    assert "key_0: unknown key" in "\n".join(map(str, [caught.value, *caught.value.others]))
+    assert unknown - 10 <= caught.value.left_out <= unknown
