@@ -49,9 +49,32 @@ def worst(verdicts: Iterable[str]) -> str:
 
 
 def counted(records: Sequence[Mapping[str, Any]]) -> str:
-    """How many hold, do not hold, and are not measurable here."""
-    verdicts = [record["verdict"] for record in records]
-    found = [verdicts.count(each) for each in (HOLDS, FAILS, UNCLEAR, UNKNOWN)]
-    return "{} of {} claims hold, {} do not, {} are not distinguishable, {} not measurable here".format(
-        found[0], len(verdicts), *found[1:]
-    )
+    """Return how many claims hold, hold in some configurations alone, do not hold, and so on.
+
+    A claim that is judged on several devices, models or data sets counts once: it holds where it does in all of them that can
+    be judged.
+    """
+    verdicts: dict[str, list[str]] = {}
+    for record in records:
+        verdicts.setdefault(record["bare"], []).append(record["verdict"])
+    outcomes = [_over_configurations(own) for own in verdicts.values()]
+    partly = outcomes.count(_PARTLY)
+    parts = [
+        f"{outcomes.count(HOLDS)} of {len(outcomes)} claims hold",
+        *([f"{partly} in some configurations alone"] if partly else []),
+        f"{outcomes.count(FAILS)} do not",
+        f"{outcomes.count(UNCLEAR)} are not distinguishable",
+        f"{outcomes.count(UNKNOWN)} not measurable here",
+    ]
+    over = f" ({len(records)} verdicts in all configurations)" if len(records) > len(outcomes) else ""
+    return f"{', '.join(parts)}{over}"
+
+
+_PARTLY = "in part"
+
+
+def _over_configurations(verdicts: Sequence[str]) -> str:
+    judged = [verdict for verdict in verdicts if verdict != UNKNOWN]
+    if HOLDS in judged and set(judged) != {HOLDS}:
+        return _PARTLY
+    return worst(judged)

@@ -9,7 +9,7 @@ from simnmt.results.wording import signed_interval, unsigned_interval
 
 TRUTHS = {
     "length regression": "the true target lengths",
-    "linear time model": "the true execution times for the lengths it expects",
+    "scatter of execution times": "the true execution times for the lengths it expects",
     "stale transfer time": "the present transfer time",
     "unseen queues": "the true waits",
     "unseen queues and states": "the true waits and states of streamed models",

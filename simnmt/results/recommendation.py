@@ -192,7 +192,8 @@ class _Cell:
         if fixed:
             best_fixed = policy if policy in fixed else min(fixed, key=self.mean_s)
             gain = self.change(policy, best_fixed)
-            none = gain.low is not None and not gain.excludes_zero
+            # Not distinguishable is no evidence of nothing to gain: the interval must leave out a gain that matters.
+            none = gain.low is not None and not gain.excludes_zero and gain.low > -100.0 * TRIVIAL_SPREAD
             routes = len(roles.deployable) > len(roles.fixed)
             suffices = routes and (none or abs(gain.mean) < 100.0 * WORTHLESS_GAIN)
             record |= {"best_fixed": best_fixed, **_relative("over_fixed", gain), "fixed_suffices": suffices}

@@ -186,3 +186,20 @@ def test_a_gain_that_is_the_products_blocks_is_said_to_be_theirs(decoders: list[
     assert "with the product left alone: Europarl, beam 1: +66.7, +11.1 %" in found["FNI-16 (h)"]["why"]
     same = claims_of(decoders, {key: replace(each, product_fused_s=each.product_s) for key, each in stages().items()})
     assert "product" not in same["FNI-16 (h)"]["why"]
+
+
+def test_a_gain_by_another_cause_than_fusing_does_not_hold(decoders: list[FusedDecoder]) -> None:
+    """FNI-16 (h): faster by the product's blocks alone, with the three steps no faster, is not what the paper claims."""
+    own = SetStages("made-up", 1, "europarl", 5.0, 0.0, 5.0, 30.0, 10.0, 15.0, 10.0)
+    records = {each["bare"]: each for each in device_claims(decoders, dict.fromkeys(stages(), own), speeds())}
+    assert records["FNI-16 (h)"]["verdict"] == "does not hold"
+    assert "by another cause than fusing: Europarl, beam 1:" in records["FNI-16 (h)"]["why"]
+
+
+@pytest.mark.parametrize(("more", "verdict"), [(0.0006, "not distinguishable"), (0.05, "holds"), (-0.05, "does not hold")])
+def test_a_difference_within_the_error_of_step_costs_is_not_distinguishable(
+    decoders: list[FusedDecoder], more: float, verdict: str
+) -> None:
+    """FNI-16 (i) held by 0.06 points."""
+    changed = {("opensubtitles", beam, "mini", True): 1 / (1.23 + more) for beam in (1, 5)}
+    assert verdicts(device_claims(decoders, stages(), speeds(changed)))["FNI-16 (i)"] == verdict

@@ -46,7 +46,8 @@ def pipeline(**changed: Any) -> dict[str, Any]:
 def test_ours_stands_beside_published_in_the_same_columns() -> None:
     tables = {table["id"]: table["rows"] for table in document_of(judged([study()]))["tables"]}
     kinds = [row["kind"] for row in tables["gains"]]
-    assert kinds.count("published") == 8 and kinds.count("measured") == 3 * 7
+    # Gains rest on the costs of devices, which are inferred, though the accuracies were measured.
+    assert kinds.count("published") == 8 and kinds.count("inferred") == 3 * 7
     assert all(row.keys() == tables["gains"][0].keys() for row in tables["gains"])
     assert len(tables["grid"]) == 3 * 4 * 10 and {row["method"] for row in tables["sizes"]} == {"STI"}
 

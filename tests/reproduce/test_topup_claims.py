@@ -164,6 +164,22 @@ def test_online_topping_up_must_carry_more_by_more_than_seeds_differ() -> None:
     assert nothing["verdict"] == "not measurable here" and "no part of the verdict: Europarl" in nothing["why"]
 
 
+def test_a_claim_on_several_devices_counts_once() -> None:
+    def record(claim: str, verdict: str) -> dict[str, str]:
+        return {"bare": claim, "verdict": verdict}
+
+    records = [
+        *(record("a", verdict) for verdict in ("holds", "holds", "not measurable here")),
+        *(record("b", verdict) for verdict in ("holds", "not distinguishable")),
+        *(record("c", verdict) for verdict in ("does not hold", "not distinguishable")),
+        record("d", "not measurable here"),
+    ]
+    assert counted(records) == (
+        "1 of 4 claims hold, 1 in some configurations alone, 1 do not, 0 are not distinguishable, 1 not measurable here "
+        "(8 verdicts in all configurations)"
+    )
+
+
 def test_verdicts_are_counted() -> None:
     records = occupancy_claims(tampered(("europarl", "maxi"), "full_share", 0.1))
     assert counted(records) == "5 of 6 claims hold, 1 do not, 0 are not distinguishable, 0 not measurable here"

@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from simnmt.reproduce.sti import published, ways
-from simnmt.reproduce.sti.studies import Way, told, unasked
+from simnmt.reproduce.sti.studies import Way, basis_of, told, unasked
 from simnmt.reproduce.verdicts import UNKNOWN, Records
 
 if TYPE_CHECKING:
@@ -115,7 +115,8 @@ def _shapes(study: Study) -> dict[str, Any]:
         for name, way in zip(ratios, own, strict=True)
     )
     why = "; ".join(f"{name}: layers over slices {ratio:.2f} on average" for name, ratio in ratios.items())
-    return told(study, SHAPES, ours, ratios[deep.name] > ratios[shallow.name], why)
+    record = told(study, SHAPES, ours, ratios[deep.name] > ratios[shallow.name], why)
+    return record | {"basis": basis_of(study, [deep.name, shallow.name])}
 
 
 def _busy(study: Study, device: StudiedDevice) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,9 +38,19 @@ def read_studies(paths: Iterable[Path]) -> list[Study]:
 
 
 def told(study: Study, way: Way, ours: str, verdict: bool | str, why: str = "", device: str = "") -> dict[str, Any]:
-    """One claim, by one model's measurement on the costs of one device, or on none."""
+    """Return the record of one claim, by one model's measurement on the costs of `device`, if it depends on any.
+
+    Its basis is measured only if the device's costs are: a claim on latencies by inferred costs is inferred, though the
+    accuracy beside them was measured.
+    """
     name = f"{study.name}, {device}" if device else study.name
-    return record_of(*way, ours, verdict, why, device=name, basis="measured")
+    return record_of(*way, ours, verdict, why, device=name, basis=basis_of(study, [device] if device else []))
+
+
+def basis_of(study: Study, devices: Sequence[str]) -> str:
+    """Return how the least certain number of a claim is known that rests on these devices' costs; measured without any."""
+    kinds = {device.kind for device in study.devices if device.name in devices}
+    return next((kind for kind in ("synthetic", "inferred") if kind in kinds), "measured")
 
 
 def unasked(way: Way, study: Study | None, part: str) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from simnmt.reproduce.sti import published, ways
 from simnmt.reproduce.sti.fidelity_claims import by_size, importance_gain
+from simnmt.reproduce.sti.studies import basis_of
 
 if TYPE_CHECKING:
     from simnmt.calibrate.sti_study.document import Point, StudiedDevice, Study
@@ -53,7 +54,7 @@ def gains(studies: Sequence[Study]) -> Rows:
                 kept_gain = ways.gain(study, own, other, kept)
                 rows.append(
                     {
-                        "kind": "measured",
+                        "kind": basis_of(study, [device.name]),
                         "study": study.name,
                         "device": device.name,
                         "method": method,
