@@ -17,8 +17,6 @@ from simnmt.workload.length_regression import LengthRegression
 DECISIONS = 2_000
 LONGEST_SRC_LEN = 500
 SENTENCES = 40
-TOKENISER_FILES = ("source.model", "source.spm")
-"""Of a folder that `simnmt nmt train` wrote, and of a Hugging Face Marian folder."""
 
 Clock = Callable[[], float]
 
@@ -39,11 +37,6 @@ def decision_s(clock: Clock = perf_counter, decisions: int = DECISIONS) -> float
         decide(src_len, delays_s)
         times_s.append(clock() - begin_s)
     return float(np.median(times_s))
-
-
-def tokeniser_of(model: str) -> Path | None:
-    """The sentencepiece model that belongs to a model's folder; None without one."""
-    return next((path for name in TOKENISER_FILES if (path := Path(model) / name).is_file()), None)
 
 
 def tokenisation_s(path: Path, seed: int, clock: Clock = perf_counter) -> tuple[float, float] | None:

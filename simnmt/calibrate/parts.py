@@ -25,6 +25,7 @@ from simnmt.costs import fit_disk
 from simnmt.costs.profile_blocks import StepBlock
 from simnmt.nmt.engine import Engine
 from simnmt.nmt.errors import OutOfMemory
+from simnmt.workload.sentencepiece_unit import tokeniser_in
 
 MB = 1_000_000
 QUICK_READS = ((MB // 4, MB, 4 * MB, 16 * MB), 5)
@@ -112,7 +113,7 @@ class Parts:
         found = {"decision_s": overheads.overhead(decision, "length regression and two planes, one request at a time")}
         remarks = []
         tokenisation, note = None, "no sentencepiece model belongs to this model"
-        tokeniser = overheads.tokeniser_of(self._settings.model)
+        tokeniser = tokeniser_in(self._settings.model, "src")
         if tokeniser is not None:
             note = "sentencepiece is not installed, or cuts all sentences alike"
             try:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from simnmt.calibrate.errors import CalibrationError
+from simnmt.workload.sentencepiece_unit import Side, tokeniser_in, unit_of
 
 Mode = Literal["quick", "full", "paper"]
 Part = Literal["execution", "step", "decoder", "disk", "energy", "overheads"]
@@ -51,7 +52,8 @@ class Settings:
     inferences: int = PAPER_INFERENCES
     """Of paper mode."""
     src_unit: str | None = None
-    """What a source token is; None: word for bilstm and gru, subword for any other model."""
+    """What a source token is; None: a piece of the sentencepiece model in the model's folder, named by its content; without one
+    word for bilstm and gru, subword for any other model."""
     tgt_unit: str | None = None
     disk_bytes_per_s: float | None = None
     """Pace of the disk reads, to imitate a slower flash; None: as fast as the disk gives."""
@@ -114,9 +116,14 @@ class Settings:
 
     @property
     def units(self) -> tuple[str, str]:
-        """What a source and a target token is."""
-        usual = "word" if self.model in WORD_MODELS else "subword"
-        return self.src_unit or usual, self.tgt_unit or usual
+        """What a source and a target token is. Raises `CorpusError` for a tokeniser that cannot be read."""
+        return self.src_unit or self._unit("src"), self.tgt_unit or self._unit("tgt")
+
+    def _unit(self, side: Side) -> str:
+        if self.model in WORD_MODELS:
+            return "word"
+        tokeniser = tokeniser_in(self.model, side)
+        return "subword" if tokeniser is None else unit_of(tokeniser)
 
     def as_json(self) -> dict[str, Any]:
         """As the journal's first line holds it."""

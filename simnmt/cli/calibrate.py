@@ -98,7 +98,11 @@ def calibrate(
     ] = None,
     unit: Annotated[
         str | None,
-        typer.Option("--unit", metavar="UNIT", help="What a token is; default: word for bilstm and gru, else subword."),
+        typer.Option(
+            "--unit",
+            metavar="UNIT",
+            help="What a token is; default: the folder's tokeniser; else word (bilstm, gru) or subword.",
+        ),
     ] = None,
     src_unit: Annotated[str | None, typer.Option("--src-unit", metavar="UNIT", help="As --unit, of the source alone.")] = None,
     tgt_unit: Annotated[str | None, typer.Option("--tgt-unit", metavar="UNIT", help="As --unit, of the target alone.")] = None,

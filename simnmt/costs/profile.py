@@ -6,6 +6,7 @@ published figures, or synthetic.
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, Literal, NoReturn
 
 import numpy as np
@@ -362,6 +363,43 @@ class DeviceProfile(Configuration):
             changed["energy"] = energy.model_copy(update={"j_fixed": fixed_j})
         return self.model_copy(update=changed)
 
+    def converted(self, src: float, tgt: float, unit: LengthUnit) -> DeviceProfile:
+        """Return the profile for lengths in another unit, whose tokens make `src` and `tgt` tokens of this one's on average.
+
+        An end-of-sentence token stays one token, and is counted as before.
+        Plane, energy and range are converted; costs of steps, encoders and streaming, which are of whole tokens of the first
+        unit, are left out. Numbers that were measured become inferred.
+        """
+        plane, energy, own = self.execution.plane, self.energy, self.length_unit.end_of_sentence
+        src_end, tgt_end = end_tokens(own)
+        # What is not multiplied of an end-of-sentence token that the lengths count.
+        src_kept, tgt_kept = src_end * (1.0 - src), tgt_end * (1.0 - tgt)
+        execution = self.execution.model_copy(
+            update={
+                "kind": "inferred" if self.execution.kind == "measured" else self.execution.kind,
+                "plane": plane.model_copy(
+                    update={
+                        "s_per_src_token": src * plane.s_per_src_token,
+                        "s_per_tgt_token": tgt * plane.s_per_tgt_token,
+                        "s_fixed": plane.s_fixed + src_kept * plane.s_per_src_token + tgt_kept * plane.s_per_tgt_token,
+                    }
+                ),
+                "samples": (),
+            }
+        )
+        if energy is not None and energy.j_fixed is not None:
+            j_src, j_tgt = energy.j_per_src_token or 0.0, energy.j_per_tgt_token or 0.0
+            fixed_j = energy.j_fixed + src_kept * j_src + tgt_kept * j_tgt
+            joules = {"j_per_src_token": src * j_src, "j_per_tgt_token": tgt * j_tgt, "j_fixed": fixed_j}
+            energy = energy.model_copy(update=joules)
+        lengths = ValidRange(
+            src_len=_converted_range(self.valid_range.src_len, src, src_end),
+            tgt_len=_converted_range(self.valid_range.tgt_len, tgt, tgt_end),
+        )
+        unit = unit.model_copy(update={"end_of_sentence": own})
+        parts = {"length_unit": unit, "valid_range": lengths, "execution": execution, "energy": energy}
+        return self.model_copy(update=parts | dict.fromkeys(("step", "encoder", "decoder", "sti")))
+
     def outside(self, src_len: NDArray[np.int64], tgt_len: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which requests lie outside the range for which the profile holds."""
         (src_low, src_high), (tgt_low, tgt_high) = self.valid_range.src_len, self.valid_range.tgt_len
@@ -372,6 +410,15 @@ class DeviceProfile(Configuration):
             f"profile {self.name} has no {costs} (block {block})",
             remedy="measure the device with simnmt calibrate, or name a profile that has them",
         )
+
+
+def _converted_range(ends: tuple[int, int], tokens: float, end: int) -> tuple[int, int]:
+    """Return the range in a unit whose tokens make so many of the range's, beside `end` tokens that end a sentence.
+
+    A length that the range partly covers counts as inside.
+    """
+    low, high = (max(length - end, 0) / tokens for length in ends)
+    return math.floor(low) + end if ends[0] else 0, min(math.ceil(high) + end, 10**9)
 
 
 def _or_nothing(overhead: Overhead | None) -> float:

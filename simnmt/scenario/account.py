@@ -149,11 +149,21 @@ def _lost(samples: int) -> str:
 
 def _of_devices(case: Case, devices: Sequence[str], learnt: Learnt) -> Iterator[str]:
     targets = zip(devices, case.profiles, case.kinds, case.doubts, case.decoders, case.decoding, learnt.plane_fits, strict=True)
-    for device, profile, kind, doubts, decoder, decoding, fit in targets:
+    for number, (device, profile, kind, doubts, decoder, decoding, fit) in enumerate(targets):
         outside = outside_share(profile, case.replayed)
         beyond = f"; {100 * outside:.2f} % of the pairs lie outside its range" if outside else ""
         yield f"{case.name}, {device}: profile {profile.name} of {profile.device.name} ({kind}){beyond}."
         yield from (f"{case.name}, {device}: warning of profile {profile.name}: {doubt.message}." for doubt in doubts)
+        if number < len(case.conversions) and (conversion := case.conversions[number]) is not None:
+            how = "counted on the corpus" if conversion.counted else "as stated"
+            units, factors = (
+                f"{conversion.src_unit} and {conversion.tgt_unit}",
+                f"{conversion.src:.3g} and {conversion.tgt:.3g}",
+            )
+            yield (
+                f"{case.name}, {device}: the profile counts by {units}, of which a token of the workload makes {factors} on "
+                f"average ({how}). The profile's costs are converted by these means; single sentences differ."
+            )
         if decoder is not None:
             yield f"{case.name}, {device}: {decoder.words()}."
             if said := of_shares(decoder, together=decoding is not None):

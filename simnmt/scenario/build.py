@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -28,13 +28,15 @@ from simnmt.scenario.streaming import StreamedDevice, streamed_device
 from simnmt.workload.arrivals import ArrivalProcess, load_arrivals
 from simnmt.workload.arrivals import input_paths as arrival_paths
 from simnmt.workload.configuration import (
+    Lengths,
+    count_fertility,
     fertility_of,
     lengths_warnings,
     load_lengths,
     load_replayed_outliers,
     named_inputs,
 )
-from simnmt.workload.fertility import in_units
+from simnmt.workload.fertility import Fertility, counting_remedy, in_units
 from simnmt.workload.length_table import LengthTable
 from simnmt.world.batch_pools import Batched
 from simnmt.world.streamed import Streamed
@@ -47,6 +49,19 @@ class Decoding(Batched):
     cost: DecodingCost
     free_refills: bool = False
     """Whether the scenario takes joining a batch to cost nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """Mean tokens of a profile's unit in a token of the workload's, by which the profile's costs were converted."""
+
+    src: float
+    tgt: float
+    src_unit: str
+    """Of the profile before."""
+    tgt_unit: str
+    counted: bool
+    """On the corpus, rather than stated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +82,8 @@ class Case:
     """Per target, the variant of the decoder that the profile was moved to; None where the scenario names none."""
     streamed: tuple[StreamedDevice | None, ...] = ()
     """Per target, how its model is streamed from the disk; None where it stays in memory, and empty where every model does."""
+    conversions: tuple[Conversion | None, ...] = ()
+    """Per target, how its profile was converted to the workload's unit; None where they count alike. Empty where all do."""
     outliers: LengthTable | None = None
     """The pairs that the filter drops and that requests are drawn from all the same; None where these are left out."""
     doubts: tuple[tuple[Doubt, ...], ...] = ()
@@ -195,26 +212,28 @@ def input_files(scenario: Scenario, base: Path) -> dict[str, Path]:
 
 def _case(scenario: Scenario, name: str, base: Path, document: Document | None) -> Case:
     lengths, read = scenario.workloads[name].lengths, list[DeviceProfile]()
-    for device, part in scenario.devices.items():
-        with _named_by(document, "devices", device, "profile", *((name,) if isinstance(part.profile, dict) else ())):
+    for device in scenario.devices:
+        with _named_by_profile(scenario, device, name, document):
             read.append(read_profile(_profile_path(scenario.profile_of(device, name), base)))
     with _named_by(document, "workloads", name, "lengths"):
         table = load_lengths(lengths, base)
         warnings = lengths_warnings(lengths, table)
         outliers = load_replayed_outliers(lengths, base, table)
-        fertility, ends = fertility_of(lengths), _end_of_sentence(read)
-        unit = read[0].length_unit if fertility is not None else LengthUnit(src=table.src_unit, tgt=table.tgt_unit)
+        fertility, ends, unit = fertility_of(lengths), _end_of_sentence(read), read[0].length_unit
+        alike = all((profile.length_unit.src, profile.length_unit.tgt) == (unit.src, unit.tgt) for profile in read)
+        if fertility is None or not alike:
+            fertility, unit = None, LengthUnit(src=table.src_unit, tgt=table.tgt_unit)
         table = in_units(table, fertility, unit.src, unit.tgt, ends)
         outliers = None if outliers is None else in_units(outliers, fertility, unit.src, unit.tgt, ends)
+        conversions = [_conversion(lengths, base, table, profile) for profile in read]
         replayed = table if outliers is None else table.plus(outliers)
         table.split(scenario.fit.share, scenario.seed)  # refuses a corpus too small to split, here where its key is known
     profiles, decoders, doubts = list[DeviceProfile](), list[DecoderChoice | None](), list[tuple[Doubt, ...]]()
-    for (device, part), own in zip(scenario.devices.items(), read, strict=True):
-        per_workload = (name,) if isinstance(part.profile, dict) else ()
-        with _named_by(document, "devices", device, "profile", *per_workload):
-            profile = _checked_profile(scenario, device, name, replayed, base, own)
+    for (device, part), measured, conversion in zip(scenario.devices.items(), read, conversions, strict=True):
+        with _named_by_profile(scenario, device, name, document):
+            profile = _checked_profile(scenario, device, name, replayed, base, measured, conversion)
         # Of the profile as it was measured: one that is moved to another decoder no longer knows how its variants were.
-        doubts.append(tuple(profile_doubts(own, used_cost_models(scenario, device, own))))
+        doubts.append(tuple(profile_doubts(measured, used_cost_models(scenario, device, measured))))
         choice = None
         if part.decoder is not None:
             with _named_by(document, "devices", device, "decoder"):
@@ -239,6 +258,7 @@ def _case(scenario: Scenario, name: str, base: Path, document: Document | None) 
         decoding,
         tuple(decoders),
         streamed if any(streamed) else (),
+        tuple(conversions) if any(conversions) else (),
         outliers,
         tuple(doubts),
     )
@@ -321,19 +341,58 @@ def _profile_path(profile: str, base: Path) -> Path:
     return shipped.find("calibration", profile) if profile.startswith("@") else (base / profile).absolute()
 
 
+def _named_by_profile(
+    scenario: Scenario, device: str, workload: str, document: Document | None
+) -> AbstractContextManager[None]:
+    """Name the key of a device's profile in errors of that file as a whole."""
+    per_workload = (workload,) if isinstance(scenario.devices[device].profile, dict) else ()
+    return _named_by(document, "devices", device, "profile", *per_workload)
+
+
+def _conversion(lengths: Lengths, base: Path, table: LengthTable, profile: DeviceProfile) -> Conversion | None:
+    """Return how a profile's costs become costs per token of the workload: by the stated fertility, else by a counted one.
+
+    None where they count alike, and where neither is possible.
+    """
+    unit, stated = profile.length_unit, fertility_of(lengths) or Fertility()
+    if (unit.src, unit.tgt) == (table.src_unit, table.tgt_unit):
+        return None
+    counted = count_fertility(lengths, base, unit.src, unit.tgt)
+    src = 1.0 if unit.src == table.src_unit else stated.src or counted.src
+    tgt = 1.0 if unit.tgt == table.tgt_unit else stated.tgt or counted.tgt
+    if src is None or tgt is None:
+        return None
+    return Conversion(src, tgt, unit.src, unit.tgt, counted=(stated.src, stated.tgt) == (None, None))
+
+
 def _checked_profile(
-    scenario: Scenario, device: str, name: str, table: LengthTable, base: Path, profile: DeviceProfile
+    scenario: Scenario,
+    device: str,
+    name: str,
+    table: LengthTable,
+    base: Path,
+    profile: DeviceProfile,
+    conversion: Conversion | None,
 ) -> DeviceProfile:
-    """The profile for the lengths of a workload. Raises `ProfileError` where it does not hold for them."""
+    """Return the profile in the workload's unit. Raises `ProfileError` where it does not fit the workload."""
     path = _profile_path(scenario.profile_of(device, name), base)
-    for side, unit in (("src", table.src_unit), ("tgt", table.tgt_unit)):
+    if conversion is not None:
+        part = scenario.devices[device]
+        units = f"{conversion.src_unit} and {conversion.tgt_unit}"
+        for key in ("batching", "decoder", "sti"):
+            if getattr(part, key) is not None:
+                what = f"{key} needs lengths in the profile's unit, {units}, but workload {name} is counted otherwise"
+                raise ProfileError(what, path=path, remedy=counting_remedy("src", conversion.src_unit))
+        unit = LengthUnit(src=table.src_unit, tgt=table.tgt_unit)
+        profile = profile.converted(conversion.src, conversion.tgt, unit)
+    for side, own in (("src", table.src_unit), ("tgt", table.tgt_unit)):
         expected = getattr(profile.length_unit, side)
-        if unit != expected:
+        if own != expected:
             raise ProfileError(
-                f"the profile counts {side} lengths by {expected}, workload {name} by {unit}",
+                f"the profile counts {side} lengths by {expected}, workload {name} by {own}",
                 path=path,
-                remedy=f"count the workload by {expected}, state workloads.{name}.lengths.fertility.{side}, "
-                f"or take a profile measured by {unit}",
+                remedy=f"{counting_remedy(side, expected)}, state workloads.{name}.lengths.fertility.{side} "
+                f"({expected} per {own}), or take a profile measured by {own}",
             )
     profile = profile.counting(table.end_of_sentence)
     if not profile.plane.seconds(table.src_len, table.tgt_len).any():

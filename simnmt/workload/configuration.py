@@ -20,6 +20,7 @@ from simnmt.workload.filters import FILTERS, RatioFilter, dropped_warning, keep
 from simnmt.workload.language_order import order_warning
 from simnmt.workload.length_table import LengthTable, read_table
 from simnmt.workload.lognormal_lengths import MIXES, SENTENCES, LognormalLengths
+from simnmt.workload.sentencepiece_unit import TOKENISER_FILES, Side, model_file, unit_of
 
 
 def _known_unit(unit: str) -> str:
@@ -52,7 +53,11 @@ class SentencePieceUnit(Configuration):
     """Lengths in the pieces of a sentencepiece model."""
 
     sentencepiece: FilePath
-    """Path of the model, relative to the scenario file."""
+    """Path of the model, relative to the scenario file, or of a translation model's folder, which has one for each side."""
+
+    def file(self, base: Path, side: Side) -> Path:
+        """Return the sentencepiece model of one side. Raises `CorpusError` for a folder without one."""
+        return model_file(base / self.sentencepiece, side)
 
 
 def _unit_form(value: Any) -> str:
@@ -111,6 +116,9 @@ class _Text(_Lengths):
     """What a target length counts."""
     filter: FilterConfiguration = "cnmt"
     """Which pairs are dropped."""
+    models: list[FilePath] = Field(default_factory=list)
+    """Further sentencepiece models, or folders of translation models, in whose pieces profiles count; relative to the scenario
+    file. The fertility between these and the workload's unit is counted on the text."""
 
 
 class TextFiles(_Text):
@@ -277,6 +285,35 @@ def fertility_of(config: Lengths) -> Fertility | None:
     return None if isinstance(config, str) else config.fertility
 
 
+def count_fertility(config: Lengths, base: Path, src_unit: str, tgt_unit: str) -> Fertility:
+    """Count on the corpus how many tokens of other units a token of the workload makes on average.
+
+    A side is None where its unit is the workload's, or cannot be counted: lengths without a text, a unit that is neither one of
+    `counting.UNITS` nor of a sentencepiece model that `config` names. All pairs count, whatever the filter.
+
+    Raises `CorpusError` as `load_lengths` does.
+    """
+    if not isinstance(config, _Text):
+        return Fertility()
+    unfiltered = config.model_copy(update={"filter": "none"})
+    sides: tuple[tuple[Side, str], ...] = (("src", src_unit), ("tgt", tgt_unit))
+    wanted = {f"{side}_unit": _countable(config, base, side).get(unit) for side, unit in sides}
+    known = {key: unit for key, unit in wanted.items() if unit is not None}
+    if not known:
+        return Fertility()
+    table, other = load_lengths(unfiltered, base), load_lengths(unfiltered.model_copy(update=known), base)
+    src = other.mean_src_len / table.mean_src_len if other.src_unit != table.src_unit else None
+    tgt = other.mean_tgt_len / table.mean_tgt_len if other.tgt_unit != table.tgt_unit else None
+    return Fertility(src=src, tgt=tgt)
+
+
+def _countable(config: _Text, base: Path, side: Side) -> dict[str, str | SentencePieceUnit]:
+    """Return the units in which a side of the text can be counted, by name."""
+    named = [unit for unit in (config.src_unit, config.tgt_unit) if isinstance(unit, SentencePieceUnit)]
+    named += [SentencePieceUnit(sentencepiece=model) for model in config.models]
+    return {**{unit: unit for unit in UNITS}, **{unit_of(unit.file(base, side)): unit for unit in named}}
+
+
 def named_inputs(config: Lengths, base: Path) -> dict[str, Path]:
     """The files that `load_lengths` reads, in its order, models of units last; by the name of each, an `@name` or its path.
 
@@ -289,8 +326,11 @@ def named_inputs(config: Lengths, base: Path) -> dict[str, Path]:
     if isinstance(config, SyntheticLengths):
         return {}
     files = [getattr(config, key) for key in _file_keys(config)]
-    files += [unit.sentencepiece for unit in (config.src_unit, config.tgt_unit) if isinstance(unit, SentencePieceUnit)]
-    return {str(base / file): base / file for file in files}
+    paths = [base / file for file in files]
+    sides: tuple[tuple[Side, str | SentencePieceUnit], ...] = (("src", config.src_unit), ("tgt", config.tgt_unit))
+    paths += [unit.file(base, side) for side, unit in sides if isinstance(unit, SentencePieceUnit)]
+    paths += [model_file(base / model, side) for model in config.models for side in TOKENISER_FILES]
+    return {str(path): path for path in paths}
 
 
 def resolved(config: Lengths, base: Path) -> Lengths:
@@ -306,6 +346,8 @@ def resolved(config: Lengths, base: Path) -> Lengths:
         unit = getattr(config, key, None)
         if isinstance(unit, SentencePieceUnit):
             changed[key] = SentencePieceUnit(sentencepiece=str((base / unit.sentencepiece).resolve()))
+    if isinstance(config, _Text):
+        changed["models"] = [str((base / model).resolve()) for model in config.models]
     return config.model_copy(update=changed)
 
 

@@ -46,7 +46,7 @@ def read_corpus(
     """
     # What is unknown is told before a long read.
     rules = filter_named(filter)
-    (src_name, count_src), (tgt_name, count_tgt) = unit_and_counter(src_unit), unit_and_counter(tgt_unit)
+    (src_name, count_src), (tgt_name, count_tgt) = unit_and_counter(src_unit), unit_and_counter(tgt_unit, "tgt")
     files = [Path(source)] if target is None else [Path(source), Path(target)]
     if target is not None and keys is not None:
         raise CorpusError("keys are for one file of JSON Lines, not for two files", remedy="leave one of them out")

@@ -10,6 +10,7 @@ import difflib
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 from simnmt.workload.errors import CorpusError, hint
 
@@ -52,6 +53,8 @@ UNITS: dict[str, Count] = {"word": words, "mixed": mixed, "char": characters}
 
 MODEL_PREFIX = "sentencepiece:"
 """Before the path of a sentencepiece model where a unit is asked for as a text."""
+UNIT_PREFIX = "sentencepiece "
+"""Before the digest of a sentencepiece model in the name of its unit."""
 
 _NEAR_MISS = 0.8
 """Likeness from which on a name is taken for a slip of a known one: mixd and words are, subword is not."""
@@ -65,15 +68,17 @@ def counter(unit: str) -> Count:
         raise CorpusError(f"unknown unit {unit!r}", remedy=hint(unit, [*UNITS, MODEL_PREFIX + "PATH"])) from None
 
 
-def unit_and_counter(unit: str) -> tuple[str, Count]:
-    """The name that lengths in `unit` go by, and what counts them: `unit` is a name of `UNITS` or `sentencepiece:PATH`.
+def unit_and_counter(unit: str, side: Literal["src", "tgt"] = "src") -> tuple[str, Count]:
+    """Return the name that lengths in `unit` go by, and what counts them: `unit` is a name of `UNITS` or `sentencepiece:PATH`.
+
+    PATH may be the folder of a translation model, which has a sentencepiece model for each `side`.
 
     Raises `CorpusError` for an unknown name, and for a model that cannot be used.
     """
     if unit.startswith(MODEL_PREFIX):
-        from simnmt.workload.sentencepiece_unit import SentencePieceCounter
+        from simnmt.workload.sentencepiece_unit import SentencePieceCounter, model_file
 
-        pieces = SentencePieceCounter(unit.removeprefix(MODEL_PREFIX))
+        pieces = SentencePieceCounter(model_file(unit.removeprefix(MODEL_PREFIX), side))
         return pieces.unit, pieces
     return unit, counter(unit)
 
@@ -91,9 +96,12 @@ def source_and_target(units: str) -> tuple[str, str]:
     return src, src if tgt is None else tgt
 
 
-def models(*units: str) -> list[Path]:
-    """The sentencepiece models among some units."""
-    return [Path(unit.removeprefix(MODEL_PREFIX)) for unit in units if unit.startswith(MODEL_PREFIX)]
+def models(src_unit: str, tgt_unit: str) -> list[Path]:
+    """Return the files of the sentencepiece models among two units. Raises `CorpusError` for a folder without one."""
+    from simnmt.workload.sentencepiece_unit import Side, model_file
+
+    sides: list[tuple[str, Side]] = [(src_unit, "src"), (tgt_unit, "tgt")]
+    return [model_file(unit.removeprefix(MODEL_PREFIX), side) for unit, side in sides if unit.startswith(MODEL_PREFIX)]
 
 
 def checked(unit: str) -> str:

@@ -11,6 +11,7 @@ from typing import Annotated
 from pydantic import Field
 
 from simnmt.configuration import Configuration, EndOfSentence
+from simnmt.workload.counting import UNIT_PREFIX, UNITS
 from simnmt.workload.errors import CorpusError
 from simnmt.workload.length_table import LengthTable
 
@@ -24,6 +25,15 @@ class Fertility(Configuration):
     """Of the source side; left out where both count it alike."""
     tgt: Factor | None = None
     """Of the target side; left out where both count it alike."""
+
+
+def counting_remedy(side: str, wanted: str) -> str:
+    """Return how a side of a workload comes to be counted in a profile's unit, or how the profile gets a countable one."""
+    if wanted in UNITS:
+        return f"count the text by {wanted}"
+    if wanted.startswith(UNIT_PREFIX):
+        return f"give the text and name the folder of the model, {side}_unit: {{sentencepiece: FOLDER}}"
+    return f"calibrate a model's folder, whose tokeniser names the {wanted}s"
 
 
 def in_units(
@@ -47,7 +57,7 @@ def in_units(
         if own != wanted and stated is None:
             raise CorpusError(
                 f"{side} lengths of {table.name} are counted by {own}, the profile's by {wanted}",
-                remedy=f"count the text by {wanted}, take a profile measured by {own}, or state fertility.{side}: "
+                remedy=f"{counting_remedy(side, wanted)}, take a profile measured by {own}, or state fertility.{side}: "
                 f"{wanted} per {own}",
             )
         if own == wanted and stated not in (None, 1.0):

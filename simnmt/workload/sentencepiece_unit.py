@@ -4,20 +4,56 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from simnmt.files import MOST_MODEL_BYTES, read_bounded
+from simnmt.workload.counting import UNIT_PREFIX
 from simnmt.workload.errors import CorpusError
+
+Side = Literal["src", "tgt"]
+TOKENISER_FILES: dict[Side, tuple[str, ...]] = {"src": ("source.model", "source.spm"), "tgt": ("target.model", "target.spm")}
+"""Of a folder that `simnmt nmt train` wrote, and of a Hugging Face Marian folder."""
+
+
+def tokeniser_in(folder: str | os.PathLike[str], side: Side) -> Path | None:
+    """Return the sentencepiece model of one side in a translation model's folder; None where it holds none."""
+    return next((path for name in TOKENISER_FILES[side] if (path := Path(folder) / name).is_file()), None)
+
+
+def model_file(path: str | os.PathLike[str], side: Side) -> Path:
+    """Return the sentencepiece model that a user named by its file or by the folder of a translation model.
+
+    Raises `CorpusError` for a folder without one.
+    """
+    if not Path(path).is_dir():
+        return Path(path)
+    tokeniser = tokeniser_in(path, side)
+    if tokeniser is None:
+        what = f"a folder without {' or '.join(TOKENISER_FILES[side])}"
+        remedy = "name a sentencepiece model, or the folder of a translation model that simnmt nmt train wrote"
+        raise CorpusError(what, path=path, remedy=remedy)
+    return tokeniser
+
+
+def unit_of(path: str | os.PathLike[str]) -> str:
+    """Return the name of the unit of a sentencepiece model: by the content of the file, whatever its name.
+
+    The package sentencepiece is not needed. Raises `CorpusError` for a file that cannot be read.
+    """
+    return _unit(_read(Path(path)))
+
+
+def _unit(model: bytes) -> str:
+    return f"{UNIT_PREFIX}{hashlib.sha256(model).hexdigest()[:12]}"
 
 
 class SentencePieceCounter:
     """Counts the pieces of a text, without marks of its beginning or end.
 
-    `unit` names the model by its file and the first 8 hexadecimal digits of its SHA-256, so that a table or a profile
-    of another model is told apart. Pickled, it takes its path along and loads the model anew.
+    `unit` names the model by the first 12 hexadecimal digits of its SHA-256, so that tables and profiles of the same model
+    agree wherever its file lies, and those of another differ. Pickled, it takes its path along and loads the model anew.
 
     Raises `CorpusError` where the package `sentencepiece` is not installed, and for a file that is no such model or,
     once pickled, no longer the same one.
@@ -26,9 +62,7 @@ class SentencePieceCounter:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         model = _read(self.path)
-        # Some hold blanks, which would be hard to see in the header of a table.
-        stem = re.sub(r"[^\w.+-]+", "_", self.path.stem)[:60]
-        self.unit = f"sentencepiece {stem} {hashlib.sha256(model).hexdigest()[:8]}"
+        self.unit = _unit(model)
         """The name that lengths counted so go by."""
         self._encode = _loaded(self.path, model).encode
 

@@ -15,9 +15,10 @@ from simnmt.calibrate.box.topology import LogicalCpu, logical_cpus
 from simnmt.calibrate.box.tree import Tree
 from simnmt.calibrate.energy_use import measure_energy
 from simnmt.calibrate.errors import CalibrationError
-from simnmt.calibrate.overheads import decision_s, tokenisation_s, tokeniser_of
+from simnmt.calibrate.overheads import decision_s, tokenisation_s
 from simnmt.calibrate.pinning import chosen, pinned
 from simnmt.calibrate.settings import Settings
+from simnmt.workload.sentencepiece_unit import tokeniser_in
 from tests.calibrate.engines import FakeEngine
 from tests.calibrate.trees import plant
 
@@ -58,7 +59,7 @@ def tokeniser(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_tokeniser_of_a_models_folder_is_found_and_timed(tokeniser: Path) -> None:
-    path = tokeniser_of(str(tokeniser))
+    path = tokeniser_in(tokeniser, "src")
     assert path == tokeniser / "source.model"
     per_token_s, fixed_s = tokenisation_s(path, seed=1) or (None, None)
     assert per_token_s is not None
@@ -68,7 +69,7 @@ def test_the_tokeniser_of_a_models_folder_is_found_and_timed(tokeniser: Path) ->
 
 
 def test_a_named_architecture_has_no_tokeniser() -> None:
-    assert tokeniser_of("marian") is None
+    assert tokeniser_in("marian", "src") is None
 
 
 class Meter:

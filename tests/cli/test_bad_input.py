@@ -104,9 +104,9 @@ def refused(folder: Path, simnmt: Callable[..., Any], tree: Callable[..., Any]) 
             "{here}/news.de:1: 1 column, not 2 (put one tab between source and...",
         ),
         (
-            "tgt_unit: word",
-            "tgt_unit: char",
-            "small.yaml:12:22: devices.gateway.profile: {here}/gateway.json: the profile counts... (count...",
+            "source: news.de, target: news.en, src_unit: word, tgt_unit: word",
+            "table: '@en-zh-docs'",
+            "small.yaml:12:22: devices.gateway.profile: {here}/gateway.json: the profile counts tgt... (count the text by...",
         ),
         (
             "profile: cloud.json",
@@ -249,8 +249,8 @@ def test_a_file(folder: Path, refused: Callable[..., None], file: str, content: 
         ),
         (
             "length_unit",
-            {"src": "mixed", "tgt": "word"},
-            "{cloud}{here}/cloud.json: the profile counts src lengths by... (count the workload by mixed, state...",
+            {"src": "subword", "tgt": "word"},
+            "{cloud}{here}/cloud.json: the profile counts src lengths by... (calibrate a model's folder, whose...",
         ),
         ("kind", "measured", "{cloud}{here}/cloud.json: kind: unknown key here (remove it)"),
     ],

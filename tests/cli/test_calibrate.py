@@ -20,6 +20,7 @@ from simnmt.costs import read_profile
 from simnmt.errors import InputError
 from simnmt.report import profile_page
 from tests.calibrate.engines import FakeEngine
+from tests.nmt import toy_language
 
 QUICK = ("calibrate", "--model", "gru", "--threads", "1", "--quick", "--only", "execution,step,overheads", "--out", "box.json")
 TINY = {
@@ -209,3 +210,32 @@ def test_a_vocabulary_without_a_text_is_refused_in_one_line(folder: Path, simnmt
     assert (done.status, done.out) == (2, "")
     assert done.err.startswith("simnmt: what is active of a vocabulary hangs on the text (give --text")
     assert done.err.count("\n") == 1
+
+
+def test_an_own_model_is_trained_calibrated_and_run_on_its_own_text(folder: Path, simnmt: Any) -> None:
+    """Three commands, and no line on the units beyond the folder of the model."""
+    pytest.importorskip("sacrebleu", reason="the extra packages of simnmt[models] are not installed")
+    toy_language.write(folder, 300)
+    (folder / "tiny.json").write_text(toy_language.GRU.model_dump_json())
+    text = ("--src", "one.txt", "--tgt", "other.txt", "--model", "tiny.json", "--heldout", "20", "--batch-tokens", "200")
+    assert simnmt("nmt", "train", *text, "--threads", "1", "--steps", "1", "--out", "m").status == 0
+    measuring = ("--quick", "--threads", "1", "--only", "execution", "--max-src-len", "40", "--max-tgt-len", "40")
+    assert simnmt("calibrate", "--model", "m", *measuring, "--out", "box.json").status == 0
+    unit = read_profile(folder / "box.json").length_unit
+    assert unit.src.startswith("sentencepiece ") and unit.tgt.startswith("sentencepiece ") and unit.src != unit.tgt
+    (folder / "own.yaml").write_text(
+        """\
+version: 1
+name: own
+requests: 50
+replications: 1
+workloads:
+  mine: {lengths: {source: one.txt, target: other.txt, src_unit: {sentencepiece: m}, tgt_unit: {sentencepiece: m}}}
+networks: {lan: {rtt: {constant_ms: 5}}}
+devices: {gateway: {profile: box.json}, cloud: {profile: box.json}}
+policies: {edge: {}, cloud: {}, cnmt: {}}
+"""
+    )
+    done = simnmt("run", "own.yaml", "--jobs", "1", "--json")
+    assert done.status == 0, done.err
+    assert [row["policy"] for row in json.loads(done.out)["rows"]] == ["edge", "cloud", "cnmt"]

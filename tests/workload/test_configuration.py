@@ -94,7 +94,7 @@ def test_a_unit_may_be_a_model_beside_the_scenario(folder: Path, tmp_path_factor
     config = lengths_of({**TEXT, "src_unit": {"sentencepiece": "tiny.model"}})
     assert list(named_inputs(config, folder).values()) == [folder / "de.txt", folder / "en.txt", folder / "tiny.model"]
     table = load_lengths(config, folder)
-    assert table.src_unit.startswith("sentencepiece tiny ") and table.tgt_unit == "word"
+    assert table.src_unit.startswith("sentencepiece ") and table.tgt_unit == "word"
     assert table.src_len.min() > 2  # "ein Haus" in pieces
     absolute = resolved(config, folder)
     assert absolute.src_unit.sentencepiece == str(folder.resolve() / "tiny.model")

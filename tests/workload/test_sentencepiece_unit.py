@@ -14,7 +14,7 @@ from simnmt.workload.corpus import read_corpus
 from simnmt.workload.counting import counter, unit_and_counter, words
 from simnmt.workload.errors import CorpusError
 from simnmt.workload.length_table import read_table, write_table
-from simnmt.workload.sentencepiece_unit import SentencePieceCounter
+from simnmt.workload.sentencepiece_unit import SentencePieceCounter, unit_of
 
 sentencepiece = pytest.importorskip("sentencepiece", reason="the optional package sentencepiece is not installed")
 
@@ -40,13 +40,25 @@ def test_a_text_has_as_many_tokens_as_the_model_makes_pieces(model: Path) -> Non
     assert count("") == 0 and count("the house is old") >= words("the house is old")
 
 
-def test_the_unit_names_the_model_and_its_digest(model: Path, tmp_path: Path) -> None:
-    """So that lengths in one model's pieces do not pass for another's of the same file name."""
+def test_the_unit_names_the_model_by_its_content(model: Path, tmp_path: Path) -> None:
+    """Whatever the name of the file, which differs between the folder of a model and the copy of a tokeniser."""
     digest = hashlib.sha256(model.read_bytes()).hexdigest()
-    assert SentencePieceCounter(model).unit == f"sentencepiece tiny_model {digest[:8]}"
-    other = tmp_path / model.name
+    assert SentencePieceCounter(model).unit == unit_of(model) == f"sentencepiece {digest[:12]}"
+    other = tmp_path / "other.spm"
     other.write_bytes(model.read_bytes())
     assert SentencePieceCounter(other).unit == SentencePieceCounter(model).unit
+    other.write_bytes(model.read_bytes() + b"\0")
+    assert unit_of(other) != unit_of(model)
+
+
+def test_a_translation_models_folder_stands_for_the_tokeniser_of_either_side(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "source.spm").write_bytes(model.read_bytes())
+    (tmp_path / "a.tsv").write_text("".join(f"{line}\t{line}\n" for line in TEXT[:4]))
+    with pytest.raises(CorpusError, match=r"a folder without target\.model or target\.spm \(name a sentencepiece model, or"):
+        read_corpus(tmp_path / "a.tsv", src_unit=f"sentencepiece:{tmp_path}", tgt_unit=f"sentencepiece:{tmp_path}")
+    (tmp_path / "target.model").write_bytes(model.read_bytes())
+    table, _ = read_corpus(tmp_path / "a.tsv", src_unit=f"sentencepiece:{tmp_path}", tgt_unit=f"sentencepiece:{tmp_path}")
+    assert (table.src_unit, table.tgt_unit) == (unit_of(model), unit_of(model))
 
 
 def test_a_corpus_is_counted_in_pieces_on_one_side_or_on_both(model: Path, tmp_path: Path) -> None:
@@ -78,7 +90,7 @@ def test_a_counter_goes_to_another_process_as_long_as_its_model_stays(model: Pat
         minloglevel=2,
     )
     moved.write_bytes(trained.getvalue())
-    with pytest.raises(CorpusError, match=r"the model is now sentencepiece m \w{8}, it was sentencepiece m \w{8}"):
+    with pytest.raises(CorpusError, match=r"the model is now sentencepiece \w{12}, it was sentencepiece \w{12}"):
         pickle.loads(packed)
     moved.unlink()
     with pytest.raises(CorpusError, match="no such file"):

@@ -1,0 +1,127 @@
+"""Devices whose profiles count other tokens than the workload."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import simnmt
+from simnmt.costs import ProfileError, write_profile
+from simnmt.costs.profile import LengthUnit
+from simnmt.scenario.build import build
+from simnmt.scenario.model import Scenario
+from simnmt.workload.sentencepiece_unit import unit_of
+
+SPACED = ["one two three four", "five six", "seven eight nine", "ten"] * 9
+
+
+@pytest.fixture
+def own(tmp_path: Path, make_profile: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
+    """A text of words of two pieces each, a profile that counts words, and one of another unit."""
+
+    def made(second: tuple[str, str], lengths: dict[str, Any] | None = None, **device: Any) -> dict[str, Any]:
+        (tmp_path / "a.txt").write_text("".join(f"{line}\n" for line in SPACED))
+        (tmp_path / "b.txt").write_text("".join(f"{line} and\n" for line in SPACED))
+        for name, unit in (("words", ("word", "word")), ("other", second)):
+            profile = make_profile().model_copy(update={"length_unit": LengthUnit(src=unit[0], tgt=unit[1])})
+            write_profile(tmp_path / f"{name}.json", profile)
+        text = {"source": str(tmp_path / "a.txt"), "target": str(tmp_path / "b.txt"), "src_unit": "word", "tgt_unit": "word"}
+        profiles = {name: str(tmp_path / f"{name}.json") for name in ("words", "other")}
+        cloud = {"profile": profiles["other"], "outside_range_share": 1.0, **device}
+        devices = {"gateway": {"profile": profiles["words"]}, "cloud": cloud}
+        return {
+            "version": 1,
+            "name": "own",
+            "requests": 200,
+            "replications": 1,
+            "workloads": {"w": {"lengths": lengths or text}},
+            "networks": {"n": {"rtt": {"constant_ms": 1.0}}},
+            "devices": devices,
+            "policies": {"edge": {}, "oracle": {}, "cnmt": {}},
+        }
+
+    return made
+
+
+def plan_of(scenario: dict[str, Any], base: Path) -> Any:
+    return build(Scenario.model_validate(scenario), base)
+
+
+def test_costs_per_another_token_are_converted_by_a_fertility_counted_on_the_corpus(own: Any, tmp_path: Path) -> None:
+    case = plan_of(own(("char", "char")), tmp_path).cases["w"]
+    gateway, cloud = case.profiles
+    measured = gateway.plane
+    words = sum(len(line.split()) for line in SPACED)
+    chars = sum(len(line.replace(" ", "")) for line in SPACED)
+    src, tgt = chars / words, (chars + 3 * len(SPACED)) / (words + len(SPACED))
+    assert (gateway.execution.kind, cloud.execution.kind) == ("synthetic", "synthetic")
+    assert (cloud.length_unit.src, cloud.length_unit.tgt) == ("word", "word")
+    one_sentence = cloud.plane.seconds(np.array([10]), np.array([20]))
+    assert one_sentence == pytest.approx(measured.seconds(np.array([10 * src]), np.array([20 * tgt])))
+    assert case.conversions[0] is None
+    assert (case.conversions[1].src, case.conversions[1].tgt) == (pytest.approx(src), pytest.approx(tgt))
+    notes = " ".join(simnmt.run(own(("char", "char"))).notes)
+    factors = f"{src:.3g} and {tgt:.3g} on average (counted on the corpus)"
+    assert f"the profile counts by char and char, of which a token of the workload makes {factors}" in notes
+
+
+def test_the_end_of_a_sentence_stays_one_token_in_any_unit(make_profile: Callable[..., Any]) -> None:
+    profile = make_profile()
+    counted = profile.model_copy(update={"length_unit": LengthUnit(src="char", tgt="char", end_of_sentence="both")})
+    words = counted.converted(3.0, 5.0, LengthUnit(src="word", tgt="word"))
+    # Of 4 and 6 tokens in words, one of either side ends the sentence; the others make 9 and 25 characters.
+    in_chars = counted.plane.seconds(np.array([9 + 1]), np.array([25 + 1]))
+    assert words.plane.seconds(np.array([4]), np.array([6])) == pytest.approx(in_chars)
+    assert words.length_unit.end_of_sentence == "both"
+    assert words.valid_range.tgt_len == (0, 81)  # 80 words of the 399 characters beside the end
+
+
+def test_a_stated_fertility_serves_the_device_that_needs_it(own: Any, tmp_path: Path) -> None:
+    """Words on one device beside the subwords of a model on the other, with lengths alone."""
+    lengths = {"table": "@de-en-news", "fertility": {"src": 1.5, "tgt": 2.0}}
+    case = plan_of(own(("subword", "subword"), lengths), tmp_path).cases["w"]
+    assert case.table.src_unit == "word"
+    assert case.profiles[1].plane.s_per_tgt_token == pytest.approx(2.0 * case.profiles[0].plane.s_per_tgt_token)
+    assert not case.conversions[1].counted
+
+
+def test_an_error_proposes_what_exists(own: Any, tmp_path: Path) -> None:
+    with pytest.raises(ProfileError) as caught:
+        plan_of(own(("subword", "word")), tmp_path)
+    assert "(calibrate a model's folder, whose tokeniser names the subwords, state workloads.w.lengths.fertility.src" in str(
+        caught.value
+    )
+    with pytest.raises(ProfileError, match=r"src_unit: \{sentencepiece: FOLDER\}"):
+        plan_of(own(("sentencepiece 0123456789ab", "word")), tmp_path)
+
+
+def test_batches_need_lengths_in_the_profiles_own_tokens(own: Any, tmp_path: Path) -> None:
+    batched = own(("char", "char"), batching={"kind": "mini", "size": 2})
+    with pytest.raises(ProfileError, match="batching needs lengths in the profile's unit, char and char, but workload w is"):
+        plan_of(batched, tmp_path)
+
+
+def test_profiles_of_two_tokenisers_are_counted_on_the_corpus(own: Any, tmp_path: Path) -> None:
+    sentencepiece = pytest.importorskip("sentencepiece", reason="the optional package sentencepiece is not installed")
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(SPACED),
+        model_prefix=str(tmp_path / "tiny"),
+        vocab_size=25,
+        hard_vocab_limit=False,
+        minloglevel=2,
+    )
+    unit = unit_of(tmp_path / "tiny.model")
+    scenario = own((unit, unit))
+    with pytest.raises(ProfileError, match="the profile counts src lengths by sentencepiece"):
+        plan_of(scenario, tmp_path)
+    scenario["workloads"]["w"]["lengths"]["models"] = [str(tmp_path / "tiny.model")]
+    conversion = plan_of(scenario, tmp_path).cases["w"].conversions[1]
+    assert 1.0 < conversion.src < 5.0 and conversion.counted
+    model = {"sentencepiece": str(tmp_path / "tiny.model")}
+    scenario["workloads"]["w"]["lengths"] |= {"src_unit": model, "tgt_unit": model}
+    gateway, cloud = plan_of(scenario, tmp_path).cases["w"].conversions
+    assert cloud is None and gateway.src == pytest.approx(1.0 / conversion.src)
