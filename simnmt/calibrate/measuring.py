@@ -9,7 +9,7 @@ from simnmt.calibrate import busy
 from simnmt.calibrate.drift import BOUND, Drift, judge
 from simnmt.calibrate.estimate import Estimate
 from simnmt.calibrate.journal import Journal
-from simnmt.calibrate.plan import BenchPlan, Stretch, out_of_reach
+from simnmt.calibrate.plan import LEAST_ROUNDS, BenchPlan, Stretch, out_of_reach
 from simnmt.calibrate.progress import Listener
 from simnmt.calibrate.samples import Cell, Reading, Sample, kept, of_cells
 from simnmt.nmt.engine import Engine, Work
@@ -70,8 +70,8 @@ class _Measuring:
         self._order: dict[tuple[str, int], list[int]] = {}
         """Stretches of each (bench, attempt) as they were measured."""
         self._readings: list[Reading] = []
-        self._samples: dict[str, list[Sample]] = {plan.bench: [] for plan in plans}
-        self._too_large: dict[str, list[Work]] = {plan.bench: [] for plan in plans}
+        self._samples: dict[str, list[Sample]] = {bench: [] for plan in plans for bench in plan.benches}
+        self._too_large: dict[str, list[Work]] = {bench: [] for plan in plans for bench in plan.benches}
         self._warm: set[Work] = set()
 
     def all(self) -> Measured:
@@ -84,7 +84,8 @@ class _Measuring:
                     stretches = self._disturbed(plan)
                     if not stretches:
                         break
-                    told = f"{len(stretches)} of {len(plan.stretches)} stretches disturbed by more than {100 * self._bound:g} %"
+                    told = f"{len(stretches)} of {len(self._order[plan.bench, 0])} stretches "
+                    told += f"disturbed by more than {100 * self._bound:g} %"
                     again_s = self._estimate.seconds(work for stretch in stretches for work in stretch.works)
                     again_in_all_s = self._again_s.get(plan.bench, 0.0) + again_s
                     first_s = self._estimate.seconds(plan.works)
@@ -97,22 +98,23 @@ class _Measuring:
         drift = judge(self._readings, self._order, self._bound)
         return Measured(
             cells={
-                plan.bench: of_cells(
-                    self._samples[plan.bench],
+                bench: of_cells(
+                    self._samples[bench],
                     [(attempt, stretch) for name, attempt, stretch in drift.disturbed if name == plan.bench],
                     every=plan.drawn,
                 )
                 for plan in self._plans
+                for bench in plan.benches
             },
             too_large=self._too_large,
             drift=drift,
             repeated=sum(len(stretches) for (_, attempt), stretches in self._order.items() if attempt),
-            stretches=sum(len(plan.stretches) for plan in self._plans),
+            stretches=sum(len(stretches) for (_, attempt), stretches in self._order.items() if not attempt),
             frequencies_mhz=tuple(each.frequency_mhz for each in self._readings if each.frequency_mhz is not None),
         )
 
     def _disturbed(self, plan: BenchPlan) -> list[Stretch]:
-        """Stretches without an undisturbed attempt so far."""
+        """Stretches without an undisturbed attempt so far, of those that were measured at all."""
         drift = judge(self._readings, self._order, self._bound)
         calm = {
             stretch
@@ -120,20 +122,41 @@ class _Measuring:
             for stretch in stretches
             if bench == plan.bench and (bench, attempt, stretch) not in drift.disturbed
         }
-        return [stretch for stretch in plan.stretches if stretch.number not in calm]
+        measured = set(self._order[plan.bench, 0])
+        return [stretch for stretch in plan.stretches if stretch.number in measured - calm]
 
     def _attempt(self, plan: BenchPlan, attempt: int, stretches: list[Stretch], later: list[Work]) -> None:
-        self._order[plan.bench, attempt] = [stretch.number for stretch in stretches]
+        order = self._order[plan.bench, attempt] = []
         self._read(plan, attempt, 0)
         if plan is self._plans[0] and not attempt:
             all_s = self._estimate.seconds([work for stretch in stretches for work in stretch.works] + later)
             self._listener.say(f"about {all_s:.0f} s of measuring, by the reference cell")
+        begun = -1
         for position, stretch in enumerate(stretches, start=1):
+            if not attempt and stretch.round > begun:
+                begun = stretch.round
+                if self._takes_too_long(plan, begun):
+                    break
+            order.append(stretch.number)
             after = [work for other in stretches[position:] for work in other.works] + later
             for index, work in enumerate(stretch.works):
                 self._sample(plan, attempt, stretch, index, work)
-                self._tell(plan.bench, [*stretch.works[index + 1 :], *after])
+                self._tell(stretch.bench, [*stretch.works[index + 1 :], *after])
             self._read(plan, attempt, position)
+
+    def _takes_too_long(self, plan: BenchPlan, number: int) -> bool:
+        """Whether a round, and all after it, is left out for its time."""
+        if number < LEAST_ROUNDS:
+            return False
+        round_s = self._estimate.seconds(
+            work for stretch in plan.stretches if stretch.round == number for work in stretch.works
+        )
+        if self._spent_s + round_s <= plan.rounds_within_s:
+            return False
+        self._listener.say(
+            f"{number} rounds took {self._spent_s:.0f} s, and another would take {round_s:.0f} s: it is left out"
+        )
+        return True
 
     def _read(self, plan: BenchPlan, attempt: int, position: int) -> None:
         reading = self._journal.readings.get((plan.bench, attempt, position))
@@ -148,31 +171,31 @@ class _Measuring:
         self._readings.append(reading)
 
     def _sample(self, plan: BenchPlan, attempt: int, stretch: Stretch, index: int, work: Work) -> None:
-        too_large = self._too_large[plan.bench]
-        sample = self._journal.samples.get((plan.bench, attempt, stretch.number, index))
+        too_large = self._too_large[stretch.bench]
+        sample = self._journal.samples.get((stretch.bench, attempt, stretch.number, index))
         if sample is None or sample.work != work:
             if out_of_reach(work, too_large):
                 if work not in too_large:
                     too_large.append(work)
                 return
-            sample = self._timed(plan, attempt, stretch, index, work)
+            sample = self._timed(attempt, stretch, index, work)
             self._journal.sample(sample)
         if sample.timing is None:
             too_large.append(work)
             return
         self._estimate.learn(work, sample.timing.total_s)
         self._spent_s += sample.timing.total_s
-        self._samples[plan.bench].append(sample)
+        self._samples[stretch.bench].append(sample)
 
-    def _timed(self, plan: BenchPlan, attempt: int, stretch: Stretch, index: int, work: Work) -> Sample:
+    def _timed(self, attempt: int, stretch: Stretch, index: int, work: Work) -> Sample:
         try:
             self._warm_up(work)
-            timing = kept(plan.bench, self._engine.run(work))
+            timing = kept(stretch.bench, self._engine.run(work))
         except OutOfMemory:
             self._listener.say(f"out of memory at {_words(work)}: this and larger ones are left out")
-            return Sample(plan.bench, attempt, stretch.number, index, work, None)
+            return Sample(stretch.bench, attempt, stretch.number, index, work, None)
         self._done_s += timing.total_s
-        return Sample(plan.bench, attempt, stretch.number, index, work, timing)
+        return Sample(stretch.bench, attempt, stretch.number, index, work, timing)
 
     def _warm_up(self, work: Work) -> None:
         """Before the first work of a batch size in this session: a little of it, untimed."""

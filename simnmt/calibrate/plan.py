@@ -15,13 +15,20 @@ from simnmt.nmt.engine import Work
 
 Bench = Literal["execution", "step", "encoder"]
 """What the engine is timed for."""
+BENCHES: tuple[Bench, ...] = ("execution", "step", "encoder")
+ROUNDS, QUICK_ROUNDS = 5, 3
+"""In which whole executions, decode steps and encoders are measured together."""
+LEAST_ROUNDS, ROUNDS_WITHIN_S = 2, 200.0
+"""Of a full calibration: so many in any case; no further one is begun that would end later."""
+LARGE_ROWS, LARGE_ROUNDS = 32, 3
+"""Batches of more rows are measured in the first rounds alone: they take long, and no sentence alone rests on them."""
 
 CELLS_A_STRETCH = 10
 INFERENCES_A_STRETCH = 40
 """Of paper mode, whose cells are single inferences of moderate length."""
 QUICK_WITHIN_S = 60.0
 """Of measuring, all in all: a quick calibration measures nothing again that would take longer."""
-AGAIN_AT_LEAST_S, AGAIN_SHARE = 60.0, 0.5
+AGAIN_AT_LEAST_S, AGAIN_SHARE = 60.0, 0.25
 """A full one may spend on measuring again, bench by bench, so long or that share of the bench's own time, whichever is more: on
 a box whose neighbours never rest, measuring again without end makes nothing calmer."""
 QUICK_FITTED = (1, 2, 3, 4, 8, 16, 32, 64, 128, 256, 512, 1_024)
@@ -48,13 +55,15 @@ class Stretch:
     bench: Bench
     number: int
     works: tuple[Work, ...]
+    round: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class BenchPlan:
-    """All stretches of one bench, in order."""
+    """All stretches of one bench, or of several that are measured in the same rounds, in order."""
 
-    bench: Bench
+    bench: Bench | Literal["rounds"]
+    """`rounds`: each stretch says its own."""
     stretches: tuple[Stretch, ...]
     reference: Work
     """Read before the first stretch and after each."""
@@ -67,12 +76,19 @@ class BenchPlan:
     again_at_least_s: float = math.inf
     again_share: float = 0.0
     """Only as long as measuring this bench again takes no longer than the one, or than that share of its first time."""
+    rounds_within_s: float = math.inf
+    """No round after the least number of them is begun that would end later, of all measuring."""
     drawn: bool = False
     """The works are draws from a distribution: each counts once, disturbed or not, or the distribution would be another."""
 
     def again_within_s(self, first_s: float) -> float:
         """Seconds for measuring again where the whole bench took `first_s`."""
         return max(self.again_at_least_s, self.again_share * first_s)
+
+    @property
+    def benches(self) -> tuple[Bench, ...]:
+        """Whose stretches these are."""
+        return tuple(bench for bench in BENCHES if any(stretch.bench == bench for stretch in self.stretches))
 
     @property
     def works(self) -> list[Work]:
@@ -110,12 +126,16 @@ def plan_execution(settings: Settings, drawn: Sequence[tuple[int, int]] | None =
         assert drawn is not None
         works = [Work(src, tgt, 1, settings.beam) for src, tgt in drawn]
         return BenchPlan("execution", _cut("execution", [works], INFERENCES_A_STRETCH), reference, 3, again=1, drawn=True)
-    if settings.mode == "quick":
-        return _interleaved("execution", corner_cells(settings) + judging_cells(settings), 4, settings, reference, again=1)
-    return _interleaved("execution", grid_cells(settings), 7, settings, reference, again=2)
+    quick = settings.mode == "quick"
+    return _interleaved("execution", execution_cells(settings), 4 if quick else 7, settings, reference, again=1 if quick else 2)
 
 
-def plan_steps(settings: Settings, *, tells_steps: bool) -> BenchPlan:
+def execution_cells(settings: Settings) -> list[Work]:
+    """What is executed alone: in quick mode the corners and what judges them, else the grid."""
+    return corner_cells(settings) + judging_cells(settings) if settings.mode == "quick" else grid_cells(settings)
+
+
+def step_cells(settings: Settings, *, tells_steps: bool) -> list[Work]:
     """Decode steps by batch size. An engine that does not tell single steps is timed for several target lengths instead."""
     quick = settings.mode == "quick"
     src_len = min(STEP_SRC_LEN, settings.max_src_len)
@@ -124,30 +144,58 @@ def plan_steps(settings: Settings, *, tells_steps: bool) -> BenchPlan:
         longest = min(20 if quick else _steps(batch * settings.beam), settings.max_tgt_len)
         tgt_lens = [longest] if tells_steps else _between(2, longest, 2 if quick else 4)
         cells += [Work(src_len, tgt, batch, settings.beam) for tgt in tgt_lens]
-    return _interleaved("step", cells, 3, settings, _reference(settings), again=1)
+    return cells
 
 
-def plan_encoder(settings: Settings, *, tells_steps: bool = True) -> BenchPlan:
+def encoder_cells(settings: Settings, *, tells_steps: bool) -> list[Work]:
     """Encoders by batch size and source length, each with a single decode step behind it.
 
-    Where that step can only be subtracted, short sources, whose encoders drown in its noise, are left out, and a full
-    calibration has more rounds.
+    Where that step can only be subtracted, short sources, whose encoders drown in its noise, are left out.
     """
     shortest = 4 if tells_steps else min(10, settings.max_src_len // 2)
     quick = settings.mode == "quick"
     src_lens = _between(shortest, settings.max_src_len, 2 if quick else 4)
-    cells = [Work(src, 1, batch, settings.beam) for batch in batches(settings) for src in src_lens]
-    return _interleaved("encoder", cells, 3 if tells_steps or quick else 5, settings, _reference(settings), again=1)
+    return [Work(src, 1, batch, settings.beam) for batch in batches(settings) for src in src_lens]
+
+
+def plan_rounds(settings: Settings, *, tells_steps: bool) -> BenchPlan:
+    """Whole executions, where they are asked for, decode steps and encoders, each round of all of them.
+
+    A box's speed wanders over minutes by more than the parts of an execution may differ from the whole. Within a round
+    stretches of all benches take turns in an order of its own, each beside the same reference cell.
+    """
+    quick = settings.mode == "quick"
+    cells: dict[Bench, list[Work]] = {
+        "execution": execution_cells(settings) if "execution" in settings.parts and settings.mode != "paper" else [],
+        "step": step_cells(settings, tells_steps=tells_steps),
+        "encoder": encoder_cells(settings, tells_steps=tells_steps),
+    }
+    stretches = list[Stretch]()
+    for number in range(QUICK_ROUNDS if quick else ROUNDS):
+        parts = list[tuple[Bench, tuple[Work, ...]]]()
+        for bench, works in cells.items():
+            chosen = [work for work in works if number < LARGE_ROUNDS or work.batch * work.beam <= LARGE_ROWS]
+            order = streams.stream(settings.seed, number, f"calibrate_{bench}").permutation(len(chosen)).tolist()
+            parts += [
+                (bench, tuple(chosen[at] for at in order[start : start + CELLS_A_STRETCH]))
+                for start in range(0, len(order), CELLS_A_STRETCH)
+            ]
+        turns = streams.stream(settings.seed, number, "calibrate_rounds").permutation(len(parts)).tolist()
+        stretches += [Stretch(parts[at][0], len(stretches) + place, parts[at][1], number) for place, at in enumerate(turns)]
+    limits = (
+        {"within_s": QUICK_WITHIN_S}
+        if quick
+        else {"again_at_least_s": AGAIN_AT_LEAST_S, "again_share": AGAIN_SHARE, "rounds_within_s": ROUNDS_WITHIN_S}
+    )
+    return BenchPlan("rounds", tuple(stretches), _reference(settings), readings=3, again=1, **limits)
 
 
 def plan_benches(settings: Settings, drawn: Sequence[tuple[int, int]] | None, *, tells_steps: bool) -> list[BenchPlan]:
-    """The benches of the parts that were asked for."""
-    plans = []
-    if "execution" in settings.parts:
-        plans.append(plan_execution(settings, drawn))
-    if "step" in settings.parts:
-        plans += [plan_steps(settings, tells_steps=tells_steps), plan_encoder(settings, tells_steps=tells_steps)]
-    return plans
+    """The benches of the parts that were asked for; all in the same rounds but the drawn inferences of paper mode."""
+    if "step" not in settings.parts:
+        return [plan_execution(settings, drawn)] if "execution" in settings.parts else []
+    alone = [plan_execution(settings, drawn)] if settings.mode == "paper" and "execution" in settings.parts else []
+    return [*alone, plan_rounds(settings, tells_steps=tells_steps)]
 
 
 def batches(settings: Settings) -> tuple[int, ...]:

@@ -40,7 +40,8 @@ def put_together(
         }
         | blocks
     )
-    return reconciled(profile, kind="inferred")
+    # Drawn inferences are measured before the rounds of steps and encoders, everything else in the same rounds.
+    return reconciled(profile, kind="inferred" if settings.mode == "paper" else "measured")
 
 
 def completed(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from simnmt.calibrate.plan import Bench
 from simnmt.nmt.engine import Timing, Work
@@ -58,7 +58,7 @@ def kept(bench: Bench, timing: Timing) -> Timing:
 class Reading:
     """The reference cell, timed a few times on end."""
 
-    bench: Bench
+    bench: Bench | Literal["rounds"]
     attempt: int
     position: int
     """0 before the first stretch of the attempt, k after its k-th."""

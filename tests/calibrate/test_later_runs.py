@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +17,10 @@ from simnmt.calibrate.disk import DiskError, DiskSamples
 from simnmt.calibrate.errors import CalibrationError
 from simnmt.calibrate.journal import beside
 from simnmt.calibrate.plan import plan_benches
+from simnmt.calibrate.settings import Settings
 from simnmt.costs import DeviceProfile, checked_profile, read_profile, write_profile
 from simnmt.costs.decoder_settings import DecoderSettings
+from simnmt.costs.reconciliation import alone_vs_plane
 from simnmt.errors import InputError
 from tests.calibrate.engines import FakeEngine
 from tests.calibrate.test_decoder_variants import Torchlike
@@ -96,7 +99,9 @@ def test_another_plan_or_simnmt_does_not_go_on_with_the_journal(
     with pytest.raises(KeyboardInterrupt):
         measured(engine=FakeEngine(stop_at=20))
     with monkeypatch.context() as patched:
-        patched.setattr(run_module, "plan_benches", lambda *a, **k: plan_benches(*a, **k)[::-1])
+        patched.setattr(
+            run_module, "plan_benches", lambda *a, **k: [replace(plan, readings=5) for plan in plan_benches(*a, **k)]
+        )
         with pytest.raises(CalibrationError, match=r"the journal has plan .* remove the journal"):
             measured()
     with monkeypatch.context() as patched:
@@ -256,3 +261,16 @@ def test_a_profile_from_before_decoders_were_kept_is_read_and_completed(measured
 def test_single_parts_need_a_profile_to_complete(measured: Any) -> None:
     with pytest.raises(CalibrationError, match="a profile needs the part execution"):
         measured(replace(QUICK, parts=("disk",)))
+
+
+def test_on_a_box_whose_speed_wanders_whole_executions_and_their_parts_agree(measured: Any) -> None:
+    """By 15 % up and down over the measurement; benches one after another met speeds that differed by up to a fifth."""
+    wandering = FakeEngine(
+        noise=0.005, gap_s=0.0002, refill_s=(0.003, 0.0, 0.0, 0.0), disturbance=lambda call: 1.0 + 0.15 * math.sin(call / 250)
+    )
+    done = measured(Settings("gru", threads=1, parts=("execution", "step")), wandering).profile
+    block = done.reconciliation
+    assert block is not None and block.kind == "measured"
+    assert block.pace == pytest.approx(1.0, abs=0.03)
+    assert block.error < 0.05, "what single cells are off, of which each has but five repeats"
+    assert abs(alone_vs_plane(done)) < 0.01

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from simnmt.calibrate.journal import Journal
 from simnmt.calibrate.measuring import Measured, measure
-from simnmt.calibrate.plan import batches, plan_benches, plan_execution, plan_steps
+from simnmt.calibrate.plan import batches, plan_benches, plan_execution, plan_rounds
 from simnmt.calibrate.progress import Silent
 from simnmt.calibrate.settings import Settings
 from tests.calibrate.engines import PLANE, FakeEngine
@@ -93,14 +94,14 @@ def test_a_box_that_never_calms_down_is_not_measured_for_ever_and_that_is_said(o
 
 @pytest.mark.parametrize("most_batch", [1, 5, 16])
 def test_batches_beyond_the_memory_are_left_out_and_larger_ones_not_tried(open_journal: Opener, most_batch: int) -> None:
-    plan = plan_steps(Settings("gru"), tells_steps=True)
+    plan = plan_rounds(Settings("gru", parts=("step",)), tells_steps=True)
     heard = Heard()
     engine = FakeEngine(most_batch=most_batch)
     measured = measure(engine, [plan], open_journal(), heard)
     assert {cell.work.batch for cell in measured.cells["step"]} == {b for b in batches(Settings("gru")) if b <= most_batch}
     left_out = {work.batch for work in measured.too_large["step"]}
     assert left_out == {b for b in batches(Settings("gru")) if b > most_batch}
-    assert sum(work.batch > most_batch for work in engine.calls) <= len(left_out), "each at most once"
+    assert sum(work.batch > most_batch for work in engine.calls) <= 2 * len(left_out), "each at most once by each bench"
     assert sum("out of memory" in line for line in heard.lines) == sum(work.batch > most_batch for work in engine.calls)
 
 
@@ -116,7 +117,7 @@ def test_interrupted_anywhere_nothing_is_measured_twice(open_journal: Opener, st
     kept.close()
     resumed = measure(second, plans, open_journal(), Silent)
     assert resumed.cells == all_at_once.cells
-    warm_ups_and_a_cut_reading = 2 * 4 + 3
+    warm_ups_and_a_cut_reading = 2 * len(batches(QUICK)) + 3
     assert len(first.calls) + len(second.calls) <= len(whole.calls) + warm_ups_and_a_cut_reading
 
 
@@ -137,7 +138,7 @@ def test_a_journal_that_holds_all_needs_no_engine(open_journal: Opener) -> None:
 
 
 def test_what_found_no_memory_is_tried_again_in_another_sitting(open_journal: Opener) -> None:
-    plan = plan_steps(QUICK, tells_steps=True)
+    plan = plan_rounds(replace(QUICK, parts=("step",)), tells_steps=True)
     kept = open_journal()
     measure(FakeEngine(most_batch=4), [plan], kept, Silent)
     kept.close()
@@ -173,16 +174,16 @@ def test_a_quick_calibration_of_a_slow_model_measures_nothing_again_beyond_its_m
     assert any(cell.disturbed or len(cell.total_s) < 4 for cell in measured.cells["execution"])
 
 
-def test_each_bench_of_a_full_calibration_may_be_measured_again_for_half_its_own_time(open_journal: Opener) -> None:
-    """However long the benches before it took: disturb a few stretches late in the last one."""
+def test_a_full_calibration_may_be_measured_again_for_a_part_of_its_own_time(open_journal: Opener) -> None:
+    """However long the rounds before took: disturb a few stretches late in the last one."""
     slow = tuple(4 * part for part in PLANE)
     plans = plan_benches(Settings("gru"), None, tells_steps=True)
     quiet = FakeEngine(slow, noise=0.0)
     measure(quiet, plans, open_journal("quiet"), Silent)
     late = len(quiet.calls) - 40
-    engine = FakeEngine(slow, noise=0.0, disturbance=lambda call: 1.5 if late <= call < late + 5 else 1.0)
+    engine = FakeEngine(slow, noise=0.0, disturbance=lambda call: 1.5 if late <= call < late + 20 else 1.0)
     measured = measure(engine, plans, open_journal(), Silent)
-    assert sum(sum(cell.total_s) for cells in measured.cells.values() for cell in cells) > 420.0
+    assert sum(sum(cell.total_s) for cells in measured.cells.values() for cell in cells) > 200.0
     assert measured.repeated >= 1
     assert not any(cell.disturbed for cells in measured.cells.values() for cell in cells)
 
@@ -216,3 +217,21 @@ def test_the_clock_is_read_with_each_reading_of_the_reference_and_kept_over_an_i
     assert first.frequencies_mhz == tuple(float(1000 + number) for number in range(1 + len(plan.stretches)))
     again = measure(FakeEngine(stop_at=0), [plan], open_journal(), Silent, frequency_mhz=lambda: None)
     assert again.frequencies_mhz == first.frequencies_mhz
+
+
+def test_a_slow_model_has_as_many_rounds_as_there_is_time_for_and_two_at_least(open_journal: Opener) -> None:
+    """Each round holds all benches, so that what is there of whole and parts is of the same minutes."""
+    plans = plan_benches(Settings("gru"), None, tells_steps=True)
+    repeats = {}
+    for slower in (1, 8, 40):
+        heard = Heard()
+        engine = FakeEngine(tuple(slower * part for part in PLANE), noise=0.0)
+        kept = open_journal(f"slower-{slower}")
+        measured = measure(engine, plans, kept, heard)
+        kept.close()
+        (repeats[slower],) = {len(cell.timings) for cell in measured.cells["execution"]}
+        assert {len(cell.timings) for cell in measured.cells["step"] if cell.work.batch <= 32} == {repeats[slower]}
+        assert any("it is left out" in line for line in heard.lines) == (repeats[slower] < 5)
+        again = measure(FakeEngine(stop_at=0), plans, open_journal(f"slower-{slower}"), Silent)
+        assert again.cells == measured.cells, "gone on with from its journal, it stops where it stopped"
+    assert repeats[1] == 5 > repeats[8] >= 2 == repeats[40]

@@ -18,13 +18,15 @@ from simnmt.calibrate.plan import (
     STEP_SRC_LEN,
     batches,
     corner_cells,
+    encoder_cells,
+    execution_cells,
     grid_cells,
     judging_cells,
     out_of_reach,
     plan_benches,
-    plan_encoder,
     plan_execution,
-    plan_steps,
+    plan_rounds,
+    step_cells,
 )
 from simnmt.calibrate.settings import PARTS, Settings, parts_named
 from simnmt.nmt.engine import Work
@@ -82,10 +84,10 @@ def test_the_paper_takes_the_drawn_lengths_as_they_come() -> None:
 
 
 def test_an_engine_that_does_not_tell_its_steps_is_timed_at_several_target_lengths() -> None:
-    told, untold = (plan_steps(settings(), tells_steps=tells) for tells in (True, False))
+    told, untold = (step_cells(settings(), tells_steps=tells) for tells in (True, False))
     for batch in (1, 64):
-        assert len({work.tgt_len for work in told.works if work.batch == batch}) == 1
-        assert len({work.tgt_len for work in untold.works if work.batch == batch}) >= 3
+        assert len({work.tgt_len for work in told if work.batch == batch}) == 1
+        assert len({work.tgt_len for work in untold if work.batch == batch}) >= 3
 
 
 @pytest.mark.parametrize(
@@ -104,8 +106,8 @@ def test_batch_sizes_that_judge_lie_inside_and_are_in_no_mode_fitted(
     mode: str, most: int | None, fitted: tuple[int, ...], judging: tuple[int, ...]
 ) -> None:
     asked = settings(mode=mode, max_batch=most)
-    for plan in (plan_steps(asked, tells_steps=True), plan_encoder(asked)):
-        assert {work.batch for work in plan.works} == {*batches(asked)} == {*fitted, *judging}
+    for cells in (step_cells(asked, tells_steps=True), encoder_cells(asked, tells_steps=True)):
+        assert {work.batch for work in cells} == {*batches(asked)} == {*fitted, *judging}
     assert not set(JUDGING) & {*FITTED, *QUICK_FITTED}
     assert set(QUICK_JUDGING) <= set(JUDGING), "what judges is told by its batch size alone"
     assert all(min(fitted) < batch < max(fitted) for batch in judging)
@@ -113,18 +115,42 @@ def test_batch_sizes_that_judge_lie_inside_and_are_in_no_mode_fitted(
 
 def test_runs_of_large_batches_are_short_and_hypotheses_count_as_rows() -> None:
     """A GRU that takes 12 ms and 2.2 ms a sentence for a step of five hypotheses, as one thread does: within six minutes."""
-    alone = plan_steps(settings(max_batch=128), tells_steps=True).works
+    alone = step_cells(settings(max_batch=128), tells_steps=True)
     assert {work.tgt_len for work in alone if work.src_len == STEP_SRC_LEN} == {64}
-    wide = plan_steps(settings(max_batch=128, beam=5), tells_steps=True).works
+    wide = step_cells(settings(max_batch=128, beam=5), tells_steps=True)
     steps = {work.batch: work.tgt_len for work in wide if work.src_len == STEP_SRC_LEN}
     assert (steps[1], steps[24], steps[32], steps[64], steps[96], steps[128]) == (64, 64, 36, 36, 18, 18)
-    assert sum(work.tgt_len * (0.012 + 0.0022 * work.batch) for work in wide) < 240.0
+    assert sum(work.tgt_len * (0.012 + 0.0022 * work.batch) for work in wide) < 80.0, "a round of three"
 
 
-def test_encoders_that_are_had_by_subtraction_are_of_longer_sources_and_measured_more_often() -> None:
-    told, untold = (plan_encoder(settings(), tells_steps=tells) for tells in (True, False))
-    assert min(work.src_len for work in told.works) < 8 <= min(work.src_len for work in untold.works)
-    assert untold.works.count(Work(100, 1, 1)) > told.works.count(Work(100, 1, 1)) >= 3
+def test_encoders_that_are_had_by_subtraction_are_of_longer_sources() -> None:
+    told, untold = (encoder_cells(settings(), tells_steps=tells) for tells in (True, False))
+    assert min(work.src_len for work in told) < 8 <= min(work.src_len for work in untold)
+
+
+@pytest.mark.parametrize("mode", ["quick", "full"])
+def test_whole_executions_steps_and_encoders_take_turns_in_every_round(mode: str) -> None:
+    """So that a box whose speed wanders meets whole and parts alike; batches of many rows are in the first rounds alone."""
+    asked = settings(mode=mode)
+    (plan,) = plan_benches(asked, None, tells_steps=True)
+    numbers = [stretch.number for stretch in plan.stretches]
+    assert numbers == list(range(len(numbers)))
+    rounds = [
+        [stretch for stretch in plan.stretches if stretch.round == number] for number in range(plan.stretches[-1].round + 1)
+    ]
+    assert len(rounds) >= 3
+    for number, stretches in enumerate(rounds):
+        done = Counter(work for stretch in stretches for work in stretch.works if stretch.bench == "execution")
+        assert done == Counter(execution_cells(asked))
+        assert {stretch.bench for stretch in stretches} == {"execution", "step", "encoder"}
+        steps = {work.batch for stretch in stretches for work in stretch.works if stretch.bench == "step"}
+        assert {1, 2, 16} <= steps and (number < 3 or max(steps) == 32)
+    middles = {
+        bench: sum(at for at, stretch in enumerate(plan.stretches) if stretch.bench == bench)
+        / sum(stretch.bench == bench for stretch in plan.stretches)
+        for bench in plan.benches
+    }
+    assert max(middles.values()) - min(middles.values()) < 0.15 * len(plan.stretches), "no bench comes before another"
 
 
 @pytest.mark.parametrize("tells_steps", [True, False])
@@ -144,12 +170,16 @@ def test_only_what_was_asked_for_is_planned() -> None:
         parts: [plan.bench for plan in plan_benches(settings(parts=parts), None, tells_steps=True)]
         for parts in (PARTS, ("execution",), ("step", "disk"), ("energy", "overheads"))
     }
-    assert list(named.values()) == [["execution", "step", "encoder"], ["execution"], ["step", "encoder"], []]
+    assert list(named.values()) == [["rounds"], ["execution"], ["rounds"], []]
+    (parts,) = plan_benches(settings(parts=("step", "disk")), None, tells_steps=True)
+    assert parts.benches == ("step", "encoder")
+    drawn = [(3, 4)] * 50
+    assert [plan.bench for plan in plan_benches(settings(mode="paper"), drawn, tells_steps=True)] == ["execution", "rounds"]
 
 
 def test_short_longest_lengths_bound_all_benches() -> None:
     asked = settings(max_src_len=8, max_tgt_len=9)
-    for plan in (plan_execution(asked), plan_steps(asked, tells_steps=True), plan_encoder(asked)):
+    for plan in (plan_execution(asked), plan_rounds(asked, tells_steps=True)):
         assert max(work.src_len for work in [*plan.works, plan.reference]) <= 8
         assert max(work.tgt_len for work in [*plan.works, plan.reference]) <= 9
 

@@ -37,7 +37,7 @@ def test_the_profile_says_all_of_what_was_measured_on_what(measured: Any, tmp_pa
     assert profile == done.profile
     assert (profile.name, profile.device.name) == ("box", "Abacus 3000, 1 thread")
     assert (profile.model.name, profile.model.vocab) == ("gru", 32_000)
-    assert profile.length_unit.model_dump() == {"src": "word", "tgt": "word"}
+    assert profile.length_unit.model_dump() == {"src": "word", "tgt": "word", "end_of_sentence": "both"}
     assert profile.valid_range.model_dump() == {"src_len": (1, 100), "tgt_len": (1, 100)}
     assert profile.execution.kind == "measured"
     assert profile.plane.s_per_tgt_token == pytest.approx(PLANE[1], rel=0.05)
@@ -72,7 +72,7 @@ def test_names_and_units_are_as_given(measured: Any) -> None:
     settings = replace(QUICK, model="marian", src_unit="char")
     profile = measured(settings, name="kitchen", device_name="the old laptop").profile
     assert (profile.name, profile.device.name, profile.model.name) == ("kitchen", "the old laptop", "marian")
-    assert profile.length_unit.model_dump() == {"src": "char", "tgt": "subword"}
+    assert profile.length_unit.model_dump() == {"src": "char", "tgt": "subword", "end_of_sentence": "both"}
 
 
 @pytest.mark.parametrize(
