@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -141,7 +142,8 @@ class _Measuring:
             after = [work for other in stretches[position:] for work in other.works] + later
             for index, work in enumerate(stretch.works):
                 self._sample(plan, attempt, stretch, index, work)
-                self._tell(stretch.bench, [*stretch.works[index + 1 :], *after])
+                within_s = math.inf if attempt else plan.rounds_within_s - self._spent_s
+                self._tell(stretch.bench, [*stretch.works[index + 1 :], *after], within_s)
             self._read(plan, attempt, position)
 
     def _takes_too_long(self, plan: BenchPlan, number: int) -> bool:
@@ -205,8 +207,9 @@ class _Measuring:
             self._engine.run(small)
             self._warm.add(small)
 
-    def _tell(self, bench: str, left: list[Work]) -> None:
-        self._listener.measured(bench, self._done_s, self._estimate.seconds(left))
+    def _tell(self, bench: str, left: list[Work], within_s: float) -> None:
+        """`within_s`: until no further round is begun."""
+        self._listener.measured(bench, self._done_s, min(self._estimate.seconds(left), max(within_s, 0.0)))
 
 
 def _words(work: Work) -> str:

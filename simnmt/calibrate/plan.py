@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -182,12 +182,10 @@ def plan_rounds(settings: Settings, *, tells_steps: bool) -> BenchPlan:
             ]
         turns = streams.stream(settings.seed, number, "calibrate_rounds").permutation(len(parts)).tolist()
         stretches += [Stretch(parts[at][0], len(stretches) + place, parts[at][1], number) for place, at in enumerate(turns)]
-    limits = (
-        {"within_s": QUICK_WITHIN_S}
-        if quick
-        else {"again_at_least_s": AGAIN_AT_LEAST_S, "again_share": AGAIN_SHARE, "rounds_within_s": ROUNDS_WITHIN_S}
-    )
-    return BenchPlan("rounds", tuple(stretches), _reference(settings), readings=3, again=1, **limits)
+    plan = BenchPlan("rounds", tuple(stretches), _reference(settings), readings=3, again=1)
+    if quick:
+        return replace(plan, within_s=QUICK_WITHIN_S)
+    return replace(plan, again_at_least_s=AGAIN_AT_LEAST_S, again_share=AGAIN_SHARE, rounds_within_s=ROUNDS_WITHIN_S)
 
 
 def plan_benches(settings: Settings, drawn: Sequence[tuple[int, int]] | None, *, tells_steps: bool) -> list[BenchPlan]:

@@ -151,7 +151,8 @@ def test_what_found_no_memory_is_tried_again_in_another_sitting(open_journal: Op
 def test_time_left_falls_to_nothing_and_is_right_from_the_second_round_on(open_journal: Opener) -> None:
     heard = Heard()
     plans = plan_benches(Settings("gru"), None, tells_steps=True)
-    measure(FakeEngine(noise=0.0), [plans[0]], open_journal(), heard)
+    quick = tuple(0.4 * part for part in PLANE)
+    measure(FakeEngine(quick, noise=0.0), [plans[0]], open_journal(), heard)
     done = heard.progress[-1][1]
     foretold = re.fullmatch(r"about (\d+) s of measuring, by the reference cell", heard.lines[0])
     assert foretold
@@ -223,7 +224,7 @@ def test_a_slow_model_has_as_many_rounds_as_there_is_time_for_and_two_at_least(o
     """Each round holds all benches, so that what is there of whole and parts is of the same minutes."""
     plans = plan_benches(Settings("gru"), None, tells_steps=True)
     repeats = {}
-    for slower in (1, 8, 40):
+    for slower in (0.4, 2, 40):
         heard = Heard()
         engine = FakeEngine(tuple(slower * part for part in PLANE), noise=0.0)
         kept = open_journal(f"slower-{slower}")
@@ -234,4 +235,4 @@ def test_a_slow_model_has_as_many_rounds_as_there_is_time_for_and_two_at_least(o
         assert any("it is left out" in line for line in heard.lines) == (repeats[slower] < 5)
         again = measure(FakeEngine(stop_at=0), plans, open_journal(f"slower-{slower}"), Silent)
         assert again.cells == measured.cells, "gone on with from its journal, it stops where it stopped"
-    assert repeats[1] == 5 > repeats[8] >= 2 == repeats[40]
+    assert repeats[0.4] == 5 > repeats[2] >= 2 == repeats[40]
