@@ -10,10 +10,13 @@ from typing import Any
 from simnmt.costs.shard_geometry import BITS
 from simnmt.costs.sti_cost import Shard, StiCost
 from simnmt.sti.allocation import allocated, read_in_time
-from simnmt.sti.buffer import held_prefix
+from simnmt.sti.buffer import bytes_held, held_prefix
 from simnmt.sti.errors import PlanError
 from simnmt.sti.submodel import Submodel, chosen_size, submodel, work_of
 from simnmt.sti.timeline import ROUNDING, Run, Timeline, timeline
+
+RECORDS_DIFFER = 0.1
+"""By how much a buffer's true contents may be less than their mean records, of which outliers are a twentieth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,11 @@ class Plan:
         """What `as_json` gave. Raises `PlanError` where something lacks."""
         try:
             shards = [((int(each["layer"]), int(each["slice"])), each) for each in document["shards"]]
+            check_bits({shard: int(each["bits"]) for shard, each in shards})
+            if len(dict(shards)) < len(shards) or any(layer < 0 or piece < 0 for (layer, piece), _ in shards):
+                raise ValueError("shards that repeat, or with numbers below 0")
+            if min(int(document["layers"]), int(document["slices_per_layer"])) < 1:
+                raise ValueError("layers and slices have to be 1 or more")
             return cls(
                 layers=int(document["layers"]),
                 slices_per_layer=int(document["slices_per_layer"]),
@@ -134,9 +142,15 @@ def planned(
     Embedding and head count in the deadline, and what is computed ahead of a layer gives time for its loads. Where reads slow
     computing, the submodel is one that ends in time with 2 bits read meanwhile, and upgrades keep it so; the longer computing
     hides more reads. `size`: layers and slices a layer that are given, as in the later turns of an engagement, which are slowed
-    less. Raises `PlanError`.
+    less.
+
+    Raises `PlanError` for a deadline, buffer, length or size that makes no sense, for cached shards of unknown bits, of another
+    model or beyond the buffer, and for an importance that does not rank every shard once.
     """
     check(deadline_s, preload_bytes)
+    check_cached(cost, cached or {}, preload_bytes)
+    if length < 1 or not 0.0 < steps < math.inf:
+        raise PlanError(f"a plan for {length} tokens and {steps:g} decoder steps", remedy="give one or more of each")
     order = cost.importance if importance is None else importance
 
     def sized(layers: int, slices: int) -> Submodel:
@@ -196,7 +210,13 @@ def made(
     short_of_io: bool = False,
     run: Run = timeline,
 ) -> Plan:
-    """The plan of those bits, with what `run`, `timeline` or `load_then_run`, predicts."""
+    """Return the plan of those bits, with what `run`, `timeline` or `load_then_run`, predicts.
+
+    Raises `PlanError` for unknown bits, and for bits of other shards than the submodel's.
+    """
+    check_bits(bits)
+    if set(bits) != set(chosen.shards):
+        raise PlanError("bits of other shards than the submodel's", remedy="give bits for each of its shards")
     load_s = loads_s(cost, bits, preloaded)
     predicted = run(load_s, chosen.work.comp_s, chosen.work.after_s, chosen.work.slowed, before_s=chosen.work.before_s)
     return Plan(
@@ -244,6 +264,26 @@ def timeline_of(
     )
     load_s = loads_s(cost, plan.bits, plan.preloaded)
     return run(load_s, work.comp_s, work.after_s, work.slowed, before_s=work.before_s)
+
+
+def check_bits(bits: Mapping[Shard, int]) -> None:
+    """Raise `PlanError` for a fidelity that no shard has."""
+    for (layer, piece), width in bits.items():
+        if width not in BITS:
+            known = ", ".join(map(str, BITS))
+            raise PlanError(f"{width} bits for shard {piece} of layer {layer}", remedy=f"give one of {known}")
+
+
+def check_cached(cost: StiCost, cached: Mapping[Shard, int], capacity_bytes: int) -> None:
+    """Raise `PlanError` for cached shards of unknown bits, of another model, or beyond what the buffer holds."""
+    check_bits(cached)
+    if unknown := set(cached).difference(cost.all_shards()):
+        layer, piece = min(unknown)
+        raise PlanError(f"cached: the model has no shard {piece} of layer {layer}", remedy="give the buffer's true contents")
+    size = bytes_held(cost, cached)
+    if size > (1.0 + RECORDS_DIFFER) * capacity_bytes:
+        what = f"cached: {size:,} bytes in a buffer of {capacity_bytes:,}"
+        raise PlanError(what, remedy="give the buffer's true contents, or the size that it had")
 
 
 def check(deadline_s: float, preload_bytes: int) -> None:

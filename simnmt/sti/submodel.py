@@ -103,12 +103,17 @@ def chosen_size(
 def submodel(
     cost: StiCost, layers: int, slices: int, *, length: int, importance: Sequence[Shard] | None, steps: float = 1.0
 ) -> Submodel:
-    """The bottom layers with the most important slices of each, by `importance`, best first; without it, the first ones (D).
+    """Return the bottom layers with the most important slices of each, by `importance`, best first; without it, the first (D).
 
-    Raises `PlanError` where the order lacks shards.
+    Raises `PlanError` for fewer than one layer or slice, more than the model has, and an order that lacks shards, repeats one
+    or names another model's.
     """
+    for name, count, most in (("layers", layers, cost.geometry.layers), ("slices of a layer", slices, cost.geometry.heads)):
+        if not 1 <= count <= most:
+            raise PlanError(f"a submodel of {count} {name}", remedy=f"give 1 to {most}")
     indices = [*range(layers), *(cost.geometry.layers + j for j in range(decoder_layers(cost, layers)))]
     ranked: dict[int, list[int]] = {index: [] for index in indices}
+    check_ranks(cost, importance)
     for layer, piece in cost.all_shards() if importance is None else importance:
         if layer in ranked:
             ranked[layer].append(piece)
@@ -116,3 +121,17 @@ def submodel(
         raise PlanError("an importance that does not rank every shard", remedy="measure it with simnmt sti profile --task")
     shards = tuple((index, piece) for index in indices for piece in sorted(ranked[index][:slices]))
     return Submodel(layers, slices, shards, work_of(cost, layers, slices, length=length, steps=steps))
+
+
+def check_ranks(cost: StiCost, importance: Sequence[Shard] | None) -> None:
+    """Raise `PlanError` for an order that ranks a shard twice, or one that the model does not have."""
+    if importance is None or importance is cost.importance:  # the cost has checked its own
+        return
+    remedy = "measure it with simnmt sti profile --task"
+    ranked = set(importance)
+    if len(ranked) < len(importance):
+        layer, piece = next(shard for shard in importance if importance.count(shard) > 1)
+        raise PlanError(f"importance: shard {piece} of layer {layer} is ranked twice", remedy=remedy)
+    if unknown := ranked.difference(cost.all_shards()):
+        layer, piece = min(unknown)
+        raise PlanError(f"importance: the model has no shard {piece} of layer {layer}", remedy=remedy)

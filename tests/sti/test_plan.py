@@ -265,6 +265,57 @@ def test_a_ranking_that_lacks_shards_is_refused() -> None:
         planned(round_cost(), 2.0, 0, length=LENGTH, importance=[(0, 0), (1, 0)])
 
 
+@pytest.mark.parametrize(
+    ("order", "message"),
+    [
+        ([(0, 0), (0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)], "shard 0 of layer 0 is ranked twice"),
+        ([(-1, 0), *((layer, piece) for layer in range(2) for piece in range(3))], "the model has no shard 0 of layer -1"),
+    ],
+)
+def test_a_ranking_that_repeats_shards_or_names_others_is_refused(order: list[Shard], message: str) -> None:
+    with pytest.raises(PlanError, match=message):
+        planned(round_cost(), 2.0, 0, length=LENGTH, importance=order)
+
+
+@pytest.mark.parametrize(
+    ("cached", "message"),
+    [
+        ({(0, 0): 7}, "7 bits for shard 0 of layer 0"),
+        ({(5, 0): 2}, "the model has no shard 0 of layer 5"),
+        (dict.fromkeys([(0, 0), (0, 1), (0, 2)], 32), "cached: 96,000 bytes in a buffer of 50,000"),
+    ],
+)
+def test_a_cache_that_cannot_be_is_refused(cached: dict[Shard, int], message: str) -> None:
+    with pytest.raises(PlanError, match=message):
+        planned(round_cost(), 2.0, 50_000, length=LENGTH, cached=cached)
+
+
+@pytest.mark.parametrize("size", [(-1, 3), (0, 3), (2, 0), (3, 3), (2, 4)])
+def test_a_submodel_without_layers_or_beyond_the_model_is_refused(size: tuple[int, int]) -> None:
+    with pytest.raises(PlanError, match="a submodel of"):
+        planned(round_cost(), 2.0, 0, length=LENGTH, size=size)
+    with pytest.raises(PlanError, match="a submodel of"):
+        submodel(round_cost(), *size, length=LENGTH, importance=None)
+
+
+def test_bits_that_no_shard_has_are_refused_by_the_baselines_too() -> None:
+    with pytest.raises(PlanError, match="7 bits for shard 0 of layer 0"):
+        standard_pipeline(round_cost(), 2.0, 7, length=LENGTH)
+
+
+@pytest.mark.parametrize("given", [{"length": 0}, {"length": LENGTH, "steps": 0.0}])
+def test_a_plan_for_no_tokens_is_refused(given: dict[str, int]) -> None:
+    with pytest.raises(PlanError, match="tokens and"):
+        planned(round_cost(), 2.0, 0, **given)
+
+
+@pytest.mark.parametrize("change", [{"layers": -1}, {"slices_per_layer": 0}])
+def test_a_plan_document_without_layers_is_no_plan(change: dict[str, object]) -> None:
+    document = planned(round_cost(), 2.0, 0, length=LENGTH).as_json()
+    with pytest.raises(PlanError, match="layers and slices have to be 1 or more"):
+        Plan.from_json(document | change)
+
+
 @pytest.mark.parametrize("change", [{"shards": None}, {"deadline_s": "soon"}, {"shards": [{"layer": 0}]}])
 def test_what_is_no_plan_is_refused_in_one_line(change: dict[str, object]) -> None:
     document = planned(round_cost(), 2.0, 0, length=LENGTH).as_json()
