@@ -122,17 +122,18 @@ def _policies(result: RunResult) -> list[str]:
 def _missed(result: RunResult) -> list[str]:
     """How often a device that streams its model was late: over policies and networks, from the least to the most."""
     deadlines_s = {
-        device.name: planned.deadline_s
+        device.name: list(dict.fromkeys([planned.deadline_s, *(change.deadline_s for change in planned.changes)]))
         for cell in result.cells
         for device, planned in zip(cell.devices, cell.planned, strict=False)
         if planned is not None
     }
     lines = []
     for name, deadline_s in deadlines_s.items():
+        which = f"deadline{'s' * (len(deadline_s) > 1)} of {', then '.join(f'{1e3 * each:g}' for each in deadline_s)} ms"
         shares = [100 * row[key] for row in result.rows if row.get(key := f"{name}_missed_share") is not None]
         if shares:
             ends = f"{min(shares):.1f}" if max(shares) - min(shares) < 0.05 else f"{min(shares):.1f} to {max(shares):.1f}"
-            lines.append(f"{name}: {ends} % of what it executed missed the deadline of {1e3 * deadline_s:g} ms")
+            lines.append(f"{name}: {ends} % of what it executed missed the {which}")
     return lines
 
 

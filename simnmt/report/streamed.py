@@ -47,7 +47,12 @@ def streamed_devices(cell: Cell, rows: Sequence[Row]) -> list[dict[str, Any]]:
                 "kind": kind,
                 "planned": planned,
                 "submodel": _submodel(planned),
-                "states": [_plan_line(state) for state in planned.states],
+                "states": [_plan_line(state, state.name) for state in planned.states]
+                + [
+                    _plan_line(state, f"{state.name}, from {number(change.at_s, 0)}\u202fs on")
+                    for change in planned.changes
+                    for state in change.states
+                ],
                 "picture": picture(planned, f"{device.name}, as planned"),
                 "lines": [
                     {"policy": policy, "figures": _figures(by_policy.get(policy, {}), device.name)}
@@ -82,7 +87,7 @@ def _submodel(planned: PlannedDevice) -> str:
     return f"{layers} layers, {first.slices} of {planned.all_slices} slices of each, planned for {lengths}"
 
 
-def _plan_line(state: PlannedState) -> dict[str, Any]:
+def _plan_line(state: PlannedState, name: str) -> dict[str, Any]:
     shards = ", ".join(f"{count} of {width}" for width, count in state.bits)
     figures = (
         _text(1e-6 * state.read_bytes),
@@ -91,7 +96,7 @@ def _plan_line(state: PlannedState) -> dict[str, Any]:
         _text(1e3 * state.latency_s),
         _text(1e3 * state.stall_s),
     )
-    return {"name": state.name, "figures": figures}
+    return {"name": name, "figures": figures}
 
 
 def _figures(row: Row, device: str) -> list[dict[str, str]]:

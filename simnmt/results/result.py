@@ -226,7 +226,9 @@ class RunResult:
     def _streams(self) -> dict[str, Any]:
         """Plans and accounts of streamed models; no key where there is none."""
         plans = [
-            {"workload": cell.workload, "network": cell.network, "device": device.name, **asdict(planned)}
+            {"workload": cell.workload, "network": cell.network, "device": device.name}
+            | asdict(planned)
+            | {"plannings": planned.plannings}
             for cell in self.cells
             for device, planned in zip(cell.devices, cell.planned, strict=False)
             if planned is not None

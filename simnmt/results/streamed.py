@@ -72,6 +72,18 @@ class PlannedState:
 
 
 @dataclass(frozen=True, slots=True)
+class PlannedChange:
+    """The plans of a device from a moment of the run on, at which its deadline or preload buffer changed (STI-18)."""
+
+    at_s: float
+    deadline_s: float
+    preload_bytes: int
+    plans: int
+    """One for each turn of an engagement that differs from the one before."""
+    states: tuple[PlannedState, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PlannedDevice:
     """The plans of one streamed device for one workload."""
 
@@ -87,7 +99,7 @@ class PlannedDevice:
     working_bytes: int
     """Of the buffer in which one layer lies unpacked; beside the others."""
     plans: int
-    """Made by the planner, each once (STI-18)."""
+    """At the start: one for each turn of an engagement that differs from the one before."""
     kind: str
     """How the numbers of the profile's block `sti` are known."""
     model: str
@@ -97,6 +109,13 @@ class PlannedDevice:
     all_slices: int
     states: tuple[PlannedState, ...]
     """The first is cold; the last stands for all further turns."""
+    changes: tuple[PlannedChange, ...] = ()
+    """During the run, in order of time."""
+
+    @property
+    def plannings(self) -> int:
+        """How often the model was planned: once, and once at each change (STI-18)."""
+        return 1 + len(self.changes)
 
     @property
     def short(self) -> str:

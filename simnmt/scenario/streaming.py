@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,12 +13,13 @@ from numpy.typing import NDArray
 from simnmt.costs import DeviceProfile
 from simnmt.costs.sti_block import StiIo
 from simnmt.costs.sti_cost import StiCost
-from simnmt.results.streamed import PlannedDevice, PlannedState, state_name
+from simnmt.results.streamed import PlannedChange, PlannedDevice, PlannedState, state_name
 from simnmt.scenario.streaming_configuration import StreamingConfiguration
+from simnmt.sti.buffer import bytes_held
 from simnmt.sti.engagement import Engagement, engagement
 from simnmt.sti.lifecycle import COLD, Lifecycle
 from simnmt.workload.length_table import LengthTable
-from simnmt.world.streamed import Streamed
+from simnmt.world.streamed import Replanned, Streamed
 
 COVERED = 0.95
 """Share of the workload's lengths that the plans' default lengths are no less than."""
@@ -30,8 +33,17 @@ class StreamedDevice:
     planned: PlannedDevice
 
 
+@dataclass(frozen=True, slots=True)
+class _Phase:
+    """The plans from one moment of the run on."""
+
+    at_s: float
+    settings: StreamingConfiguration
+    engaged: Engagement
+
+
 def streamed_device(said: StreamingConfiguration, profile: DeviceProfile, cost: StiCost, table: LengthTable) -> StreamedDevice:
-    """Plan the turns of an engagement once, for all boxes of the device and all requests of the workload.
+    """Plan the turns of an engagement, once at the start and once at each change, for all boxes and requests of the workload.
 
     `cost`: of the profile's block `sti`. Raises `PlanError`.
     """
@@ -40,27 +52,14 @@ def streamed_device(said: StreamingConfiguration, profile: DeviceProfile, cost: 
     tgt_len = said.tgt_len or covering(table.tgt_len, table.count)
     steps = float(tgt_len) if cost.decoder is not None else 1.0
     cold_read_bytes = profile.sti.resident_bytes if said.cold_read_bytes is None else said.cold_read_bytes
-    engaged = engagement(
-        cost,
-        said.deadline_s,
-        said.preload_bytes,
-        said.cache_bytes,
-        length=src_len,
-        similar=said.similar_share,
-        fills_deadline=said.fills_deadline,
-        steps=steps,
-        cold_read_s=_read_s(profile.sti.io, cold_read_bytes or 0),
+    cold_read_s = _read_s(profile.sti.io, cold_read_bytes or 0)
+    phases = [_Phase(at_s, own, _engaged(own, cost, src_len, steps, cold_read_s)) for at_s, own in said.phases()]
+    last = max(len(phase.engaged.states) for phase in phases) - 1
+    first, *changes = (_streamed(phase, last, steps, cold_read_bytes or 0) for phase in phases)
+    replanned = (
+        _replanned(cost, before, after, streamed) for (before, after), streamed in zip(pairwise(phases), changes, strict=True)
     )
-    reclaimed_after_s = np.inf if said.reclaimed_after_s is None else said.reclaimed_after_s
-    streamed = Streamed(
-        compute=engaged.compute,
-        states=engaged.states,
-        lifecycle=Lifecycle(len(engaged.states) - 1, said.engagement_gap_s, reclaimed_after_s, said.keeps_preload),
-        deadline_s=said.deadline_s,
-        deadline_steps=steps,
-        working_bytes=engaged.working_bytes,
-        cold_read_bytes=cold_read_bytes or 0,
-    )
+    engaged = phases[0].engaged
     planned = PlannedDevice(
         deadline_s=said.deadline_s,
         src_len=src_len,
@@ -76,8 +75,59 @@ def streamed_device(said: StreamingConfiguration, profile: DeviceProfile, cost: 
         all_decoder_layers=0 if cost.decoder is None else cost.decoder.geometry.layers,
         all_slices=cost.geometry.heads,
         states=_states(engaged, src_len, tgt_len, cold_read_bytes or 0),
+        changes=tuple(
+            PlannedChange(
+                at_s=phase.at_s,
+                deadline_s=phase.settings.deadline_s,
+                preload_bytes=phase.settings.preload_bytes,
+                plans=len(phase.engaged.plans),
+                states=_states(phase.engaged, src_len, tgt_len, cold_read_bytes or 0),
+            )
+            for phase in phases[1:]
+        ),
     )
-    return StreamedDevice(streamed, planned)
+    return StreamedDevice(replace(first, changes=tuple(replanned)), planned)
+
+
+def _engaged(said: StreamingConfiguration, cost: StiCost, src_len: int, steps: float, cold_read_s: float) -> Engagement:
+    return engagement(
+        cost,
+        said.deadline_s,
+        said.preload_bytes,
+        said.cache_bytes,
+        length=src_len,
+        similar=said.similar_share,
+        fills_deadline=said.fills_deadline,
+        steps=steps,
+        cold_read_s=cold_read_s,
+    )
+
+
+def _streamed(phase: _Phase, last: int, steps: float, cold_read_bytes: int) -> Streamed:
+    """How boxes stream by one phase's plans; `last`: the last state of all phases, which repeats a phase's own last one."""
+    said, engaged = phase.settings, phase.engaged
+    reclaimed_after_s = inf if said.reclaimed_after_s is None else said.reclaimed_after_s
+    # A cache that outlives its engagement makes the next one go on where the last one ended.
+    gap_s = inf if said.keeps_cache else said.engagement_gap_s
+    states = engaged.states + engaged.states[-1:] * (last + 1 - len(engaged.states))
+    return Streamed(
+        compute=engaged.compute,
+        states=states,
+        lifecycle=Lifecycle(last, gap_s, reclaimed_after_s, said.keeps_preload),
+        deadline_s=said.deadline_s,
+        deadline_steps=steps,
+        working_bytes=engaged.working_bytes,
+        cold_read_bytes=cold_read_bytes,
+    )
+
+
+def _replanned(cost: StiCost, before: _Phase, after: _Phase, streamed: Streamed) -> Replanned:
+    """The change from one phase to the next, with what fills the preload buffer where it held the earlier phase's."""
+    old, new = before.engaged.plans[0], after.engaged.plans[0]
+    held = {shard: old.bits[shard] for shard in old.preloaded}
+    fill = {shard: new.bits[shard] for shard in new.preloaded if held.get(shard) != new.bits[shard]}
+    fill_s = sum(cost.t_io(bits, layer) for (layer, _), bits in fill.items())
+    return Replanned(after.at_s, streamed, fill_s, bytes_held(cost, fill))
 
 
 def covering(lengths: NDArray[np.int64], count: NDArray[np.int64]) -> int:

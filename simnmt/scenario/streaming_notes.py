@@ -18,6 +18,7 @@ def of_streaming(scenario: Scenario, device: str, planned: PlannedDevice) -> Ite
     yield memory(planned, said)
     yield cold_start(planned)
     yield f"predicted for such a request at an idle box, {planned.kind} profile: {predictions(planned)}"
+    yield from changes(planned)
     yield from beyond_reach(planned)
     yield (
         "what a translation loses by fewer layers and slices and by the bits of its weights was not measured: latencies are "
@@ -43,13 +44,30 @@ def submodel(planned: PlannedDevice) -> str:
 def memory(planned: PlannedDevice, said: StreamingConfiguration) -> str:
     """What a box keeps of its model, and for how long."""
     within = f", {megabytes(planned.cache_bytes)} from turn to turn" if planned.cache_bytes > planned.preload_bytes else ""
-    kept = "is kept" if said.keeps_preload else "is given back"
+    kept = "and the enlarged cache are kept" if said.keeps_cache else "is kept" if said.keeps_preload else "is given back"
     reclaimed = "never" if said.reclaimed_after_s is None else f"after {duration(said.reclaimed_after_s)} idle"
     return (
         f"a preload buffer of {megabytes(planned.preload_bytes)}{within}, and beside it {megabytes(planned.working_bytes)} in "
         f"which a layer is computed; requests within {duration(said.engagement_gap_s)} of the last answer are turns of one "
         f"engagement, after which the buffer {kept}; the system reclaims all of it {reclaimed}"
     )
+
+
+def changes(planned: PlannedDevice) -> Iterator[str]:
+    """Yield what each change of deadline or buffer brings, and how boxes take it."""
+    for change in planned.changes:
+        first = change.states[0]
+        yield (
+            f"from {duration(change.at_s)} on planned anew for {duration(change.deadline_s)} and a preload buffer of "
+            f"{megabytes(change.preload_bytes)}: {first.layers} layers with {first.slices} slices each; "
+            f"{'; '.join(_prediction(state) for state in change.states)}"
+        )
+    if planned.changes:
+        yield (
+            f"planned {planned.plannings} times in all. A request is executed by the plan that holds when it reaches its box; "
+            "a change ends the engagement, and a box that holds its buffer fills it for the new plan from its disk. Policies "
+            "keep to what the first plan takes"
+        )
 
 
 def cold_start(planned: PlannedDevice) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from math import inf
 from sys import float_info
 
@@ -14,6 +15,19 @@ from simnmt.sti.lifecycle import COLD, FIRST_TURN, Lifecycle
 from simnmt.sti.streamed_latency import PlannedCompute, StreamedState
 
 Column = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Replanned:
+    """Another deadline or preload buffer from a moment of the run on, with the plans for it (STI-18)."""
+
+    at_s: float
+    streamed: Streamed
+    """How boxes stream from then on; changes nothing further."""
+    fill_s: float = 0.0
+    """What the disk reads at that moment where a box holds its preload buffer: shards that the new plans preload and the old
+    ones did not."""
+    fill_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +50,15 @@ class Streamed:
     """Beside the preload buffer, while a request is computed (STI-16)."""
     cold_read_bytes: int = 0
     """What a cold start reads beside shards, the time of which is in its loads."""
+    changes: tuple[Replanned, ...] = ()
+    """In order of time; a request is executed by the plans that hold when it reaches its box."""
 
     def __post_init__(self) -> None:
+        moments_s = [0.0, *(change.at_s for change in self.changes)]
+        if any(later <= earlier for earlier, later in pairwise(moments_s)):
+            raise ValueError("changes have to follow each other in time, all after 0 s")
+        if any(change.streamed.changes or len(change.streamed.states) != len(self.states) for change in self.changes):
+            raise ValueError("changes have to have as many states as before, and no changes of their own")
         if len(self.states) != self.lifecycle.last + 1:
             raise ValueError(f"{len(self.states)} states where the last is {self.lifecycle.last}")
         for state in self.states:
@@ -51,7 +72,15 @@ class Streamed:
     @property
     def columns(self) -> int:
         """How many `row_columns` gives."""
-        return 2 + len(self.states)
+        return 2 + len(self.states) + sum(1 + change.streamed.columns for change in self.changes)
+
+    def phases(self) -> list[tuple[float, Streamed, int]]:
+        """Return from when on each set of plans holds, and how far its columns lie behind the first set's."""
+        phases, offset = [(-inf, self, 0)], 2 + len(self.states)
+        for change in self.changes:
+            phases.append((change.at_s, change.streamed, offset + 1))
+            offset += 1 + change.streamed.columns
+        return phases
 
     def in_memory_s(self, src_len: NDArray[np.int64], tgt_len: NDArray[np.int64] | None = None) -> Column:
         """Seconds of requests with nothing to be read; shape kept."""
@@ -72,14 +101,22 @@ class Streamed:
     def row_columns(
         self, src_len: NDArray[np.int64], tgt_len: NDArray[np.int64] | None, execution_s: Column
     ) -> list[list[float]]:
-        """What a box needs to know of each request: seconds of computing after the first pass, and after the steps that the
-        deadline is for; then by state, from the begin of its reads until it would end if only these held it up."""
+        """Return what a box needs to know of each request.
+
+        Seconds of computing after the first pass, and after the steps that the deadline is for; then by state, from the begin
+        of its reads until it would end if only these held it up. For each change follow the seconds of its own computing and
+        the same columns.
+        """
         compute = self.compute
         factor = execution_s / compute.in_memory_s(src_len, tgt_len)
         after_first_s = compute.after_step_s(tgt_len) * factor
         after_deadline_s = compute.after_step_s(tgt_len, self.deadline_steps) * factor
         from_read_s = (state.from_read_s(compute, src_len, tgt_len, factor) for state in self.states)
-        return [column.tolist() for column in (after_first_s, after_deadline_s, *from_read_s)]
+        columns = [column.tolist() for column in (after_first_s, after_deadline_s, *from_read_s)]
+        for change in self.changes:
+            changed_s = change.streamed.in_memory_s(src_len, tgt_len) * factor
+            columns += [changed_s.tolist(), *change.streamed.row_columns(src_len, tgt_len, changed_s)]
+        return columns
 
 
 Served = tuple[float, float, int, float]
@@ -127,19 +164,28 @@ class StreamedBox:
     __slots__ = (
         "_begun_s",
         "_cached_bytes",
+        "_changes_at_s",
+        "_counts",
+        "_deferred",
         "_disk_free_s",
         "_engaged_s",
         "_following",
         "_held_byte_s",
         "_kept_bytes",
+        "_last_shard_bytes",
         "_lifecycle",
+        "_offset",
+        "_phase",
+        "_phases",
         "_preload_bytes",
         "_read_s",
         "_shard_bytes",
         "_slowing",
         "_streamed_bytes",
-        "by_state",
+        "_whole",
         "compute_s",
+        "filled_bytes",
+        "filled_s",
         "free_s",
         "peak_bytes",
         "peak_shard_bytes",
@@ -153,6 +199,25 @@ class StreamedBox:
         self.state = COLD
         """Of the last request."""
         self._disk_free_s = self._begun_s = -inf
+        self.compute_s, self.stall_s = 0.0, 0.0
+        self.peak_bytes = self.peak_shard_bytes = self._last_shard_bytes = 0
+        self.filled_s, self.filled_bytes = 0.0, 0
+        """Read at changes, to fill the preload buffer."""
+        self._held_byte_s = 0.0
+        """Of the ledger, up to the last end."""
+        self._whole, self._phases = streamed, streamed.phases()
+        self._counts = [[0] * len(streamed.states) for _ in self._phases]
+        """Requests by set of plans and state."""
+        self._deferred: tuple[float, bool] | None = None
+        """Of a change after which no request has come yet: when it was, or when the box ended if that was later, and whether
+        the box then held its preload buffer."""
+        self._use(0)
+
+    def _use(self, phase: int) -> None:
+        """Execute by the plans of a phase from now on."""
+        _, streamed, self._offset = self._phases[phase]
+        self._phase = phase
+        self._changes_at_s = self._phases[phase + 1][0] if phase + 1 < len(self._phases) else inf
         lifecycle = self._lifecycle = streamed.lifecycle
         # Finite, however long an engagement lasts: an infinite idle time is that of the first request, which finds nothing.
         self._engaged_s = min(lifecycle.engagement_gap_s, lifecycle.reclaimed_after_s, float_info.max)
@@ -166,14 +231,48 @@ class StreamedBox:
         self._preload_bytes = self._cached_bytes[FIRST_TURN]
         self._streamed_bytes = [state.streamed_bytes for state in streamed.states]
         self._shard_bytes = [state.held_bytes + state.streamed_bytes for state in streamed.states]
-        self.by_state = [0] * len(streamed.states)
-        self.compute_s, self.stall_s = 0.0, 0.0
-        self.peak_bytes = self.peak_shard_bytes = 0
-        self._held_byte_s = 0.0
-        """Of the ledger, up to the last end."""
+
+    def _replan(self, now_s: float) -> None:
+        """Go through the changes up to a moment: each ends the engagement and fills the buffer by its own plans."""
+        while now_s >= self._changes_at_s:
+            at_s = self._changes_at_s
+            first = self._deferred is None
+            since_s, warm = self._deferred or (self.free_s, self.free_s > -inf)
+            begins_s = max(at_s, since_s)
+            if warm:
+                idle_s = begins_s - since_s
+                self._held_byte_s += self._idle_byte_s(idle_s) if first else self._idle_preload_byte_s(idle_s)
+                warm = idle_s <= self._keeps_for_s()
+            self._use(self._phase + 1)
+            change = self._whole.changes[self._phase - 1]
+            if warm:
+                self._disk_free_s = max(self._disk_free_s, at_s) + change.fill_s
+                self.filled_s += change.fill_s
+                self.filled_bytes += change.fill_bytes
+                self.peak_bytes = max(self.peak_bytes, self._preload_bytes)
+            self._deferred = (begins_s, warm)
+
+    @property
+    def by_state(self) -> list[int]:
+        """Requests by state, whatever the plans were."""
+        return [sum(counts) for counts in zip(*self._counts, strict=True)]
+
+    def reads(self) -> tuple[float, int]:
+        """Return the seconds that the disk read for all requests and changes so far, and the bytes."""
+        read_s, read_bytes = self.filled_s, self.filled_bytes
+        for (_, streamed, _), counts in zip(self._phases, self._counts, strict=True):
+            read_bytes += counts[COLD] * streamed.cold_read_bytes
+            for count, state in zip(counts, streamed.states, strict=True):
+                read_s += count * state.read_s
+                read_bytes += count * state.streamed_bytes
+        return read_s, read_bytes
 
     def next_state(self, now_s: float) -> int:
         """Of a request that would enter at a moment; nobody has entered later."""
+        if now_s >= self._changes_at_s or self._deferred is not None:
+            trial = self.copy()
+            trial._replan(now_s)
+            return trial._after_change(now_s)
         return self._lifecycle.next_state(self.state, now_s - self.free_s)
 
     def work_left(self, now_s: float) -> float:
@@ -184,7 +283,14 @@ class StreamedBox:
         """Let a request enter; `row[at]` and on: by state, from the begin of its reads until it would end."""
         free_s = self.free_s
         idle_s = entry_s - free_s
-        if idle_s <= self._engaged_s:
+        if entry_s >= self._changes_at_s:
+            self._replan(entry_s)
+        if self._offset:
+            at += self._offset
+            execution_s = row[at - 3]
+        if self._deferred is not None:
+            state, idle_s = self._after_change(entry_s), 0.0
+        elif idle_s <= self._engaged_s:
             state = self._following[self.state]
         else:
             state = self._lifecycle.next_state(self.state, idle_s)
@@ -213,14 +319,33 @@ class StreamedBox:
             self.peak_bytes = peak_bytes
         shard_bytes = self._shard_bytes[state]
         if disk_s < free_s:  # read while the request before is computed, whose shards are there as well
-            shard_bytes = max(shard_bytes, self._shard_bytes[self.state] + self._streamed_bytes[state])
+            shard_bytes = max(shard_bytes, self._last_shard_bytes + self._streamed_bytes[state])
         if shard_bytes > self.peak_shard_bytes:
             self.peak_shard_bytes = shard_bytes
+        self._last_shard_bytes = self._shard_bytes[state]
         self._disk_free_s = read_until_s
         self._begun_s, self.free_s, self.state = begin_s, finish_s, state
-        self.by_state[state] += 1
+        self._counts[self._phase][state] += 1
         self.compute_s += execution_s
         return begin_s, finish_s, state, stall_s
+
+    def _after_change(self, entry_s: float) -> int:
+        """The state of the first request after a change, whose idle time the ledger takes in."""
+        assert self._deferred is not None
+        since_s, warm = self._deferred
+        self._deferred = None
+        idle_s = max(entry_s - since_s, 0.0)
+        if warm:
+            self._held_byte_s += self._idle_preload_byte_s(idle_s)
+        return FIRST_TURN if warm and idle_s <= self._keeps_for_s() else COLD
+
+    def _keeps_for_s(self) -> float:
+        """How long an idle box keeps its preload buffer."""
+        return self._lifecycle.reclaimed_after_s if self._lifecycle.keeps_preload else self._engaged_s
+
+    def _idle_preload_byte_s(self, idle_s: float) -> float:
+        """What the preload buffer held in so long an idle time after a change, times seconds."""
+        return self._preload_bytes * min(idle_s, self._keeps_for_s())
 
     def _idle_byte_s(self, idle_s: float) -> float:
         """What the buffer held since the last end, times seconds: all that was kept, then the preload, then nothing."""
@@ -236,6 +361,11 @@ class StreamedBox:
         """Bytes that the buffer held times seconds, until a moment after the last end."""
         if not self.peak_bytes:
             return 0.0
+        if end_s >= self._changes_at_s or self._deferred is not None:
+            trial = self.copy()
+            trial._replan(end_s)
+            trial._after_change(end_s)
+            return trial._held_byte_s
         return self._held_byte_s + self._idle_byte_s(max(end_s - self.free_s, 0.0))
 
     def copy(self) -> StreamedBox:
@@ -243,5 +373,5 @@ class StreamedBox:
         other = StreamedBox.__new__(StreamedBox)
         for name in self.__slots__:
             setattr(other, name, getattr(self, name))
-        other.by_state = self.by_state.copy()
+        other._counts = [counts.copy() for counts in self._counts]
         return other

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from simnmt.sti.lifecycle import COLD
 from simnmt.world.batch_balancers import Balancer, BatchEntry, ByNode
 from simnmt.world.pools import CopiedOnUse
 from simnmt.world.requests import Row
@@ -56,7 +55,7 @@ class StreamedPool:
 
     def account(self) -> StreamedAccount:
         """Of all boxes."""
-        states = self.streamed.states
+        reads = [box.reads() for box in self.boxes]
         by_state = tuple(map(sum, zip(*(box.by_state for box in self.boxes), strict=True)))
         return StreamedAccount(
             boxes=len(self.boxes),
@@ -64,11 +63,10 @@ class StreamedPool:
             by_state=by_state,
             compute_s=sum(box.compute_s for box in self.boxes),
             stall_s=sum(box.stall_s for box in self.boxes),
-            read_s=sum(count * state.read_s for count, state in zip(by_state, states, strict=True)),
-            read_bytes=sum(count * state.streamed_bytes for count, state in zip(by_state, states, strict=True))
-            + by_state[COLD] * self.streamed.cold_read_bytes,
+            read_s=sum(read_s for read_s, _ in reads),
+            read_bytes=sum(read_bytes for _, read_bytes in reads),
             peak_preload_bytes=max(box.peak_bytes for box in self.boxes),
             peak_shard_bytes=max(box.peak_shard_bytes for box in self.boxes),
-            working_bytes=self.streamed.working_bytes,
+            working_bytes=max(streamed.working_bytes for _, streamed, _ in self.streamed.phases()),
             ledgers=tuple(self.boxes),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
 
 from simnmt.world.requests import Block, Places, Row
@@ -50,7 +51,11 @@ class Streaming:
 def _recorded(pool: StreamedPool, target: int, trail: Recorder) -> Enter:
     queue_s, servers, execution_s, first_token_s = trail.queue_s, trail.server, trail.execution_s, trail.first_token_s
     states, stall_s, missed = trail.state, trail.stall_s, trail.deadline_missed
-    enter, at, deadline_s = pool.enter, pool.columns_at, pool.streamed.deadline_s * _ROUNDING
+    enter, first = pool.enter, pool.columns_at
+    phases = pool.streamed.phases()
+    changes_at_s = [at_s for at_s, _, _ in phases[1:]]
+    columns = [(first + offset, streamed.deadline_s * _ROUNDING) for _, streamed, offset in phases]
+    at, deadline_s = columns[0]
 
     def entered(entry_s: float, request: int, row: Row) -> tuple[float, float, int]:
         (begin_s, finish_s, state, stalled_s), box = enter(entry_s, request, row)
@@ -60,11 +65,12 @@ def _recorded(pool: StreamedPool, target: int, trail: Recorder) -> Enter:
             servers[request] = box
         execution_s[request] = finish_s - begin_s
         latency_s = finish_s - entry_s
-        first_token_s[request] = latency_s - row[at]
+        after_first, within_s = columns[bisect_right(changes_at_s, entry_s)] if changes_at_s else (at, deadline_s)
+        first_token_s[request] = latency_s - row[after_first]
         states[request] = state
         if stalled_s:
             stall_s[request] = stalled_s
-        if latency_s - row[at + 1] > deadline_s:
+        if latency_s - row[after_first + 1] > within_s:
             missed[request] = 1
         return begin_s, finish_s, box
 

@@ -134,6 +134,52 @@ def test_plans_are_made_once_for_the_lengths_that_cover_most_requests(folder: Pa
     assert asked is not None and (asked.planned.src_len, asked.planned.tgt_len) == (16, 12)
 
 
+def changed(folder: Path, changes: str) -> StreamedDevice:
+    plan = plan_of(folder, TEXT, f"devices.gateway.sti.changes={changes}")
+    [device] = [device for device in plan.cases["w"].streamed if device is not None]
+    return device
+
+
+def test_a_change_of_deadline_or_buffer_replans_once(folder: Path) -> None:
+    """STI-18: plan count = 1 + number of changes; what is as before is no change."""
+    assert changed(folder, "[]").planned.plannings == 1
+    device = changed(folder, "[{at_s: 100, deadline_ms: 600}, {at_s: 200, preload_mb: 4}, {at_s: 300, deadline_ms: 600}]")
+    assert device.planned.plannings == 3
+    first, tighter, larger = (device.planned, *device.planned.changes)
+    assert [change.at_s for change in device.streamed.changes] == [100.0, 200.0]
+    assert (tighter.deadline_s, tighter.preload_bytes) == (0.6, 2_000_000)
+    assert (larger.deadline_s, larger.preload_bytes) == (0.6, 4_000_000)
+    shards = [sum(count for _, count in phase.states[0].bits) for phase in (first, tighter, larger)]
+    assert shards[0] > shards[1] == shards[2], "a tighter deadline computes less; the buffer decides bits alone"
+    assert all(len(change.streamed.states) == len(device.streamed.states) for change in device.streamed.changes)
+    assert device.streamed.changes[1].fill_bytes > 0, "4 MB hold more than 2"
+
+
+def test_a_cache_that_outlives_its_engagement_needs_no_first_turn_again(folder: Path) -> None:
+    kept = of_profile(folder, "devices.gateway.sti.keeps_cache=true").streamed.lifecycle
+    assert [kept.next_state(2, idle_s) for idle_s in (1.0, 100.0, 301.0)] == [2, 2, 0]
+    given_back = of_profile(folder).streamed.lifecycle
+    assert [given_back.next_state(2, idle_s) for idle_s in (1.0, 100.0, 301.0)] == [2, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("changes=[{at_s: 10, deadline_ms: 500}, {at_s: 10, preload_mb: 1}]", "a change at 10 s after one at 10 s"),
+        ("changes=[{at_s: 10}]", "a change of neither deadline_ms nor preload_mb"),
+        ("changes=[{at_s: 0, deadline_ms: 500}]", "must be > 0, got 0"),
+        ("changes=[{at_s: 10, preload_mb: 30}]", "cache_mb of 20 MB cannot hold the 30 MB from 10 s on"),
+        ("changes=[{at_s: 10, preload_mb: 1, deadline: 30}]", "did you mean deadline_ms?"),
+        ("keeps_preload=false", ""),
+    ],
+)
+def test_changes_that_cannot_be_are_refused_in_one_line(folder: Path, option: str, said: str) -> None:
+    overrides = [f"devices.gateway.sti.{option}"]
+    if not said:
+        overrides, said = [*overrides, "devices.gateway.sti.keeps_cache=true"], "keeps no cache"
+    assert said in complaint(folder, TEXT, *overrides)
+
+
 def test_the_covering_length_is_the_least_that_enough_pairs_do_not_exceed() -> None:
     assert covering(np.array([9, 1, 5]), np.array([5, 60, 35])) == 5
     assert covering(np.array([9, 1, 5]), np.array([6, 60, 34])) == 9

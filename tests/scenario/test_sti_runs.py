@@ -56,6 +56,26 @@ def test_each_request_tells_how_it_found_the_model_and_how_long_it_stalled(resul
     assert (cloud.state == -1).all() and (cloud.stall_s == 0.0).all() and not cloud.deadline_missed.any()
 
 
+def test_a_tighter_deadline_from_the_middle_of_a_run_on_holds_for_what_comes_then(folder: Path) -> None:
+    """STI-18: requests after the change compute less, and are late by the new deadline."""
+    changed = run(folder, "devices.gateway.sti.changes=[{at_s: 5000, deadline_ms: 500}]", requests=400)
+    before, after = (of(each, "edge") for each in (run(folder, requests=400), changed))
+    early = (before.arrival_s < 5000.0).to_numpy()
+    assert early.sum() > 50 and (~early).sum() > 50
+    pd.testing.assert_frame_equal(before[early], after[early], check_dtype=False)
+    computed_s = [frame.t_exe_s[~early] - frame.stall_s[~early] for frame in (before, after)]
+    assert (computed_s[1] < computed_s[0]).all()
+    first = after[~early].iloc[0]
+    assert first.state in (0, 1), "a change ends the engagement"
+    [planned] = [device for device in changed.cells[0].planned if device is not None]
+    assert planned.plannings == 2
+    assert any(
+        "from 2.5 h on planned anew for 500 ms" in note or "on planned anew for 500 ms" in note for note in changed.notes
+    )
+    assert "missed the deadlines of 900, then 500 ms" in run_tables(changed)
+    assert changed.document()["plans"][0]["plannings"] == 2
+
+
 def test_states_follow_from_the_times_between_requests(result: simnmt.RunResult) -> None:
     """By hand: reclaimed after 300 s idle, a new engagement after 30 s."""
     edge = of(result, "edge")
