@@ -50,7 +50,9 @@ def _one_or_many(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
 
 
 _MANY = TypeAdapter(list[LinkConfiguration])
-HopConfiguration = Annotated[LinkConfiguration | list[LinkConfiguration], WrapValidator(_one_or_many)]
+HopConfiguration = Annotated[
+    LinkConfiguration | Annotated[list[LinkConfiguration], Field(min_length=1)], WrapValidator(_one_or_many)
+]
 """One link for all end nodes, or several that are dealt to them in turn."""
 
 

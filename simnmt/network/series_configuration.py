@@ -90,15 +90,21 @@ def _file_name(value: str) -> str:
     return value
 
 
+# For the JSON Schema alone: the validators below complain of these in words of their own.
+_FILE = {"pattern": r"\S"}
+_FILE_OF_RATES = {**_FILE, "not": {"pattern": r"^\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*([kKmMgG]?(bps|bit/s))?\s*$"}}
 _Mbps = Annotated[float, Field(ge=1e-6, le=1e9, strict=True, allow_inf_nan=False)]
 _MBPS: TypeAdapter[float] = TypeAdapter(_Mbps)
 _MBPS_PER = {"": 1.0, **{unit: bps / 1e6 for unit, bps in BPS_PER.items()}, "gbps": 1e3}
 _MBPS_PER |= {"bit/s": 1e-6, "kbit/s": 1e-3, "mbit/s": 1.0, "gbit/s": 1e3}
 _QUANTITY = re.compile(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*((?:[kKmMgG]?(?:bps|bit/s))?)")
 
-RttConfiguration = Annotated[str | CsvRtt | ConstantRtt, WrapValidator(_one_rtt)]
+RttConfiguration = Annotated[Annotated[str, Field(json_schema_extra=_FILE)] | CsvRtt | ConstantRtt, WrapValidator(_one_rtt)]
 """`"@cp1"`, `"my.csv"`, `{csv: my.csv, rtt_column: ...}` or `{constant_ms: 50}`."""
-BandwidthConfiguration = Annotated[_Mbps | str | CsvBandwidth, WrapValidator(_one_bandwidth)]
+BandwidthConfiguration = Annotated[
+    _Mbps | Annotated[str, Field(json_schema_extra=_FILE_OF_RATES)] | CsvBandwidth,
+    WrapValidator(_one_bandwidth),
+]
 """A number of Mbit/s, `"@name"`, `"my.csv"` or `{csv: my.csv, column: ...}`."""
 
 ShippedKind = Literal["traces/rtt", "traces/bandwidth"]

@@ -20,7 +20,17 @@ def schema_text() -> str:
     """The JSON Schema of scenario files."""
     schema = {"$schema": "https://json-schema.org/draft/2020-12/schema"} | Scenario.model_json_schema()
     schema["properties"]["policies"] |= _policies_by_name(schema)
+    for mapping in schema["properties"].values():
+        _refuse_other_names(mapping)
     return json.dumps(schema, indent=1) + "\n"
+
+
+def _refuse_other_names(mapping: dict[str, Any]) -> None:
+    """State the pattern of names as one of all names: pydantic's schema lets what does not match it pass unseen."""
+    if "patternProperties" in mapping:
+        ((pattern, value),) = mapping.pop("patternProperties").items()
+        mapping["propertyNames"] = {**mapping.get("propertyNames", {}), "pattern": pattern}
+        mapping["additionalProperties"] = value
 
 
 def _policies_by_name(schema: dict[str, Any]) -> dict[str, Any]:
@@ -32,7 +42,8 @@ def _policies_by_name(schema: dict[str, Any]) -> dict[str, Any]:
         kind = kinds[union["discriminator"]["mapping"][name].rpartition("/")[2]]
         unsaid = kind | {"required": [key for key in kind["required"] if key != "kind"]}
         named[name] = {"anyOf": [unsaid, union, {"type": "null"}]}
-    return {"propertyNames": {"pattern": pattern}, "properties": named, "additionalProperties": union}
+    names = {**policies.get("propertyNames", {}), "pattern": pattern}
+    return {"propertyNames": names, "properties": named, "additionalProperties": union}
 
 
 def write_template(name: str, path: Path) -> list[Path]:

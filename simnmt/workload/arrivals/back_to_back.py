@@ -6,11 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from pydantic import ConfigDict
+
 from simnmt.workload.arrivals.process import ArrivalsConfiguration, Discipline, Undrawn
 
 
 class BackToBack(ArrivalsConfiguration):
     """Each request begins when the one before it ends: the paper's protocol, without queues (CNMT-02)."""
+
+    # It has a default for a workload that names no arrivals; whoever names some has to say the kind.
+    model_config = ConfigDict(json_schema_extra={"required": ["kind"]})
 
     kind: Literal["back_to_back"] = "back_to_back"
 
