@@ -5,9 +5,12 @@ Each room owns the models of what it builds; `simnmt.scenario` composes them and
 
 from __future__ import annotations
 
-from typing import Literal
+import json
+import math
+from dataclasses import fields
+from typing import Any, Literal, TypeVar, cast
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 EndOfSentence = Literal["none", "source", "target", "both"]
 """Which lengths count the end-of-sentence token. Text, tables and tokenisers count none; a model reads one more source token
@@ -17,6 +20,32 @@ than the text has, and takes one more decode step than it emits tokens of text, 
 def end_tokens(counted: EndOfSentence) -> tuple[int, int]:
     """Return how many end-of-sentence tokens a source and a target length count, 0 or 1 each."""
     return int(counted in ("source", "both")), int(counted in ("target", "both"))
+
+
+Content = TypeVar("Content")
+
+
+def checked_dataclass(kind: type[Content], content: Any) -> Content:
+    """Return plain content as the dataclass `kind`, its types and the limits of its fields checked.
+
+    Raises `ValueError` for content of another type, unknown keys, numbers that are not finite, and values out of limits.
+    """
+    known = {field.name for field in fields(cast(Any, kind))}
+    if not isinstance(content, dict) or not content.keys() <= known:
+        raise ValueError(f"not a record of {', '.join(sorted(known))}")
+    if not _finite(content):
+        raise ValueError("a number is not finite")
+    # As JSON, since strict Python takes nothing but an instance of the dataclass.
+    TypeAdapter(kind).validate_json(json.dumps(content), strict=True)
+    return kind(**content)  # what was checked, not the copy, in which whole numbers among reals have become reals
+
+
+def _finite(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(map(_finite, value.values()))
+    if isinstance(value, list):
+        return all(map(_finite, value))
+    return not isinstance(value, float) or math.isfinite(value)
 
 
 class Configuration(BaseModel):

@@ -94,6 +94,10 @@ class ValidRange(Configuration):
         return self
 
 
+LEAST_REQUEST_S = 1e-12
+"""Of a source and a target token together; no device is faster, and ratios of smaller times overflow."""
+
+
 class Plane(Configuration):
     """The execution plane's coefficients."""
 
@@ -103,8 +107,8 @@ class Plane(Configuration):
 
     @model_validator(mode="after")
     def _takes_time(self) -> Plane:
-        if self.s_per_src_token + self.s_per_tgt_token + max(self.s_fixed, 0.0) <= 0.0:
-            raise ValueError("no request would take any time")
+        if self.s_per_src_token + self.s_per_tgt_token + max(self.s_fixed, 0.0) < LEAST_REQUEST_S:
+            raise ValueError(f"no request would take as long as {LEAST_REQUEST_S:g} s")
         return self
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from simnmt.network.bandwidth_series import BandwidthSeries
 from simnmt.network.csv_rows import SECONDS_PER, Rows, read_samples, series_text
 from simnmt.network.text_files import write_texts
-from simnmt.network.units import check_rate_unit
+from simnmt.network.units import MOST_BANDWIDTH_BPS, check_rate_unit
 
 RateUnit = Literal["mbps", "kbps", "bps"]
 
@@ -38,9 +38,10 @@ def read_bandwidth_csv(
     Raises `TraceError` with line and column where the file says anything else.
     """
     rows = Rows(Path(path))
-    samples = read_samples(rows, time_column, column, means="a bandwidth", zero_is_lost=True)
-    time_s = (np.array(samples.time) - samples.time[0]) * SECONDS_PER[time_unit]
     taken = unit or unit_of(column) or "mbps"
+    most = MOST_BANDWIDTH_BPS / BPS_PER[taken]
+    samples = read_samples(rows, time_column, column, means="a bandwidth", most=most, zero_is_lost=True)
+    time_s = (np.array(samples.time) - samples.time[0]) * SECONDS_PER[time_unit]
     rate_bps = np.array(samples.value) * BPS_PER[taken]
     remedy = "set unit: bps" if taken == "kbps" else "set unit: kbps or unit: bps"
     check_rate_unit(rate_bps, taken, f"of {column}", path, remedy)

@@ -183,8 +183,11 @@ class Rows:
         return TraceError(what, path=self.path, line=line, column=column, remedy=remedy)
 
 
-def read_samples(rows: Rows, time_column: str, value_column: str, *, means: str, zero_is_lost: bool = False) -> Samples:
+def read_samples(
+    rows: Rows, time_column: str, value_column: str, *, means: str, most: float, zero_is_lost: bool = False
+) -> Samples:
     """The samples of two columns; `means` says what a value is when a complaint must.
+    `most`: the largest value, in the column's unit.
 
     A cell that is empty or `nan` is a lost sample: the value before it holds on, and it is counted; those before the first that
     arrived are counted and dropped. `# lost:` in the header counts these among all that were lost.
@@ -215,6 +218,9 @@ def read_samples(rows: Rows, time_column: str, value_column: str, *, means: str,
         elif not 0.0 < value < math.inf:
             what = f"{value_column} is {named(cells[value_at])}, but {means} is positive and finite"
             raise rows.wrong(what, line, value_at, "leave the cell empty where a sample was lost")
+        elif value > most:
+            what = f"{value_column} is {named(cells[value_at])}, but {means} is at most {most:,.10g}"
+            raise rows.wrong(what, line, value_at, "correct the cell, or leave it empty where a sample was lost")
         times.append(time)
         values.append(value)
     if not values:

@@ -19,7 +19,7 @@ from simnmt.network.csv_rows import SECONDS_PER, Rows, read_samples, series_text
 from simnmt.network.foreign_text import named
 from simnmt.network.rtt_series import RttSeries
 from simnmt.network.text_files import write_texts
-from simnmt.network.units import check_rtt_unit, like_seconds_read_as_ms
+from simnmt.network.units import MOST_RTT_S, check_rtt_unit, like_seconds_read_as_ms
 
 
 def read_rtt_csv(
@@ -41,9 +41,9 @@ def read_rtt_csv(
     simnmt wrote the file. Raises `TraceError` with line and column where the file says anything else, too.
     """
     rows = Rows(Path(path))
-    samples = read_samples(rows, time_column, rtt_column, means="an RTT")
-    time_s = (np.array(samples.time) - samples.time[0]) * SECONDS_PER[time_unit]
     unit = rtt_unit or "ms"
+    samples = read_samples(rows, time_column, rtt_column, means="an RTT", most=MOST_RTT_S / SECONDS_PER[unit])
+    time_s = (np.array(samples.time) - samples.time[0]) * SECONDS_PER[time_unit]
     rtt_s = np.array(samples.value) * SECONDS_PER[unit]
     remedy = "set rtt_unit: ms" if unit == "s" else "convert the column to ms"
     check_rtt_unit(rtt_s, unit, f"of {rtt_column}", path, remedy)

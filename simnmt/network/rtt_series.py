@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from simnmt.network.errors import TraceError
 from simnmt.network.step_function import StepFunction
+from simnmt.network.units import MOST_RTT_S
 
 Kind = Literal["measured", "synthetic", "constant", "unstated"]
 
@@ -41,6 +42,11 @@ class RttSeries:
     _steps: StepFunction = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        if np.size(self.rtt_s) and np.nanmax(self.rtt_s) > MOST_RTT_S:
+            what = (
+                f"RTT series {self.name}: a round trip of {np.nanmax(self.rtt_s):.3g} s, where {MOST_RTT_S:,.0f} s is the most"
+            )
+            raise TraceError(what, remedy="correct the sample, or leave it out")
         steps = StepFunction(f"RTT series {self.name}", self.time_s, self.rtt_s)
         built = {"time_s": steps.time_s, "rtt_s": steps.value, "duration_s": steps.duration_s, "_steps": steps}
         for key, content in built.items():

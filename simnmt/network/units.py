@@ -16,6 +16,10 @@ LAN_MEDIAN_S = 0.5e-3
 PLAUSIBLE_MEDIAN_BPS = 1e12
 """A median bandwidth above this is a wrong unit, not a network."""
 
+MOST_RTT_S = 86_400.0
+"""A single round trip above this, a day, is a slip of whoever wrote the file; sums of such times overflow."""
+MOST_BANDWIDTH_BPS = 1e15
+
 _SMALLER = {"s": "milliseconds read as seconds", "ms": "microseconds read as milliseconds"}
 
 

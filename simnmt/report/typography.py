@@ -34,7 +34,8 @@ def significant(value: float, digits: int = 4) -> str:
         return "0"
     exponent = math.floor(math.log10(abs(value)))
     if exponent < -4:
-        return f"{significant(value / 10.0**exponent, digits)}\u202f\u00b7\u202f10{str(exponent).translate(_RAISED)}"
+        mantissa = float(f"{value:e}".partition("e")[0]) if exponent < -300 else value / 10.0**exponent  # 10**-324 is 0
+        return f"{significant(mantissa, digits)}\u202f\u00b7\u202f10{str(exponent).translate(_RAISED)}"
     text = number(value, max(digits - 1 - exponent, 0))
     return text.rstrip("0").rstrip(".") if "." in text else text
 

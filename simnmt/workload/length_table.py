@@ -22,6 +22,8 @@ IntArray = NDArray[np.int64]
 
 VERSION = 1
 """Of the file format."""
+MAX_LENGTH = 10**6
+"""Tokens of a sentence; a profile's range ends there too, and per-length tables of a policy must fit into memory."""
 MAX_PAIRS = 10**9 - 1
 """numpy's multivariate hypergeometric draw, which `split` uses, takes no more."""
 
@@ -82,6 +84,10 @@ class LengthTable:
         if not np.all((src_step > 0) | ((src_step == 0) & (tgt_step > 0))):
             what = f"length table {self.name}: pairs are not distinct and sorted by (src_len, tgt_len)"
             raise CorpusError(what, remedy="build it with LengthTable.of_pairs")
+        if max(self.src_len.max(), self.tgt_len.max()) > MAX_LENGTH:
+            longest = max(self.src_len.max(), self.tgt_len.max())
+            what = f"length table {self.name}: a sentence of {longest:,} tokens, where {MAX_LENGTH:,} is the most"
+            raise CorpusError(what, remedy="leave such pairs out")
         # Summed as floats, so that absurd counts cannot wrap around.
         if self.count.sum(dtype=np.float64) > MAX_PAIRS:
             raise CorpusError(f"length table {self.name}: more than {MAX_PAIRS} pairs", remedy="use a sample of the corpus")
@@ -414,8 +420,9 @@ def _read_row(lines: TextLines, text: str) -> tuple[int, int, int]:
     numbers = []
     for name, field in zip(_COLUMNS.split(","), fields, strict=True):
         # int() alone would let "1_000" and other scripts' digits pass.
-        if not (field.isascii() and field.isdigit() and len(field) < 10 and int(field) >= 1):
-            raise lines.fault(f"{name} is {field[:20]!r}", remedy=f"give a whole number from 1 to {MAX_PAIRS}")
+        most = MAX_PAIRS if name == "count" else MAX_LENGTH
+        if not (field.isascii() and field.isdigit() and len(field) < 10 and 1 <= int(field) <= most):
+            raise lines.fault(f"{name} is {field[:20]!r}", remedy=f"give a whole number from 1 to {most}")
         numbers.append(int(field))
     src_len, tgt_len, count = numbers
     return src_len, tgt_len, count

@@ -15,6 +15,7 @@ pytest.importorskip("sacrebleu", reason="the extra packages of simnmt[models] ar
 pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
 
 from tests.nmt import toy_language
+from tests.refusals import assert_one_line
 
 SHAPE = ["--model", "tiny.json", "--heldout", "20", "--batch-tokens", "200", "--threads", "1"]
 
@@ -222,3 +223,10 @@ def test_without_its_packages_the_remedy_is_told(
     found = train("--out", "x")
     assert found.status == 2
     assert found.err == f"simnmt: this needs the package {package} (pip install 'simnmt[models]')\n"
+
+
+@pytest.mark.parametrize("out", [".", "x" * 300, "one.txt/x"])
+def test_a_translation_that_cannot_be_written_is_refused(model: str, simnmt: Callable[..., Any], out: str) -> None:
+    done = simnmt("nmt", "translate", "--model", model, "one.txt", "--out", out)
+    assert (done.status, done.out) == (2, "")
+    assert_one_line(done.err)

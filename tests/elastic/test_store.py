@@ -292,6 +292,17 @@ def _signed(said: dict[str, Any]) -> str:
     return json.dumps(content | {"sha256": hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()})
 
 
+@pytest.mark.parametrize("header", [b"{", b"[]", b'{"x": 1}', b'{"x": {"dtype": "F99", "shape": [1], "data_offsets": [0, 4]}}'])
+def test_resident_tensors_with_a_broken_header_are_refused_whatever_their_digest(copied: Path, header: bytes) -> None:
+    content = len(header).to_bytes(8, "little") + header + bytes(4)
+    (copied / "resident.safetensors").write_bytes(content)
+    index = json.loads((copied / "store.json").read_text())
+    index["files"]["resident.safetensors"] = {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    (copied / "store.json").write_text(_signed(index))
+    with ShardStore.open(copied) as store, pytest.raises(StoreError, match=r"resident\.safetensors: not a safetensors file"):
+        store.resident()
+
+
 def test_an_index_that_was_made_up_is_refused_whatever_its_digest(copied: Path) -> None:
     path = copied / "store.json"
     said = json.loads(path.read_text())

@@ -249,3 +249,28 @@ def test_every_architecture_has_a_fingerprint_of_its_own() -> None:
     found = {name: Fingerprint.of(build_model(architecture)) for name, architecture in ARCHITECTURES.items()}
     assert len({each.sha256 for each in found.values()}) == len(found)
     assert {(each.vocab, each.width) for each in found.values()} == {(50, 16)}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"vocab": "many"},
+        {"width": "wide"},
+        {"model": 7},
+        {"model_bytes": "large"},
+        {"sets": [{}]},
+        {"sets": "none"},
+    ],
+)
+def test_text_where_a_number_belongs_is_refused_though_its_digest_fits(
+    bundle: ClusterBundle, tmp_path: Path, change: dict[str, object]
+) -> None:
+    bundle.save(tmp_path / "whole")
+    file = read_bundle(tmp_path / "whole")
+    write_bundle(tmp_path / "odd", file.kind, file.note | change, file.tensors)
+    with pytest.raises(NmtError, match="damaged"):
+        load_clusters(tmp_path / "odd")
+    note = {**file.note, "sets": [{**file.note["sets"][0], "top": "many"}, file.note["sets"][1]]}
+    write_bundle(tmp_path / "odd", file.kind, note, file.tensors)
+    with pytest.raises(NmtError, match="damaged"):
+        load_clusters(tmp_path / "odd")

@@ -423,3 +423,41 @@ def test_a_name_means_a_small_model_and_a_file_what_it_says(tmp_path: Path) -> N
         with pytest.raises(NmtError, match=what) as caught:
             recipe_for(**given)
         assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"step": "one"},
+        {"epoch": -1},
+        {"batch": 1.5},
+        {"seconds": float("nan")},
+        {"curves": [{"step": "x"}]},
+        {"sittings": None},
+        {"unknown": 1},
+    ],
+)
+def test_a_state_with_a_wrong_counter_is_refused(begun: tuple[Path, Text], tmp_path: Path, damage: dict[str, Any]) -> None:
+    folder, text = begun
+    shutil.copytree(folder, tmp_path / "m")
+    path = tmp_path / "m" / "state.safetensors"
+    with safe_open(path, framework="pt") as file:
+        note = json.loads(file.metadata()["simnmt"])
+    note["standing"] |= damage
+    save_file(load_file(path), path, {"simnmt": json.dumps(note)})
+    with pytest.raises(TrainingError, match="the state does not fit the model"):
+        train(text, tmp_path / "m", SHORT, budget=Budget(steps=2), threads=1)
+
+
+def test_a_state_with_weights_that_are_not_finite_is_refused(begun: tuple[Path, Text], tmp_path: Path) -> None:
+    folder, text = begun
+    shutil.copytree(folder, tmp_path / "m")
+    path = tmp_path / "m" / "state.safetensors"
+    with safe_open(path, framework="pt") as file:
+        notes = file.metadata()
+    tensors = load_file(path)
+    name = next(name for name, tensor in tensors.items() if tensor.is_floating_point() and tensor.ndim == 2)
+    tensors[name][0, 0] = math.nan
+    save_file(tensors, path, notes)
+    with pytest.raises(TrainingError, match="the state does not fit the model"):
+        train(text, tmp_path / "m", SHORT, budget=Budget(steps=2), threads=1)

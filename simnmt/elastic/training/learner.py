@@ -118,6 +118,8 @@ class ElasticLearner:
             model.load_state_dict({name: tensors[f"{kind}.{name}"] for name in model.state_dict()})
         for name, parameter in self.model.named_parameters():
             if f"step.{name}" in tensors:
+                if any(tensors[f"{kind}.{name}"].shape not in ((), parameter.shape) for kind in _MOMENTS):
+                    raise RuntimeError(f"the moments of {name} are of another shape")
                 self.optimizer.state[parameter] = {
                     kind: tensors[f"{kind}.{name}"].to(self.device, copy=True) for kind in _MOMENTS
                 }

@@ -19,6 +19,7 @@ from simnmt.elastic.training.folder import STATE_FILE, save_state
 from simnmt.elastic.training.learner import ElasticLearner
 from simnmt.elastic.training.recipe import ElasticRecipe
 from simnmt.nmt.training.interrupts import held_back
+from simnmt.nmt.training.state import NotNegative, NotNegativeReal
 
 SAVE_EVERY_S = 120.0
 """What a power cut costs at most; an interrupt costs nothing."""
@@ -31,12 +32,12 @@ Progress = Callable[[str, float | None], None]
 class Standing:
     """How far a training is, all sittings together."""
 
-    step: int = 0
-    epoch: int = 0
+    step: NotNegative = 0
+    epoch: NotNegative = 0
     """Whole ones."""
-    batch: int = 0
+    batch: NotNegative = 0
     """Batches done of the epoch under way."""
-    seconds: float = 0.0
+    seconds: NotNegativeReal = 0.0
     losses: list[float] = field(default_factory=list)
     """Of the whole model, mean over the steps since the last look."""
     curve: list[dict[str, float]] = field(default_factory=list)

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from simnmt.configuration import checked_dataclass
 from simnmt.costs.doubts import chance_level_message
 from simnmt.elastic.encoder_weights import EncoderConfiguration
 from simnmt.elastic.errors import ElasticError
@@ -29,6 +30,7 @@ from simnmt.elastic.training.recipe import ElasticRecipe
 from simnmt.elastic.training.sitting import Encoded, Progress, Sitting, Standing
 from simnmt.files import MOST_MODEL_BYTES, read_bounded, sole_writer, written_whole
 from simnmt.nmt.devices import torch_device
+from simnmt.nmt.training.state import check_finite
 
 
 def train(
@@ -86,9 +88,10 @@ def _train(
         if (out / STATE_FILE).exists():
             note, tensors = load_state(out / STATE_FILE)
             try:
+                standing = checked_dataclass(Standing, note["standing"])
+                check_finite(tensors)
                 learner.restore(tensors)
-                standing = Standing(**note["standing"])
-            except (KeyError, TypeError, RuntimeError):
+            except (KeyError, TypeError, ValueError, RuntimeError):
                 remedy = "start again in another folder"
                 raise ElasticError("the state does not fit the model", path=out / STATE_FILE, remedy=remedy) from None
         examples = Encoded.of(task, pieces, recipe.positions)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import Field
 from safetensors import SafetensorError
+from torch import Tensor
 
+from simnmt.configuration import checked_dataclass
 from simnmt.nmt.tensor_files import read_tensors, write_tensors
 from simnmt.nmt.training.errors import TrainingError
 from simnmt.nmt.training.learner import Learner
@@ -19,34 +23,38 @@ _NOTE = "simnmt"
 _START_AGAIN = "start again in another folder"
 
 
+NotNegative = Annotated[int, Field(ge=0)]
+NotNegativeReal = Annotated[float, Field(ge=0.0)]
+
+
 @dataclass(slots=True)
 class Standing:
     """What has been done so far, all sittings together."""
 
-    step: int = 0
-    epoch: int = 0
+    step: NotNegative = 0
+    epoch: NotNegative = 0
     """Epochs completed."""
-    batch: int = 0
+    batch: NotNegative = 0
     """Batches done of the epoch that is under way."""
-    seconds: float = 0.0
+    seconds: NotNegativeReal = 0.0
     """Spent on steps and on looks at the development part."""
-    step_seconds: float = 0.0
+    step_seconds: NotNegativeReal = 0.0
     """Spent on steps alone."""
-    pairs: int = 0
+    pairs: NotNegative = 0
     """Sentence pairs learnt from, those of every epoch counted."""
-    tgt_tokens: int = 0
+    tgt_tokens: NotNegative = 0
     loss_sum: float = 0.0
     """Of the smoothed loss since the last look, in nats."""
-    loss_tokens: int = 0
+    loss_tokens: NotNegative = 0
     """Target tokens since the last look."""
-    looked_at: int = -1
+    looked_at: Annotated[int, Field(ge=-1)] = -1
     """The step at which the development part was last looked at."""
     best_loss: float | None = None
     """The least loss of the development part, in nats a token."""
-    best_step: int = -1
+    best_step: Annotated[int, Field(ge=-1)] = -1
     curves: list[dict[str, float]] = field(default_factory=list)
     """A point per look."""
-    sittings: int = 0
+    sittings: NotNegative = 0
     """How often the training was begun or taken up."""
 
 
@@ -82,10 +90,19 @@ def load_state(path: Path, identity: dict[str, Any], learner: Learner) -> Standi
         raise TrainingError(f"a state of version {version}, not {VERSION}", path=path, remedy=_START_AGAIN)
     check_identity(recorded, identity, path.parent)
     try:
+        done = checked_dataclass(Standing, standing)
+        check_finite(tensors)
         learner.restore(tensors)
-        return Standing(**standing)
+        return done
     except (KeyError, TypeError, ValueError, RuntimeError):
         raise TrainingError("the state does not fit the model", path=path, remedy=_START_AGAIN) from None
+
+
+def check_finite(tensors: Mapping[str, Tensor]) -> None:
+    """Raise `ValueError` where a tensor holds a number that is not finite: nothing can be learnt from there."""
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not tensor.isfinite().all():
+            raise ValueError(f"{name} holds a number that is not finite")
 
 
 def check_identity(recorded: dict[str, Any], wanted: dict[str, Any], folder: Path) -> None:

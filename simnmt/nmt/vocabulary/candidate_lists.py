@@ -114,7 +114,9 @@ class CandidateLists:
         """
         file = read_bundle(path, KIND)
         try:
-            fingerprint = Fingerprint(file.note["vocab"], file.note["width"], file.note["sha256"])
+            fingerprint = Fingerprint.of_note(file.note)
+            if not isinstance(file.note["pairs"], int | None):
+                raise ValueError("pairs of another type")
             arrays = {name: file.tensors[name].numpy() for name in _ARRAYS}
             lists = cls(**arrays, vocab=fingerprint.vocab, pairs=file.note["pairs"])
         except (KeyError, TypeError, ValueError, NmtError):

@@ -143,8 +143,7 @@ class ClusterBundle:
                 f"{number}.members": each.members,
                 f"{number}.emitted": each.emitted,
             }
-            told = ("label", "top", "sentences", "beam", "inertia", "iterations", "method", "seed")
-            notes.append({name: getattr(each, name) for name in told})
+            notes.append({name: kind(getattr(each, name)) for name, kind in _NOTE_TYPES.items()})
         fingerprint = self.fingerprint
         note = {
             "vocab": fingerprint.vocab,
@@ -157,6 +156,19 @@ class ClusterBundle:
         write_bundle(path, KIND, note, tensors)
 
 
+_NOTE_TYPES: dict[str, type] = {
+    "label": str,
+    "top": int,
+    "sentences": int,
+    "beam": int,
+    "inertia": float,
+    "iterations": int,
+    "method": str,
+    "seed": int,
+}
+"""What a bundle holds of each set beside its tensors."""
+
+
 def load_clusters(path: str | os.PathLike[str], model: StepModel | None = None) -> ClusterBundle:
     """Read what `ClusterBundle.save` wrote, for a model where it is given.
 
@@ -165,9 +177,16 @@ def load_clusters(path: str | os.PathLike[str], model: StepModel | None = None) 
     file = read_bundle(path, KIND)
     try:
         note = file.note
-        fingerprint = Fingerprint(note["vocab"], note["width"], note["sha256"])
+        fingerprint = Fingerprint.of_note(note)
         sets = [_set_of(told, number, file.tensors, fingerprint) for number, told in enumerate(note["sets"])]
-        bundle = ClusterBundle(fingerprint, note["model"], note["model_bytes"], tuple(sets))
+        bundle = ClusterBundle(
+            fingerprint,
+            note["model"],
+            note["model_bytes"],
+            tuple(sets),
+        )
+        if not isinstance(bundle.model_name, str) or type(bundle.model_bytes) is not int:
+            raise ValueError("a model of other types")
     except (KeyError, TypeError, ValueError, KernelError) as error:
         said = f": {error}" if isinstance(error, KernelError) else ""
         raise NmtError(f"damaged{said}", path=path, remedy="build it again with simnmt vocab build") from None
@@ -187,6 +206,12 @@ def _set_of(told: dict[str, Any], number: int, tensors: dict[str, Tensor], finge
         raise ValueError("shapes")
     if members.dtype != torch.int64 or not bool((members > 0).all()):
         raise KernelError("a cluster without a member")
+    if (
+        not isinstance(told, dict)
+        or told.keys() != _NOTE_TYPES.keys()
+        or any(type(told[key]) is not kind for key, kind in _NOTE_TYPES.items())
+    ):
+        raise ValueError("a note of other types")
     return ClusterSet(
         **told,
         centroids=Centroids.of(centroids),

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
 
+from simnmt.configuration import checked_dataclass
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.step_model import StepModel
 
@@ -30,6 +33,11 @@ class Fingerprint:
                 digest.update(part.detach().to("cpu", torch.float32).contiguous().numpy().tobytes())
         vocab, width = model.weight.shape
         return cls(vocab, width, digest.hexdigest())
+
+    @classmethod
+    def of_note(cls, note: Mapping[str, Any]) -> Fingerprint:
+        """Of what a bundle's note says; raises `KeyError` and `ValueError` where it says anything else."""
+        return checked_dataclass(cls, {name: note[name] for name in ("vocab", "width", "sha256")})
 
     def check(self, model: StepModel) -> None:
         """Raise `NmtError` where the bundle with this fingerprint is not of that model."""
