@@ -391,8 +391,7 @@ def _checked_profile(
             raise ProfileError(
                 f"the profile counts {side} lengths by {expected}, workload {name} by {own}",
                 path=path,
-                remedy=f"{counting_remedy(side, expected)}, state workloads.{name}.lengths.fertility.{side} "
-                f"({expected} per {own}), or take a profile measured by {own}",
+                remedy=f"{counting_remedy(side, expected)}, or state workloads.{name}.lengths.fertility.{side}",
             )
     profile = profile.counting(table.end_of_sentence)
     if not profile.plane.seconds(table.src_len, table.tgt_len).any():

@@ -32,8 +32,8 @@ def counting_remedy(side: str, wanted: str) -> str:
     if wanted in UNITS:
         return f"count the text by {wanted}"
     if wanted.startswith(UNIT_PREFIX):
-        return f"give the text and name the folder of the model, {side}_unit: {{sentencepiece: FOLDER}}"
-    return f"calibrate a model's folder, whose tokeniser names the {wanted}s"
+        return f"name the folder of the model, {side}_unit: {{sentencepiece: FOLDER}}, beside the text"
+    return "calibrate a model's folder, whose tokeniser names the unit"
 
 
 def in_units(

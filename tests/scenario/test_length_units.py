@@ -92,7 +92,7 @@ def test_a_stated_fertility_serves_the_device_that_needs_it(own: Any, tmp_path: 
 def test_an_error_proposes_what_exists(own: Any, tmp_path: Path) -> None:
     with pytest.raises(ProfileError) as caught:
         plan_of(own(("subword", "word")), tmp_path)
-    assert "(calibrate a model's folder, whose tokeniser names the subwords, state workloads.w.lengths.fertility.src" in str(
+    assert "(calibrate a model's folder, whose tokeniser names the unit, or state workloads.w.lengths.fertility.src" in str(
         caught.value
     )
     with pytest.raises(ProfileError, match=r"src_unit: \{sentencepiece: FOLDER\}"):

@@ -115,8 +115,8 @@ def test_a_cut_model_is_refused(model: Path, tmp_path: Path) -> None:
 def test_a_missing_model_a_folder_and_a_device_are_named(tmp_path: Path) -> None:
     for path, what in (
         (tmp_path / "none.model", "no such file"),
-        (tmp_path, "not a regular file"),
-        ("/dev/zero", "not a regular"),
+        (tmp_path, "cannot be read: Is a directory"),
+        ("/dev/zero", "a device, not a file"),
     ):
         with pytest.raises(CorpusError, match=what):
             SentencePieceCounter(path)
