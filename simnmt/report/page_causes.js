@@ -60,7 +60,8 @@ function latencyOverLoad(sweep, cell, state, reading) {
   // An interval that reaches below zero has no place on a logarithmic axis.
   const down = (value, end) => (value === null || end === null ? 0 : log && end <= 0 ? value * 0.999 : value - end);
   const word = { mean: "mean latency", p95: "p95 of the latency" }[state.of];
-  const least = Math.min(...all);
+  // An interval that reaches far down must not flatten what it belongs to.
+  const least = Math.max(Math.min(...all), Math.min(...shown.flatMap((policy) => ms[policy].filter((value) => value !== null))) / 4);
   const most = Math.max(...shown.flatMap((policy) => ms[policy].filter((value) => value !== null)));
   return {
     traces: shown.map((policy) => line(cell, policy, {

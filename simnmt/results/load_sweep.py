@@ -1,4 +1,4 @@
-"""From which load on one policy is faster than another: requests drawn alike at rising rates, each rate compared by itself."""
+"""From which load on one policy is faster than another: the same requests at rising rates, compared at each rate."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from simnmt.results.wording import signed_interval
 def load_sweep(
     rows: Sequence[Row], comparisons: Sequence[Row], workloads: Sequence[str], network: str, policy: str, baseline: str
 ) -> Row:
-    """What a run says of `policy` beside `baseline` over the loads of some workloads, as a record with its `sentence`.
+    """Return how `policy` compares with `baseline` over the loads of some workloads, as a record with its `sentence`.
 
-    The load is that of the busiest box under the baseline. `faster_from`: the load from which on every comparison comes out
-    faster; None if the highest does not. `never_slower`: None with one replication, which tells nothing from chance. Raises
-    `KeyError` if a workload lacks one of the two or has no load.
+    The load is that of the busiest box under the baseline. `faster_from`: the least load from which on every comparison is
+    faster; None if that of the highest load is not. `never_slower`: None with one replication, which cannot tell a difference
+    from chance. Raises `KeyError` if a workload lacks one of the two policies or has no load.
     """
     points = _points(rows, comparisons, workloads, network, policy, baseline)
     known = all(point["low_percent"] is not None for point in points)
@@ -66,7 +66,7 @@ def _sentence(record: Row) -> str:
     if record["never_slower"] is None:
         return (
             f"{place}{policy} changes the total time by {_change(points[0])} at the least load and by {_change(points[-1])} at "
-            f"the greatest; one replication does not tell whether that is chance.{_unstable(record)}"
+            f"the greatest; with one replication this may be chance.{_unstable(record)}"
         )
     slower = [point for point in points if point["verdict"] == "slower"]
     if slower:
@@ -92,15 +92,15 @@ def _faster(record: Row) -> str:
 
 
 def _unstable(record: Row) -> str:
-    """Where one of the two or both have no steady state: their changes there are those of this run."""
+    """The loads at which one of the two policies or both are unstable, so that changes there are those of this run alone."""
     baseline, policy = record["baseline"], record["policy"]
-    said = ""
-    for who, names in ((baseline, [baseline]), (policy, [policy]), (f"both {baseline} and {policy}", [baseline, policy])):
+    sentences = ""
+    subjects = {f"{baseline} is": [baseline], f"{policy} is": [policy], f"both {baseline} and {policy} are": [baseline, policy]}
+    for subject, names in subjects.items():
         loads = ", ".join(_at(point) for point in record["points"] if point["unstable"] == names)
         if loads:
-            are = "are" if len(names) > 1 else "is"
-            said += f" At load {loads} {who} {are} unstable: how much that makes depends on how long a run lasts."
-    return said
+            sentences += f" At load {loads} {subject} unstable: the change there depends on how long the run lasts."
+    return sentences
 
 
 def _at(point: Row) -> str:

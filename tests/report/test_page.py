@@ -61,6 +61,17 @@ def test_the_page_opens_with_the_recommended_policy_and_marks_it_in_the_table(pa
     assert badges == ["identical to cnmt", "not distinguishable from cnmt", "recommended"] * 2
 
 
+def test_misroutes_that_are_unknown_or_none_are_a_sentence_and_no_empty_figure(make_result: Any) -> None:
+    result = make_result(requests=300, networks=("unknown", "none"), workloads=("w",))
+    nothing = {policy: dataclasses.replace(found, count=0) for policy, found in result.cells[1].misroutes.items()}
+    result.cells[0] = dataclasses.replace(result.cells[0], misroutes={})
+    result.cells[1] = dataclasses.replace(result.cells[1], misroutes=nothing)
+    page = render(result)
+    assert 'data-figure="misroutes"' not in page
+    assert page.count("data-no-misroutes") == 2
+    assert "Set foresee_misroutes: true to see them." in page and "No policy misrouted any judged request." in page
+
+
 def test_few_cells_need_no_overview_and_many_get_one_first(page: str, make_result: Any) -> None:
     assert 'class="overview"' not in page
     many = render(make_result(requests=300, networks=("cp1", "cp2"), workloads=("a", "b", "c")))

@@ -267,3 +267,12 @@ def test_the_table_sorts_within_each_cell_when_a_heading_is_clicked(opened: Any,
     assert bodies.first.locator("tr").first.get_attribute("class") == "cell-name"
     assert table.locator("th[aria-sort]").count() == 0
     assert bodies.first.locator("tr.winner").get_attribute("data-policy") == "cnmt"
+
+
+def test_a_policy_without_misroutes_has_that_written_in_its_figure(opened: Any) -> None:
+    misroutes = opened.page.locator("#cell-0-misroutes")
+    misroutes.get_by_role("button", name="oracle", exact=True).click()
+    misroutes.locator("text=no misrouted request").wait_for()
+    misroutes.get_by_role("button", name="cnmt", exact=True).click()
+    misroutes.locator("[data-reading]", has_text="cnmt misrouted").wait_for()
+    assert misroutes.locator("text=no misrouted request").count() == 0

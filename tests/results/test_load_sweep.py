@@ -91,15 +91,15 @@ def test_nothing_gained_is_nothing_said_to_be_gained() -> None:
 def test_one_replication_claims_nothing() -> None:
     sweep = swept({0.2: (-1.0, None, None), 0.9: (-40.0, None, None)})
     assert (sweep["never_slower"], sweep["faster_from"]) == (None, None)
-    assert "one replication does not tell whether that is chance" in sweep["sentence"]
+    assert "with one replication this may be chance" in sweep["sentence"]
     assert "never slower" not in sweep["sentence"]
 
 
 def test_loads_without_a_steady_state_are_named_with_whose_it_is() -> None:
     sweep = swept({0.2: SAME, 0.9: FASTER, 1.1: FASTER, 1.4: FASTER}, {1.1: ["plain"], 1.4: ["plain", "queue"]})
     assert sweep["sentence"].endswith(
-        " At load 1.10 plain is unstable: how much that makes depends on how long a run lasts."
-        " At load 1.40 both plain and queue are unstable: how much that makes depends on how long a run lasts."
+        " At load 1.10 plain is unstable: the change there depends on how long the run lasts."
+        " At load 1.40 both plain and queue are unstable: the change there depends on how long the run lasts."
     )
     assert [point["unstable"] for point in sweep["points"]] == [[], [], ["plain"], ["plain", "queue"]]
 
