@@ -19,7 +19,7 @@ LATENCIES = {"mean": "mean_latency_s", "p95": "p95_latency_s", "p99": "p99_laten
 TRIVIAL_SPREAD = 0.05
 """Relative spread between the worst and the best deployable policy below which the choice is nearly trivial."""
 WORTHLESS_GAIN = 0.01
-"""Relative gain over the best fixed policy below which routing each request is not worth the trouble."""
+"""Relative gain over the best fixed policy below which routing each request is not worth the trouble, if it is no chance."""
 
 Numbers = Mapping[str, float | None]
 
@@ -193,9 +193,10 @@ class _Cell:
             best_fixed = policy if policy in fixed else min(fixed, key=self.mean_s)
             gain = self.change(policy, best_fixed)
             # Not distinguishable is no evidence of nothing to gain: the interval must leave out a gain that matters.
-            none = gain.low is not None and not gain.excludes_zero and gain.low > -100.0 * TRIVIAL_SPREAD
-            routes = len(roles.deployable) > len(roles.fixed)
-            suffices = routes and (none or abs(gain.mean) < 100.0 * WORTHLESS_GAIN)
+            most_percent = -(gain.mean if gain.low is None else gain.low)
+            unclear = gain.low is not None and not gain.excludes_zero
+            suffices = most_percent < 100.0 * (TRIVIAL_SPREAD if unclear else WORTHLESS_GAIN)
+            suffices = suffices and len(roles.deployable) > len(roles.fixed)
             record |= {"best_fixed": best_fixed, **_relative("over_fixed", gain), "fixed_suffices": suffices}
         if roles.oracle is not None and not self.by_policy[roles.oracle].get("unstable"):
             record |= {"oracle": roles.oracle, **_relative("above_oracle", self.change(policy, roles.oracle))}

@@ -129,6 +129,12 @@ def test_triviality_is_what_the_choice_costs(edge: float, cloud: float, cnmt: fl
     assert found["spread"] == pytest.approx(worst / best - 1)
 
 
+def test_few_replications_that_differ_much_do_not_show_that_a_fixed_policy_suffices() -> None:
+    found = recommended(edge=[1.0, 1.2], cloud=[2.0, 2.0], cnmt=[1.1, 0.8])
+    assert found["policy"] == "cnmt" and found["margin_low"] < -0.05 and found["margin_high"] > 0.0
+    assert found["fixed_suffices"] is False and found["trivial"] is False
+
+
 def test_nothing_is_trivial_while_a_policy_is_unstable() -> None:
     found = recommended(loads={"edge": 1.4}, edge=[1.0], cloud=[1.0], cnmt=[1.01])
     assert found["trivial"] is False and found["spread"] is None
