@@ -2,11 +2,14 @@
 
 A fenced block `python` is executed; in a block `console`, each line that begins with `$ ` is run by a shell and what
 follows must be what it prints, where `...` stands for any text, also over several lines. A block marked `console not-run` is
-for reading alone. The blocks of a file share one empty folder, and its Python blocks one namespace.
+for reading alone. A block `yaml` is a scenario, or some keys of one that are put into `BASE`: it is checked and built as
+`simnmt run` does before the first request, beside the `FILES` that the examples name. The blocks of a file share one
+empty folder, its scenarios another, and its Python blocks one namespace.
 """
 
 from __future__ import annotations
 
+import copy
 import doctest
 import os
 import re
@@ -16,8 +19,9 @@ import tempfile
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-BLOCK = re.compile(r"^```(console|python)( not-run)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(console|python|yaml)( not-run)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def examples(text: str) -> Iterator[tuple[int, str, str, str]]:
@@ -27,11 +31,63 @@ def examples(text: str) -> Iterator[tuple[int, str, str, str]]:
         line = text.count("\n", 0, block.start()) + 2
         if skipped:
             continue
-        if language == "python":
+        if language != "console":
             yield line, language, body, ""
             continue
         for command in re.finditer(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", body, re.MULTILINE):
             yield line + body.count("\n", 0, command.start()), language, command.group(1), command.group(2)
+
+
+BASE: dict[str, Any] = {
+    "version": 1,
+    "name": "example",
+    "workloads": {"de-en": {"lengths": "@de-en-news", "arrivals": {"kind": "poisson", "rate_rps": 1.0}, "end_nodes": 40}},
+    "networks": {"cp1": {"rtt": "@cp1"}},
+    "devices": {"gateway": {"profile": "@tx2-bilstm"}, "cloud": {"profile": "@titan-xp-bilstm"}},
+    "policies": {"edge": {}, "cloud": {}, "oracle": {}},
+}
+"""What a block that shows some keys of a scenario is put into; `arrivals` are those of its workload."""
+
+RTT = "time_s,rtt_ms\n0,50\n60,60\n120,55\n"
+BANDWIDTH = "time_s,downlink_mbps,uplink_mbps\n0,50,10\n60,60,12\n"
+FILES = {
+    "corpus.de": "ein kleines Haus\nnoch ein Satz\n" * 50,
+    "corpus.en": "a little house\none more sentence\n" * 50,
+    "office.csv": RTT,
+    "mine.rtt.csv": RTT,
+    "drive.rtt.csv": RTT,
+    "probe.csv": "epoch_s,rtt_ms\n0,50\n60,60\n",
+    "office-bandwidth.csv": BANDWIDTH,
+    "mine.downlink.csv": "time_s,mbps\n0,50\n60,60\n",
+    "drive.downlink.csv": "time_s,mbps\n0,50\n60,60\n",
+    "rates.csv": "t_s,rate_rps\n0,2\n60,4\n120,3\n",
+    "azure.csv": "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+    "2023-11-16 18:00:00,10,12\n2023-11-16 18:00:01,14,9\n2023-11-16 18:00:03,7,8\n",
+}
+"""What the examples read, by its name."""
+
+
+def check_scenario(text: str, folder: Path) -> None:
+    """Check and build the scenario of a `yaml` block; raises `InputError` where `simnmt run` would refuse it."""
+    from ruamel.yaml import YAML
+
+    from simnmt import shipped
+    from simnmt.scenario.build import build
+    from simnmt.scenario.source import open_source
+
+    for name, content in FILES.items():
+        (folder / name).write_text(content, encoding="utf-8")
+    (folder / "gateway.json").write_bytes(shipped.find("calibration", "@tx2-bilstm").read_bytes())
+    keys = YAML(typ="safe", pure=True).load(text)
+    if "version" in keys:
+        (folder / "scenario.yaml").write_text(text, encoding="utf-8")
+        source = open_source(folder / "scenario.yaml")
+    else:
+        scenario = copy.deepcopy(BASE)
+        if "arrivals" in keys:
+            scenario["workloads"]["de-en"]["arrivals"] = keys.pop("arrivals")
+        source = open_source(scenario | keys)
+    build(source.scenario, folder, source.document)
 
 
 def run(path: Path) -> tuple[int, int]:
@@ -40,13 +96,16 @@ def run(path: Path) -> tuple[int, int]:
     namespace: dict[str, object] = {"__name__": "example"}
     here = Path.cwd()
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as scenarios:
         for line, language, source, expected in examples(path.read_text(encoding="utf-8")):
             fault = None
-            if language == "python":
-                os.chdir(folder)
+            if language != "console":
+                os.chdir(scenarios if language == "yaml" else folder)
                 try:
-                    exec(compile(source, f"{path}:{line}", "exec"), namespace)
+                    if language == "yaml":
+                        check_scenario(source, Path(scenarios))
+                    else:
+                        exec(compile(source, f"{path}:{line}", "exec"), namespace)
                 except Exception:
                     fault = traceback.format_exc()
                 finally:

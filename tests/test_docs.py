@@ -70,3 +70,21 @@ def test_every_invariant_names_tests_that_exist() -> None:
         named = re.findall(r"`([^`]+)`", where)
         assert named, f"no test named in: {line}"
         assert [name for name in named if not (ROOT / "tests" / name).is_file()] == []
+
+
+def test_the_runner_of_examples_refuses_a_scenario_that_a_run_would_refuse(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    import run_examples
+
+    blocks = {
+        "yaml": "arrivals: {kind: poisson, rate_rps: 2.5}\n",
+        "yaml ": "networks:\n  office: {rtt: office.csv}\n",
+        "yaml not-run": "networks: none\n",
+        "yaml  ": "arrivals: {kind: poison}\n",
+    }
+    page = tmp_path / "page.md"
+    page.write_text("".join(f"```{marker.rstrip()}\n{text}```\n" for marker, text in blocks.items()))
+    assert run_examples.run(page) == (2, 1)
+    assert "page.md:12: arrivals: {kind: poison}" in capsys.readouterr().err
