@@ -62,9 +62,14 @@ def claims_as_text(records: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def replicate(rows: Sequence[Mapping[str, Any]], profile_kinds: Sequence[str]) -> Replication:
-    """Set a run of Table I beside the published one; `profile_kinds`: how the numbers of its profiles are known."""
-    return Replication(table_one.compare(rows), compare_ratios(rows), claims.evaluate(rows, profile_kinds))
+def replicate(
+    rows: Sequence[Mapping[str, Any]], profile_kinds: Sequence[str], gaps: Sequence[Mapping[str, Any]] = ()
+) -> Replication:
+    """Set a run of Table I beside the published one.
+
+    `profile_kinds`: how the numbers of its profiles are known; `gaps`: its gap analysis, as far as there is one.
+    """
+    return Replication(table_one.compare(rows), compare_ratios(rows), claims.evaluate(rows, profile_kinds, gaps))
 
 
 def fit_and_replay(

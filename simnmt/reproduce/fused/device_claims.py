@@ -226,11 +226,12 @@ class _Device:
         verdicts |= dict.fromkeys(otherwise, FAILS)
         ours = "; ".join(f"{_cell(*cell)} {told(*cell)}" for cell in cells)
         few = self._sentences is not None and self._sentences < LEAST_BATCHES * max(each.batch for each in self.decoders)
-        against = [_cell(*cell) for cell, verdict in verdicts.items() if verdict == FAILS]
+        elsewhere = [_cell(*cell).rstrip(":") for cell in otherwise]
+        against = [_cell(*cell) for cell, verdict in verdicts.items() if verdict == FAILS and cell not in otherwise]
         why = [
             *([f"of fewer than {LEAST_BATCHES} batches, which decides nothing"] if few else []),
             *([f"not with {', '.join(against)}"] if against else []),
-            *([f"by another cause than fusing: {', '.join(_cell(*cell) for cell in otherwise)}"] if otherwise else []),
+            *([f"by another cause than fusing: {', '.join(elsewhere)}"] if elsewhere else []),
             *(["in every case looked at"] if set(verdicts.values()) == {HOLDS} else []),
             *([beside] if beside else []),
         ]
