@@ -7,9 +7,12 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from simnmt.nmt.sharp_translation import SharpTextTranslator
 
 app = typer.Typer(help="Small translation models of our own: for measuring deployment, not for winning at translation.")
 
@@ -121,7 +124,15 @@ def train(
 
 @app.command()
 def translate(
-    model: Annotated[Path, typer.Option("--model", metavar="DIR", help="Folder that simnmt nmt train wrote.")],
+    context: typer.Context,
+    model: Annotated[
+        list[Path],
+        typer.Option(
+            "--model",
+            metavar="DIR",
+            help="Folder that simnmt nmt train wrote; several attentional ones, each with its own --model, are an ensemble.",
+        ),
+    ],
     file: Annotated[
         Path | None, typer.Argument(metavar="[FILE]", help="Text, a sentence a line, plain or gzip; default: standard input.")
     ] = None,
@@ -167,6 +178,23 @@ def translate(
     tune: Annotated[
         bool, typer.Option("--tune", help="Multiply these columns as is fastest here, by a measurement at load.")
     ] = False,
+    sharp: Annotated[
+        str | None,
+        typer.Option(
+            "--sharp",
+            metavar="exact|fast",
+            help="Decode attentional models with the sharp decoder, one sentence at a time; fast: in 16 bits. Beside several "
+            "--model or a --dictionary it is exact unless told [off].",
+        ),
+    ] = None,
+    dictionary: Annotated[
+        Path | None,
+        typer.Option(
+            "--dictionary",
+            metavar="FILE",
+            help="Translations of unknown words, two columns: a source word, a tab, its translation; others are copied.",
+        ),
+    ] = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="File to write instead of standard output.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="An object a line: text, tokens, score.")] = False,
     device: Device = "cpu",
@@ -182,27 +210,53 @@ def translate(
     from simnmt.nmt.translation import Translator, noting
 
     refuse_replacing(out, file)
-    formed = batching_named(batching, batch, threshold=threshold, collect=collect)
-    translator = Translator.load(
-        model,
-        device=device,
-        threads=threads,
-        beam=beam,
-        fused=fused,
-        vocabulary=vocabulary,
-        direction=direction,
-        cache_mb=cache_mb,
-        tune=tune,
-        batching=formed,
-        max_len=max_len,
-    )
+    translator: Translator | SharpTextTranslator
+    if len(model) > 1 or sharp is not None or dictionary is not None:
+        from simnmt.nmt.sharp_translation import SharpTextTranslator as Sharp
+
+        _refuse_beside_sharp(context)
+        translator = Sharp.load(
+            model,
+            technique=sharp or "exact",
+            beam=beam,
+            fused=fused,
+            max_len=max_len,
+            candidates=vocabulary,
+            dictionary=dictionary,
+        )
+    else:
+        translator = Translator.load(
+            model[0],
+            device=device,
+            threads=threads,
+            beam=beam,
+            fused=fused,
+            vocabulary=vocabulary,
+            direction=direction,
+            cache_mb=cache_mb,
+            tune=tune,
+            batching=batching_named(batching, batch, threshold=threshold, collect=collect),
+            max_len=max_len,
+        )
     with written_whole(out) if out else nullcontext() as partial:
         target: Any = partial.open("w", encoding="utf-8") if partial else nullcontext(sys.stdout)
         with target as sink:
             for translation in noting(translator.stream(lines_of(file)), _note):
                 sink.write((translation.as_json() if as_json else translation.text) + "\n")
-    if translator.vocabulary is not None and translator.vocabulary.cache is not None:
+    if isinstance(translator, Translator) and translator.vocabulary is not None and translator.vocabulary.cache is not None:
         _note(str(translator.vocabulary.cache))
+
+
+def _refuse_beside_sharp(context: typer.Context) -> None:
+    """Raise for options of the batched decoders, and for another place than one thread of the processor."""
+    others = ("batching", "batch", "threshold", "collect", "direction", "cache_mb", "tune")
+    for name in others:
+        given = context.get_parameter_source(name)
+        if given is not None and given.name not in ("DEFAULT", "DEFAULT_MAP"):
+            what = "the sharp decoder translates one sentence at a time; leave it out"
+            raise typer.BadParameter(what, param_hint=f"--{name.replace('_', '-')}")
+    if context.params["device"] != "cpu" or context.params["threads"] not in (None, 1):
+        raise typer.BadParameter("the sharp decoder runs on one thread of the CPU", param_hint="--device, --threads")
 
 
 def _note(text: str) -> None:

@@ -64,12 +64,11 @@ class SharpTranslator:
         *,
         candidates: NDArray[np.int64] | None = None,
         forced_len: int | None = None,
+        max_len: int | None = None,
         clock: bool = False,
     ) -> SharpTranslation:
-        """The best translation of a sentence; arguments as of `SharpDecoder.decode`."""
-        if len(self._decoders) == 1:
-            return self._decoders[0].decode(states[0], candidates, forced_len, clock=clock)
-        return decode_ensemble(self._decoders, states, candidates, forced_len, clock=clock)
+        """The best translation of a sentence; arguments as of `decode_ensemble`."""
+        return decode_ensemble(self._decoders, states, candidates, forced_len, max_len=max_len, clock=clock)
 
     def translate(self, sources: Sequence[Sequence[int]], lists: CandidateLists | None = None) -> list[SharpTranslation]:
         """The best translation of each sentence, one after another; with lists, of its candidates alone (SHARP-02)."""

@@ -38,6 +38,18 @@ class Subwords:
         kept = [[token for token in self._until_end(sentence) if token < self.size] for sentence in sentences]
         return [text.strip() for text in self._pieces.decode(kept)] if kept else []
 
+    def cut(self, text: str) -> list[str]:
+        """The pieces of a text as they are written, normalised, a blank as `▁`; without the end mark."""
+        pieces: list[str] = self._pieces.encode(text, out_type=str)
+        return pieces
+
+    def pieces(self, tokens: Sequence[int]) -> list[str]:
+        """How each token is written; empty for marks and for what the vocabulary lacks."""
+        return [
+            "" if token >= self.size or self._pieces.is_control(token) else str(self._pieces.id_to_piece(token))
+            for token in tokens
+        ]
+
     def _until_end(self, sentence: Sequence[int]) -> Sequence[int]:
         tokens = list(sentence)
         return tokens[: tokens.index(self.eos)] if self.eos in tokens else tokens

@@ -19,7 +19,7 @@ from simnmt.nmt.devices import torch_device
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.greedy_search import GreedySearch
 from simnmt.nmt.hypothesis import Hypothesis
-from simnmt.nmt.models import load_model
+from simnmt.nmt.models import LoadedModel, load_model
 from simnmt.nmt.slot_decoder import SlotDecoder
 from simnmt.nmt.slot_search import SlotSearch
 from simnmt.nmt.step_model import StepModel
@@ -49,6 +49,8 @@ class Translation:
     """Whether the model ended the sentence itself, not the limit on its length."""
     steps: int
     """Decode steps taken: greedily one for each token written and one for the end mark; a beam runs on beyond its best."""
+    replaced: int = 0
+    """Unknown tokens replaced through the attention; by the sharp decoder alone."""
 
     def as_json(self) -> str:
         """Every field, as an object on one line."""
@@ -111,19 +113,10 @@ class Translator:
         `load_vocabulary`. `tune`: its products are made as measuring them here and now says is fastest, as copies need it
         (`cache_mb`); otherwise by the number of rows, the same at each run.
         """
-        for name in (SOURCE_TOKENIZER, TARGET_TOKENIZER):
-            if not (folder / name).is_file():
-                what = f"no trained model: {name} is missing" if folder.is_dir() else "no such folder"
-                raise NmtError(what, path=folder, remedy="give the --out of simnmt nmt train")
         where = torch_device(device)
         if threads is not None:
             torch.set_num_threads(threads)
-        source, target = (Subwords.read(folder / name) for name in (SOURCE_TOKENIZER, TARGET_TOKENIZER))
-        loaded = load_model(str(folder))
-        sizes = loaded.architecture.src_vocab, loaded.architecture.tgt_vocab
-        if (source.size, target.size) != sizes:
-            what = f"subwords for {source.size:,} and {target.size:,} tokens, but a model of {sizes[0]:,} and {sizes[1]:,}"
-            raise NmtError(what, path=folder, remedy="copy the folder again, all its files together")
+        loaded, source, target = load_folder(folder)
         model = loaded.model.to(where)
         part = _part(vocabulary, model, direction, cache_mb, tune)
         return cls(model, source, target, beam=beam, fused=fused, vocabulary=part, batching=batching, max_len=max_len)
@@ -138,6 +131,21 @@ class Translator:
     def translate(self, lines: Sequence[str]) -> list[Translation]:
         """One translation per line, in order."""
         return list(self.stream(lines))
+
+
+def load_folder(folder: Path) -> tuple[LoadedModel, Subwords, Subwords]:
+    """A model that `simnmt nmt train` wrote, with its source and target subwords; raises `NmtError` for another folder."""
+    for name in (SOURCE_TOKENIZER, TARGET_TOKENIZER):
+        if not (folder / name).is_file():
+            what = f"no trained model: {name} is missing" if folder.is_dir() else "no such folder"
+            raise NmtError(what, path=folder, remedy="give the --out of simnmt nmt train")
+    source, target = (Subwords.read(folder / name) for name in (SOURCE_TOKENIZER, TARGET_TOKENIZER))
+    loaded = load_model(str(folder.absolute()))  # a folder may have the name of an architecture, such as gru
+    sizes = loaded.architecture.src_vocab, loaded.architecture.tgt_vocab
+    if (source.size, target.size) != sizes:
+        what = f"subwords for {source.size:,} and {target.size:,} tokens, but a model of {sizes[0]:,} and {sizes[1]:,}"
+        raise NmtError(what, path=folder, remedy="copy the folder again, all its files together")
+    return loaded, source, target
 
 
 def _part(

@@ -89,12 +89,14 @@ def decode_ensemble(
     candidates: Ints | None = None,
     forced_len: int | None = None,
     *,
+    max_len: int | None = None,
     clock: bool = False,
 ) -> SharpTranslation:
     """Translate one sentence by several models of one vocabulary and one `settings`, each with its own source states.
 
     Their distributions are averaged arithmetically over one shared beam (SHARP-14), as is their attention for `attended`; the
-    first one's `stop_margin` holds. Raises `KernelError` as `SharpDecoder` does, and for decoders that do not fit together.
+    first one's `stop_margin` holds. `max_len`: most steps for this sentence, at most the decoders' own. Raises `KernelError` as
+    `SharpDecoder` does, and for decoders that do not fit together.
     """
     if not 1 <= len(decoders) <= MOST_MEMBERS:
         raise KernelError(f"an ensemble is of 1 to {MOST_MEMBERS} decoders, not of {len(decoders)}")
@@ -112,7 +114,9 @@ def decode_ensemble(
         raise KernelError(f"forced_len is {forced_len}, not 1 to max_len, {longest}")
     forced = forced_len is not None
     check_candidates(first.weights, candidates, needs_end=not forced, forced=forced)
-    steps = longest if forced_len is None else forced_len
+    if max_len is not None and not 1 <= max_len <= longest:
+        raise KernelError(f"max_len is {max_len}, not 1 to the decoder's own, {longest}")
+    steps = forced_len or max_len or longest
     asked = Asked(first.weights.tokens, first.settings.beam, steps, forced, candidates, first.stop_margin)
     compiled = [each._member for each in decoders if isinstance(each._member, CompiledMember)]
     if compiled:

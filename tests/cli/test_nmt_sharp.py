@@ -1,0 +1,136 @@
+"""`simnmt nmt translate` with the sharp decoder: models, ensembles, unknown words, refusals (SHARP-01, 14)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
+pytest.importorskip("sentencepiece", reason="the extra packages of simnmt[models] are not installed")
+
+from simnmt.kernels.sharp import SharpTranslation  # noqa: E402
+from simnmt.nmt.checkpoint import SOURCE_TOKENIZER, TARGET_TOKENIZER, save_checkpoint  # noqa: E402
+from simnmt.nmt.models import build_model  # noqa: E402
+from simnmt.nmt.sharp_architecture import AttentionalArchitecture  # noqa: E402
+from simnmt.nmt.sharp_translation import SharpTextTranslator  # noqa: E402
+from simnmt.nmt.sharp_translator import SharpTranslator  # noqa: E402
+from simnmt.nmt.training.subwords import learn_vocabulary  # noqa: E402
+from simnmt.nmt.translation import LONGEST_SOURCE  # noqa: E402
+from tests.nmt import toy_language  # noqa: E402
+
+VOCAB, UNKNOWN = 36, 1
+SMALL = AttentionalArchitecture(
+    kind="attentional", hidden=16, embedding=8, source_layers=2, source_hidden=8, src_vocab=VOCAB, tgt_vocab=VOCAB
+)
+LINES = [source for source, _ in toy_language.pairs(6)]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folders as training writes them, of models that have learnt nothing: `a` and `b` share subwords, `c` has others."""
+    made = tmp_path_factory.mktemp("sharp")
+    marks = {"pad": 0, "unk": UNKNOWN, "start": 2, "eos": 3}
+    texts = [text for pair in toy_language.pairs(300) for text in pair]
+    for seed, name in enumerate("abc"):
+        save_checkpoint(made / name, build_model(SMALL, seed=seed), SMALL)
+        learnt = learn_vocabulary(texts if name != "c" else texts[:150], VOCAB, side="whole", **marks)
+        for tokenizer in (SOURCE_TOKENIZER, TARGET_TOKENIZER):
+            (made / name / tokenizer).write_bytes(learnt)
+    gru = toy_language.GRU.model_copy(update={"src_vocab": VOCAB, "tgt_vocab": VOCAB})
+    save_checkpoint(made / "gru", build_model(gru), gru)
+    for tokenizer in (SOURCE_TOKENIZER, TARGET_TOKENIZER):
+        (made / "gru" / tokenizer).write_bytes((made / "a" / tokenizer).read_bytes())
+    (made / "in.txt").write_text("".join(f"{line}\n" for line in [LINES[0], "", *LINES[1:]]))
+    (made / "words.tsv").write_text("un\tONE\n")
+    (made / "bad.tsv").write_text("un\tone\ndeux\n")
+    return made
+
+
+def translated(simnmt: Callable[..., Any], place: Path, *options: str) -> list[dict[str, Any]]:
+    models = [str(place / word) if word in ("a", "b") else word for word in options]
+    found = simnmt("nmt", "translate", str(place / "in.txt"), "--json", "--max-len", "9", *models)
+    assert found.status == 0, found.err
+    return [json.loads(line) for line in found.out.splitlines()]
+
+
+def test_the_exact_sharp_decoder_finds_what_torch_finds_greedily(simnmt: Callable[..., Any], place: Path) -> None:
+    torch_lines = translated(simnmt, place, "--model", "a", "--threads", "1")
+    sharp_lines = translated(simnmt, place, "--model", "a", "--sharp", "exact")
+    assert len(sharp_lines) == 7 and (sharp_lines[1]["text"], sharp_lines[1]["src_len"]) == ("", 0)
+    for ours, theirs in zip(sharp_lines, torch_lines, strict=True):
+        assert {**ours, "score": None, "text": None, "replaced": 0} == {**theirs, "score": None, "text": None}
+        if ours["score"] is not None:
+            assert ours["score"] == pytest.approx(theirs["score"], abs=1e-4)
+        assert ours["replaced"] or ours["text"] == theirs["text"]
+
+
+def test_sharp_14_an_ensemble_of_one_model_twice_says_the_same_and_of_two_something_else(
+    simnmt: Callable[..., Any], place: Path
+) -> None:
+    alone = translated(simnmt, place, "--model", "a", "--sharp", "exact")
+    twice = translated(simnmt, place, "--model", "a", "--model", "a")
+    assert [line["text"] for line in twice] == [line["text"] for line in alone]
+    both = translated(simnmt, place, "--model", "a", "--model", "b")
+    assert [line["score"] for line in both] != [line["score"] for line in alone]
+    fast = translated(simnmt, place, "--model", "a", "--model", "b", "--sharp", "fast")
+    assert [line["src_len"] for line in fast] == [line["src_len"] for line in both]
+
+
+def test_sharp_01_unknown_words_are_replaced_where_the_decoder_looked(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The decoder is held to the unknown token, looking at `un`, then at a sign that no vocabulary has, then at the end."""
+    folder = place / "a"
+    translator = SharpTextTranslator.load([folder], dictionary=place / "words.tsv")
+    said = SharpTranslation((UNKNOWN,), -0.5, (0,), 2, 1.0, stopped_early=True)
+    monkeypatch.setattr(SharpTranslator, "decode", lambda *_, **__: said)
+    (line,) = translator.translate(["un ☃"])
+    assert (line.text, line.replaced) == ("ONE", 1)
+    place_of_snow = next(at for at, piece in enumerate(translator.source.cut("un ☃")) if "☃" in piece)
+    monkeypatch.setattr(SharpTranslator, "decode", lambda *_, **__: replace(said, attended=(place_of_snow,)))
+    (line,) = translator.translate(["un ☃"])
+    assert (line.text, line.replaced) == ("☃", 1)
+    monkeypatch.setattr(
+        SharpTranslator, "decode", lambda *_, **__: replace(said, attended=(len(translator.source.cut("un ☃")),))
+    )
+    assert translator.translate(["un ☃"])[0].text == "⁇", "the end of the source"
+
+
+def test_a_source_beyond_the_longest_is_cut(place: Path) -> None:
+    (line,) = SharpTextTranslator.load([place / "a"], max_len=3).translate(["un " * LONGEST_SOURCE])
+    assert line.cut and line.src_len == LONGEST_SOURCE and line.tgt_len <= 3
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--model", "gru"], "gru: the sharp decoder runs no gru model (give models that were trained with --model sharp)"),
+        (["--model", "a", "--model", "gru"], "gru: the sharp decoder runs no gru model"),
+        (["--model", "a", "--model", "c"], "c: its subwords are not those of "),
+        (["--model", "a", "--model", "none"], "none: no such folder"),
+        (["--model", "a"] * 17, "an ensemble of 17 models (give at most 16)"),
+        (["--model", "a", "--sharp", "slow"], "no sharp decoder slow (take exact or fast)"),
+        (["--model", "a", "--dictionary", "bad.tsv"], "bad.tsv:2: 1 columns where a dictionary has 2"),
+        (["--model", "a", "--dictionary", "none.tsv"], "none.tsv: "),
+        (["--model", "a", "--sharp", "exact", "--beam", "0"], "beam is 0"),
+        (["--model", "a", "--sharp", "exact", "--beam", "40"], "a beam of 40 with a vocabulary of 36"),
+        (["--model", "a", "--sharp", "exact", "--max-len", "0"], "max_len is 0"),
+        (["--model", "a", "--sharp", "exact", "--batch", "2"], "one sentence at a time"),
+        (["--model", "a", "--model", "b", "--tune"], "one sentence at a time"),
+        (["--model", "a", "--sharp", "exact", "--threads", "2"], "one thread of the CPU"),
+        (["--model", "a", "--model", "b", "--vocabulary", "words.tsv"], "candidate lists are of one model"),
+        (["--model", "a", "--sharp", "exact", "--vocabulary", "words.tsv"], "words.tsv: damaged, or no vocabulary bundle"),
+    ],
+    ids=lambda value: " ".join(value)[:60] if isinstance(value, list) else "",
+)
+def test_what_the_sharp_decoder_cannot_do_is_refused_in_one_line(
+    simnmt: Callable[..., Any], place: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], message: str
+) -> None:
+    monkeypatch.chdir(place)
+    more = [] if len(options) > 2 else ["--sharp", "exact"]
+    found = simnmt("nmt", "translate", "in.txt", *options, *more)
+    assert found.status == 2 and found.out == "" and "Traceback" not in found.err
+    assert message in " ".join(found.err.replace("│", " ").split())
