@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
 
 from simnmt.costs.decoder_settings import DecoderSettings
 from simnmt.kernels.sharp import SharpTranslation
@@ -17,8 +16,7 @@ from simnmt.nmt.translation import LONGEST_SOURCE, Translation, load_folder
 from simnmt.nmt.unknown_words import TargetPiece, read_dictionary, replace_unknown
 from simnmt.nmt.vocabulary.candidate_lists import CandidateLists
 
-Technique = Literal["exact", "fast"]
-TECHNIQUES: Mapping[Technique, DecoderSettings] = {
+TECHNIQUES: Mapping[str, DecoderSettings] = {
     "exact": DecoderSettings(gemm="float32", embeddings="frequent", attention="precomputed", merge=True),
     "fast": DecoderSettings(gemm="int16", embeddings="frequent", attention="precomputed", activations="polynomial", merge=True),
 }
