@@ -1,11 +1,55 @@
-"""Which known name was meant."""
+"""Which known name was meant by one that is not known, and the remedy that says so."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable
+
+SLIP = 0.6
+"""Likeness from which on a name is taken for a slip of a known one."""
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that `name` is most like; None where none is near."""
-    return next(iter(difflib.get_close_matches(name, list(known), n=1)), None)
+def nearest(name: object, known: Iterable[str], *, likeness: float = SLIP) -> str | None:
+    """Return the known name that `name` is most like; None where none is near, or `name` is no text.
+
+    Case, hyphens, blanks and camel case do not count.
+
+    Example:
+        >>> nearest("lenSlop", ["len_offset", "len_slope"])
+        'len_slope'
+    """
+    if not isinstance(name, str):
+        return None
+    folded = {_folded(other): other for other in known}
+    match = next(iter(difflib.get_close_matches(_folded(name), list(folded), n=1, cutoff=likeness)), None)
+    return None if match is None else folded[match]
+
+
+def did_you_mean(
+    name: object,
+    known: Iterable[str],
+    otherwise: str | None = None,
+    *,
+    shown: Callable[[str], str] = str,
+    likeness: float = SLIP,
+) -> str:
+    """Return the remedy for an unknown name: the known one that is near, or else `otherwise`, by default the known names.
+
+    `shown`: how a known name is written.
+
+    Example:
+        >>> did_you_mean("clout", ["edge", "cloud"])
+        'did you mean cloud?'
+        >>> did_you_mean("zzz", ["edge", "cloud"])
+        'known: edge, cloud'
+    """
+    names = list(known)
+    near = nearest(name, names, likeness=likeness)
+    if near is not None:
+        return f"did you mean {shown(near)}?"
+    return f"known: {', '.join(map(shown, names)) or 'none'}" if otherwise is None else otherwise
+
+
+def _folded(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().replace("-", "_").replace(" ", "_")

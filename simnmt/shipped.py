@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from simnmt.errors import InputError
-from simnmt.names import nearest
+from simnmt.names import did_you_mean
 
 Kind = Literal["traces/lengths", "traces/rtt", "traces/bandwidth", "calibration", "scenarios"]
 
@@ -40,7 +40,6 @@ def find(kind: Kind, name: str) -> Path:
     bare = name.removeprefix("@")
     known = names(kind)
     if bare not in known:
-        near = nearest(bare, known)
-        hint = f"did you mean @{near}?" if near else "known: " + (", ".join(f"@{other}" for other in known) or "none")
-        raise InputError(f"@{bare}: nothing of that name is shipped under {kind}", remedy=hint)
+        remedy = did_you_mean(bare, known, shown=lambda other: f"@{other}")
+        raise InputError(f"@{bare}: nothing of that name is shipped under {kind}", remedy=remedy)
     return folder(kind) / f"{bare}{_SUFFIX[kind]}"

@@ -15,7 +15,7 @@ from simnmt.costs import decoder_block, decoder_settings, profile, profile_block
 from simnmt.costs.profile import OPTIONAL_BLOCKS, SCHEMA_VERSION, DeviceProfile
 from simnmt.costs.profile_error import ProfileError
 from simnmt.files import read_bounded, written_whole
-from simnmt.names import nearest
+from simnmt.names import did_you_mean
 
 _KEYS = sorted(
     {
@@ -88,8 +88,7 @@ def _checked(text: str, path: str | os.PathLike[str] | None) -> DeviceProfile:
         said, remedy = first["msg"].removeprefix("Value error, "), _MEND
         if first["type"] == "extra_forbidden":
             name = str(first["loc"][-1])
-            near = None if name in _KEYS else nearest(name, _KEYS)
-            said, remedy = "unknown key here", f"did you mean {near}?" if near else "remove it"
+            said, remedy = "unknown key here", "remove it" if name in _KEYS else did_you_mean(name, _KEYS, "remove it")
         raise ProfileError(f"{key}: {said}" if key else said, path=path, remedy=remedy) from None
 
 

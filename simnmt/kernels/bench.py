@@ -15,7 +15,7 @@ from simnmt.kernels.interleaved import Times, interleaved
 from simnmt.kernels.library_threads import library_threads
 from simnmt.kernels.native_at import level_name
 from simnmt.kernels.roofline import Roofline, measure_roofline
-from simnmt.names import nearest
+from simnmt.names import did_you_mean
 
 ROUNDS = 15
 
@@ -101,9 +101,7 @@ def kernel(name: str) -> Kernel:
     """The kernel of that name; raises `UnknownKernel`."""
     known = {each.name: each for each in KERNELS}
     if name not in known:
-        near = nearest(name, known)
-        remedy = f"did you mean {near}?" if near else f"one of {', '.join(known)}"
-        raise UnknownKernel(f"{name}: no such kernel", remedy=remedy)
+        raise UnknownKernel(f"{name}: no such kernel", remedy=did_you_mean(name, known))
     return known[name]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from simnmt.kernels.compile import LEVEL_FLAGS
 from simnmt.kernels.errors import KernelLevelError
-from simnmt.names import nearest
+from simnmt.names import did_you_mean
 
 LEVELS = tuple(LEVEL_FLAGS)
 """The widest first."""
@@ -33,8 +33,7 @@ def choose(features: int, compiled: Collection[str], asked: str | None, *, named
     if asked == NONE:
         return None
     if asked is not None and asked not in LEVELS:
-        near = nearest(str(asked).strip().lower(), (*LEVELS, NONE))
-        remedy = f"did you mean {near}?" if near else f"one of {', '.join(LEVELS)} or {NONE}"
+        remedy = did_you_mean(str(asked).strip(), (*LEVELS, NONE), f"one of {', '.join(LEVELS)} or {NONE}")
         raise KernelLevelError(f"{named}={asked!r}: no such level of kernels", remedy=remedy)
     within = LEVELS if asked is None else LEVELS[LEVELS.index(asked) :]
     return next((level for level in supported(features) if level in within and level in compiled), None)

@@ -16,7 +16,7 @@ from typing import Literal, Protocol, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.names import nearest
+from simnmt.names import did_you_mean
 from simnmt.network.errors import TraceError
 from simnmt.network.foreign_text import listed, named, quoted
 from simnmt.network.rtt_series import Kind
@@ -146,8 +146,7 @@ class Rows:
         if column in self.names:
             return self.names.index(column)
         self.refuse_numbers(column)
-        near = nearest(column, self.names)
-        hint = f"did you mean {named(near)}?" if near else f"columns: {listed(self.names)}"
+        hint = did_you_mean(column, self.names, f"columns: {listed(self.names)}", shown=named)
         raise self.wrong(f"no column {named(column)}", here, 0, hint)
 
     def __iter__(self) -> Iterator[tuple[int, list[str]]]:

@@ -11,7 +11,7 @@ from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from simnmt.configuration import Configuration
 from simnmt.files import read_bounded
-from simnmt.names import nearest
+from simnmt.names import did_you_mean
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.sharp_architecture import SHARP_MODELS, AttentionalArchitecture, StackBlock
 from simnmt.nmt.special_tokens import Size, SpecialTokens
@@ -166,8 +166,7 @@ def architecture_of(content: Any, path: str | os.PathLike[str] | None = None) ->
     known, key = named.model_fields, ".".join(str(part) for part in below)
     said, remedy = first["msg"].removeprefix("Value error, "), f"known here: {', '.join(known)}"
     if first["type"] == "extra_forbidden":
-        near = nearest(str(below[-1]), known)
-        said, remedy = "unknown key", f"did you mean {near}?" if near else remedy
+        said, remedy = "unknown key", did_you_mean(str(below[-1]), known, remedy)
     raise NmtError(f"{key}: {said}" if key else said, path=path, remedy=remedy)
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 import torch
 
-from simnmt.names import nearest
+from simnmt.names import did_you_mean
 from simnmt.nmt.architecture import ARCHITECTURES, Architecture, RecurrentArchitecture, read_architecture
 from simnmt.nmt.checkpoint import ARCHITECTURE_FILE, load_weights
 from simnmt.nmt.errors import NmtError
@@ -64,8 +64,7 @@ def load_model(model: str, *, seed: int = 0) -> LoadedModel:
             return LoadedModel(model, marian, marian.architecture, "checkpoint")
         raise NmtError(f"holds neither {ARCHITECTURE_FILE} nor config.json", path=path, remedy="name a model's folder")
     if model not in ARCHITECTURES and not path.exists():
-        near = nearest(model, ARCHITECTURES)
         known = f"known: {', '.join(ARCHITECTURES)}, or a file or folder that exists"
-        raise NmtError(f"no model called {model}", remedy=f"did you mean {near}?" if near else known)
+        raise NmtError(f"no model called {model}", remedy=did_you_mean(model, ARCHITECTURES, known))
     architecture = ARCHITECTURES[model] if model in ARCHITECTURES else read_architecture(path)
     return LoadedModel(model, build_model(architecture, seed=seed).eval(), architecture, "random")

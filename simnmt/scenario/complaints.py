@@ -10,13 +10,14 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from simnmt.names import nearest
 from simnmt.scenario.document import Document
 from simnmt.scenario.errors import ScenarioError
 from simnmt.scenario.nodes import Node
 from simnmt.scenario.overrides import Override, apply_overrides
 from simnmt.scenario.phrases import one_of, phrase, wrong_type
 from simnmt.scenario.schema_walk import Schema, SchemaWalk
-from simnmt.scenario.wording import Location, described, listed, near
+from simnmt.scenario.wording import Location, described, listed
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -82,7 +83,7 @@ def _complaints(walk: SchemaWalk, document: Document, error: ValidationError) ->
         if fault.location in unknown:
             *around, key = fault.location
             known = _known_keys(walk, fault, unknown)
-            guess = near(key, [name for name in known if name not in fault.keys]) or near(key, known)
+            guess = nearest(key, [name for name in known if name not in fault.keys]) or nearest(key, known)
             others = f"known here: {listed(known)}" if known else "remove it"
             remedies[fault.location] = f"did you mean {guess}?" if guess else others
             meant.add((*around, guess))
@@ -130,7 +131,7 @@ def _complaint(walk: SchemaWalk, document: Document, fault: _Fault) -> ScenarioE
         if fault.kind == "union_tag_invalid":
             what, remedy = one_of(kinds, value[name], described(value[name]))
         else:
-            guess = near(location[-1], kinds) if location else None
+            guess = nearest(location[-1], kinds) if location else None
             further = f"; did you mean {guess} by {location[-1]}?" if guess else ""
             what, remedy = "missing key", f"one of {listed(kinds)}{further}"
         return document.error((*location, name), what, remedy=remedy)

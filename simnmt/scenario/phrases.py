@@ -9,8 +9,9 @@ from typing import Any, get_args
 from pydantic_core.core_schema import ErrorType
 
 from simnmt.errors import printable
+from simnmt.names import did_you_mean
 from simnmt.scenario.schema_walk import Schema, SchemaWalk
-from simnmt.scenario.wording import listed, near, shown
+from simnmt.scenario.wording import listed, shown
 
 Phrase = tuple[str, str | None]
 """What is wrong, and the remedy."""
@@ -114,8 +115,7 @@ def one_of(allowed: Collection[Any], value: object, got: str) -> Phrase:
     same = [choice for choice in allowed if str(choice) == str(value) and type(choice) is not type(value)]
     if same:
         return what, f"write {shown(same[0])}, {'with' if isinstance(same[0], str) else 'without'} quotes"
-    guess = near(value, [choice for choice in allowed if isinstance(choice, str)])
-    return what, f"did you mean {guess}?" if guess else None
+    return what, did_you_mean(value, [choice for choice in allowed if isinstance(choice, str)], "") or None
 
 
 def _write_number(text: str) -> str | None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-
-from simnmt.names import nearest
+from simnmt.names import did_you_mean
 from simnmt.policies.configuration import FixedPolicy, Probing
 from simnmt.results.batch_columns import SHARES
 from simnmt.results.streamed import SHARES as STREAMED_SHARES
@@ -160,7 +158,7 @@ def _check_hops(scenario: Scenario, document: Document) -> None:
             elif device == END_NODE:
                 what, remedy = "no link leads to an end node", "remove it"
             else:
-                what, remedy = f"no device is called {device}", _known(device, [*optional, *required])
+                what, remedy = f"no device is called {device}", did_you_mean(device, [*optional, *required])
             raise document.error((*place, device), what, remedy=remedy, key=True)
         for before, device in zip(devices, required, strict=False):
             if device not in configuration.hops:
@@ -183,7 +181,7 @@ def _check_policies(scenario: Scenario, document: Document) -> None:
             raise document.error(
                 ("policies", name, "device"),
                 f"no device is called {policy.device}",
-                remedy=_known(policy.device, scenario.devices),
+                remedy=did_you_mean(policy.device, scenario.devices),
             )
         if isinstance(getattr(policy, "transfer_estimate", None), Probing) and timeless:
             raise document.error(
@@ -212,10 +210,4 @@ def _check_clocks(scenario: Scenario, document: Document) -> None:
         for workload in network.pace_s if isinstance(network.pace_s, dict) else ():
             if workload not in paced:
                 what = f"{workload} is no workload that meets networks.{name} on the clock pace"
-                raise document.error((*place, workload), what, remedy=_known(workload, paced), key=True)
-
-
-def _known(name: str, names: Iterable[str] | Sequence[str]) -> str:
-    known = list(names)
-    near = nearest(name, known)
-    return f"did you mean {near}?" if near else f"name one of {', '.join(known) or 'none'}"
+                raise document.error((*place, workload), what, remedy=did_you_mean(workload, paced), key=True)

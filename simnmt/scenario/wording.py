@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Mapping
 
 from simnmt.errors import printable
-from simnmt.names import nearest
 
 Location = tuple[str | int, ...]
 """Where a value lies in the data: keys of mappings and indices of lists, from the top."""
@@ -55,19 +54,6 @@ def quoted(text: str) -> str:
 
 def _escape(char: str) -> str:
     return f"\\u{ord(char):04x}" if ord(char) < 0x10000 else f"\\U{ord(char):08x}"
-
-
-def near(word: object, known: Iterable[str]) -> str | None:
-    """The known name that `word` was evidently meant to be; None where none is near."""
-    if not isinstance(word, str):
-        return None
-    folded = {_folded(name): name for name in known}
-    match = nearest(_folded(word), folded)
-    return None if match is None else folded[match]
-
-
-def _folded(name: str) -> str:
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().replace("-", "_").replace(" ", "_")
 
 
 def listed(names: Iterable[object], last: str = ",") -> str:

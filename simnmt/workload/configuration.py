@@ -11,10 +11,10 @@ from pydantic_core import PydanticCustomError
 
 from simnmt import shipped
 from simnmt.configuration import Configuration, EndOfSentence
+from simnmt.names import did_you_mean
 from simnmt.workload.arrivals import Arrivals, BackToBack
 from simnmt.workload.corpus import read_corpus
 from simnmt.workload.counting import MODEL_PREFIX, UNITS
-from simnmt.workload.errors import hint
 from simnmt.workload.fertility import Fertility
 from simnmt.workload.filters import FILTERS, RatioFilter, dropped_warning, keep
 from simnmt.workload.language_order import order_warning
@@ -25,13 +25,14 @@ from simnmt.workload.sentencepiece_unit import TOKENISER_FILES, Side, model_file
 
 def _known_unit(unit: str) -> str:
     if unit not in UNITS:
-        raise PydanticCustomError("unknown_unit", "unknown unit {unit} ({remedy})", {"unit": unit, "remedy": hint(unit, UNITS)})
+        given = {"unit": unit, "remedy": did_you_mean(unit, UNITS)}
+        raise PydanticCustomError("unknown_unit", "unknown unit {unit} ({remedy})", given)
     return unit
 
 
 def _known_filter(name: str) -> str:
     if name not in FILTERS:
-        remedy = hint(name, FILTERS)
+        remedy = did_you_mean(name, FILTERS)
         raise PydanticCustomError("unknown_filter", "unknown filter {name} ({remedy})", {"name": name, "remedy": remedy})
     return name
 

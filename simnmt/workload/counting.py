@@ -6,13 +6,13 @@ such as the subwords of a model that is not at hand: such lengths are taken as t
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
-from simnmt.workload.errors import CorpusError, hint
+from simnmt.names import did_you_mean, nearest
+from simnmt.workload.errors import CorpusError
 
 Count = Callable[[str], int]
 
@@ -65,7 +65,7 @@ def counter(unit: str) -> Count:
     try:
         return UNITS[unit]
     except KeyError:
-        raise CorpusError(f"unknown unit {unit!r}", remedy=hint(unit, [*UNITS, MODEL_PREFIX + "PATH"])) from None
+        raise CorpusError(f"unknown unit {unit!r}", remedy=did_you_mean(unit, [*UNITS, MODEL_PREFIX + "PATH"])) from None
 
 
 def unit_and_counter(unit: str, side: Literal["src", "tgt"] = "src") -> tuple[str, Count]:
@@ -108,6 +108,6 @@ def checked(unit: str) -> str:
     """The name of a unit that lengths are given in. Raises `CorpusError` for none, a long one, and a slip of a known one."""
     if not unit or len(unit) > 100 or not unit.isprintable():
         raise CorpusError(f"{unit[:20]!r} is no name of a unit", remedy="give a short text on one line, such as word")
-    if unit not in UNITS and (near := difflib.get_close_matches(unit, UNITS, n=1, cutoff=_NEAR_MISS)):
-        raise CorpusError(f"unknown unit {unit!r}", remedy=f"did you mean {near[0]}?")
+    if unit not in UNITS and nearest(unit, UNITS, likeness=_NEAR_MISS) is not None:
+        raise CorpusError(f"unknown unit {unit!r}", remedy=did_you_mean(unit, UNITS))
     return unit

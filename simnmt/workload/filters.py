@@ -34,8 +34,9 @@ from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
 from simnmt.configuration import Configuration
+from simnmt.names import did_you_mean
 from simnmt.workload import paracrawl_rules
-from simnmt.workload.errors import CorpusError, hint
+from simnmt.workload.errors import CorpusError
 from simnmt.workload.paracrawl_rules import TextRule
 
 IntArray = NDArray[np.int64]
@@ -190,13 +191,13 @@ def filter_named(name: str | RatioFilter, per_word: TokensPerWord = WORDS) -> Fi
     kind, colon, given = name.partition(":")
     if not colon or kind != "ratio":
         what = f"filter {kind!r} takes no parameters" if kind in FILTERS else f"unknown filter {name!r}"
-        raise CorpusError(what, remedy=f"write {kind}" if kind in FILTERS else hint(name, FILTERS))
+        raise CorpusError(what, remedy=f"write {kind}" if kind in FILTERS else did_you_mean(name, FILTERS))
     parameters = {}
     for part in given.split(","):
         key, _, value = part.partition("=")
         if key not in RatioFilter.model_fields or key == "kind":
             known = [known for known in RatioFilter.model_fields if known != "kind"]
-            raise CorpusError(f"filter {name!r}: no parameter {key!r}", remedy=hint(key, known))
+            raise CorpusError(f"filter {name!r}: no parameter {key!r}", remedy=did_you_mean(key, known))
         parameters[key] = value
     try:
         return RatioFilter.model_validate_strings(parameters).filter(per_word)

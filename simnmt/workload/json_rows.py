@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
-from simnmt.workload.errors import hint
+from simnmt.names import did_you_mean
 from simnmt.workload.json_object import json_kind, json_object
 from simnmt.workload.text_lines import TextLines
 
@@ -69,8 +69,7 @@ def _refuse_keys(lines: TextLines, row: Mapping[str, Any], missing: str) -> NoRe
     texts = text_keys(row)
     if not texts:
         raise lines.fault(f"no key {missing!r}, and no text under any other", remedy="name the keys of the two texts")
-    guess = hint(missing, texts)
-    remedy = guess if guess.startswith("did you mean") else "name the keys of the two texts"
+    remedy = did_you_mean(missing, texts, "name the keys of the two texts")
     raise lines.fault(f"no key {missing!r}; texts stand under {_listed(texts)}", remedy=remedy)
 
 

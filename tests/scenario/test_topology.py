@@ -78,7 +78,7 @@ CASES = {
     ),
     "a hop to a device that is none": (
         ("      region: {rtt", "      moon: {rtt"),
-        "s.yaml:10:7: networks.n.hops.moon: no device is called moon (name one of gateway, region)",
+        "s.yaml:10:7: networks.n.hops.moon: no device is called moon (known: gateway, region)",
     ),
     "a hop to the last device": (
         ("      region: {rtt", "      cloud: {rtt"),
@@ -90,7 +90,7 @@ CASES = {
     ),
     "a fixed policy on a device that is none": (
         ("device: region", "device: moon"),
-        "s.yaml:17:31: policies.near.device: no device is called moon (name one of gateway, region, cloud)",
+        "s.yaml:17:31: policies.near.device: no device is called moon (known: gateway, region, cloud)",
     ),
     "a balancer on the first": (
         ("count: 20}", "count: 20, balancer: round_robin}"),

@@ -22,7 +22,7 @@ from simnmt.calibrate.sti.translator import check_translator, translator_blocks
 from simnmt.costs import DeviceProfile, checked_profile, profile_doubts
 from simnmt.costs.profile import SCHEMA_VERSION
 from simnmt.costs.sti_block import StiBlock
-from simnmt.names import nearest
+from simnmt.names import did_you_mean
 from simnmt.nmt.architecture import ARCHITECTURES, TransformerArchitecture, read_architecture
 from simnmt.nmt.engine import EngineAccount
 from simnmt.nmt.processor import cpu_name
@@ -116,8 +116,7 @@ def _refuse_into(into: DeviceProfile, known: str, measured: str) -> None:
 
 def _transformer(model: str) -> TransformerArchitecture:
     if model not in ARCHITECTURES and not Path(model).is_file():
-        near = nearest(model, ARCHITECTURES)
-        remedy = f"did you mean {near}?" if near else "name marian, or a file with the sizes of a Transformer"
+        remedy = did_you_mean(model, ARCHITECTURES, "name marian, or a file with the sizes of a Transformer")
         raise CalibrationError(f"--model: no model called {model}", remedy=remedy)
     found = ARCHITECTURES[model] if model in ARCHITECTURES else read_architecture(model)
     if not isinstance(found, TransformerArchitecture):

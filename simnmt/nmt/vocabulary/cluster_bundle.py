@@ -13,7 +13,7 @@ from torch import Tensor
 from simnmt.kernels.centroids import Centroids
 from simnmt.kernels.column_sets import ColumnSets
 from simnmt.kernels.errors import KernelError
-from simnmt.names import nearest
+from simnmt.names import did_you_mean
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.step_model import StepModel
 from simnmt.nmt.vocabulary.active_sets import active_sets
@@ -119,8 +119,7 @@ class ClusterBundle:
         for each in self.sets:
             if each.label == label:
                 return each
-        near = nearest(label, self.labels)
-        remedy = f"did you mean {near}?" if near else f"it has {', '.join(self.labels)}"
+        remedy = did_you_mean(label, self.labels, f"it has {', '.join(self.labels)}")
         raise NmtError(f"no direction {label} in this bundle", remedy=remedy)
 
     def check(self, model: StepModel) -> None:

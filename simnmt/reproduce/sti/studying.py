@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simnmt.errors import InputError
-from simnmt.names import nearest
+from simnmt.names import did_you_mean
 
 if TYPE_CHECKING:
     from simnmt.calibrate.sti_study.document import Study
@@ -58,9 +58,7 @@ class Studied:
 
         for name in self.parts:
             if name not in PARTS:
-                near = nearest(name, PARTS)
-                remedy = f"did you mean {near}?" if near else f"known: {', '.join(PARTS)}"
-                raise InputError(f"--part {name}: no part of a study", remedy=remedy)
+                raise InputError(f"--part {name}: no part of a study", remedy=did_you_mean(name, PARTS))
 
 
 def study_model(studied: Studied, kept: Path | None, say: Say) -> Study:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simnmt.errors import InputError
-from simnmt.names import nearest
+from simnmt.names import did_you_mean
 
 if TYPE_CHECKING:
     from simnmt.calibrate.vocabulary.study.document import Part, Study
@@ -70,9 +70,7 @@ def study_model(
     texts.check()
     for name in parts:
         if name not in PARTS:
-            near = nearest(name, PARTS)
-            remedy = f"did you mean {near}?" if near else f"known: {', '.join(PARTS)}"
-            raise InputError(f"--part {name}: no part of a study", remedy=remedy)
+            raise InputError(f"--part {name}: no part of a study", remedy=did_you_mean(name, PARTS))
     directions = [
         Direction(label, train, texts.heldout[label], texts.references.get(label), texts.targets.get(label))
         for label, train in texts.train.items()

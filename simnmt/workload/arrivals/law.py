@@ -13,7 +13,7 @@ from pydantic import AfterValidator, ValidationInfo
 from pydantic_core import PydanticCustomError
 
 from simnmt import streams
-from simnmt.names import nearest
+from simnmt.names import did_you_mean
 from simnmt.workload.arrivals.process import Times
 
 _SLOW = frozenset({"ksone", "kstwo"})
@@ -70,8 +70,7 @@ def law_of(distribution: str, parameters: dict[str, float], *, mean_s: float | N
 def _known(name: str) -> str:
     known = _names()
     if name not in known:
-        near = nearest(name.lower(), known)
-        remedy = f"did you mean {near}?" if near else "e.g. gamma, lognorm, weibull_min, pareto"
+        remedy = did_you_mean(name, known, "e.g. gamma, lognorm, weibull_min, pareto")
         what = "scipy.stats has no continuous distribution {name} ({remedy})"
         raise PydanticCustomError("unknown_distribution", what, {"name": name, "remedy": remedy})
     return name
@@ -125,8 +124,7 @@ def _refused(what: str, remedy: str) -> PydanticCustomError:
 def _remedy(given: str, wanted: tuple[str, ...]) -> str:
     if given in ("loc", "scale"):
         return "loc stays 0, and the scale follows from the mean" if given == "loc" else "it follows from the mean"
-    near = nearest(given, wanted)
-    return f"did you mean {near}?" if near else f"it has {', '.join(wanted) or 'none'}"
+    return did_you_mean(given, wanted, f"it has {', '.join(wanted) or 'none'}")
 
 
 def _scipy(name: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from simnmt.names import nearest
+from simnmt.names import did_you_mean
 from simnmt.workload.arrivals.errors import ArrivalsError
 from simnmt.workload.byte_lines import ByteLines
 
@@ -74,8 +74,7 @@ class TraceTable:
         if any(_is_number(name) for name in self.names):
             what = "the first row holds numbers, not column names"
             raise self.wrong(what, 0, f"name the columns above it, e.g. {wanted[0]}")
-        near = nearest(wanted[0], self.names)
-        hint = f"did you mean {near}?" if near else "columns: " + ", ".join(self.names[:8])
+        hint = did_you_mean(wanted[0], self.names, "columns: " + ", ".join(self.names[:8]))
         raise self.wrong(f"no column {wanted[0]}", 0, hint)
 
     def __iter__(self) -> Iterator[list[bytes]]:
