@@ -8,6 +8,7 @@ from time import monotonic
 from typing import Any
 
 from simnmt.calibrate import fitting, overheads, step_gaps
+from simnmt.calibrate.beam_overrun import measure_overrun, measures_overrun
 from simnmt.calibrate.decoder_variants import decoder_block
 from simnmt.calibrate.disk import DiskError, measure_disk
 from simnmt.calibrate.energy import find_energy_meter
@@ -60,6 +61,8 @@ class Parts:
             found["overheads"] = beside
         if "decoder" in settings.parts:
             found["decoder"] = self._once("decoder", self._decoder)
+        if measures_overrun(settings) and {"execution", "step"} & set(settings.parts):
+            found["beam_overrun"] = self._once("beam_overrun", self._beam_overrun)
         if "energy" in settings.parts:
             found["energy"] = self._once("energy", self._energy)
         if "disk" in settings.parts:
@@ -141,6 +144,12 @@ class Parts:
 
     def _decoder(self) -> tuple[Any, list[str]]:
         return decoder_block(self._engine, self._settings, self._most(), self._listener)
+
+    def _beam_overrun(self) -> tuple[Any, list[str]]:
+        block = measure_overrun(self._settings)
+        if block is None:
+            return None, ["no steps of the beam beyond its best output: the model ended too few of the text's sentences itself"]
+        return block.model_dump(mode="json"), []
 
     def _most(self) -> int:
         """Sentences of the largest batch whose steps there was room for."""

@@ -91,6 +91,11 @@ def agreement_can_be_told(account: EngineAccount, settings: Settings) -> None:
     if account.weights != "checkpoint":
         what = f"{settings.model} has random weights, which say no words that could agree"
         raise CalibrationError(what, remedy="give the folder of a trained model, or leave --text out")
+    if settings.backend == "torch":
+        from simnmt.calibrate.beam_overrun import sentences_of
+
+        sentences_of(Path(settings.text))
+        return
     from simnmt.calibrate.sharp_agreement import encoded_text
 
     encoded_text(settings.model, Path(settings.text))

@@ -59,7 +59,7 @@ class Settings:
     """Pace of the disk reads, to imitate a slower flash; None: as fast as the disk gives."""
     text: str | None = None
     """Sentences, one a line, of a trained model's folder alone: on which the sharp backend's part `decoder` tells the agreement
-    of what rounds, and torch's what `vocabulary` takes and changes."""
+    of what rounds, torch's what `vocabulary` takes and changes, and torch's `beam` how many steps it takes for a token."""
     vocabulary: tuple[str, ...] = ()
     """Bundles of `simnmt vocab build`, one of each kind, for the part `decoder` with torch."""
     direction: str | None = None
@@ -82,9 +82,13 @@ class Settings:
         if self.inferences < 6:
             raise CalibrationError(f"{self.inferences} inferences determine no plane", remedy="give 6 or more")
         self._check_vocabulary()
-        if self.text is not None and not self.vocabulary and (self.backend != "sharp" or "decoder" not in self.parts):
-            remedy = "give --backend sharp and the part decoder, or leave --text out, or give --vocabulary"
-            what = "a text tells how the sharp decoder's techniques round, or what a part of the vocabulary changes"
+        rounds = self.backend == "sharp" and "decoder" in self.parts
+        searches = self.backend == "torch" and self.beam > 1 and bool({"execution", "step"} & set(self.parts))
+        if self.text is not None and not self.vocabulary and not rounds and not searches:
+            remedy = (
+                "give --backend sharp and the part decoder, --beam 2 or more with torch, or --vocabulary, or leave --text out"
+            )
+            what = "a text tells how the sharp decoder rounds, how far a beam runs on, or what a part of the vocabulary changes"
             raise CalibrationError(f"{what}, and nothing else", remedy=remedy)
         if self.disk_bytes_per_s is not None and not LEAST_PACE_BYTES_PER_S <= self.disk_bytes_per_s < math.inf:
             told = f"reads at {self.disk_bytes_per_s / 1e6:g} MB/s"

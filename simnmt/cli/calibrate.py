@@ -76,7 +76,7 @@ def calibrate(
         typer.Option(
             "--text",
             metavar="FILE",
-            help="Sentences, one a line: what a trained model says with --vocabulary, or a sharp one with what rounds.",
+            help="Sentences, one a line: of a trained model, how far a beam runs on, what --vocabulary or sharp decoders say.",
         ),
     ] = None,
     vocabulary: Annotated[

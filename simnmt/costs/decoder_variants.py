@@ -47,9 +47,11 @@ def with_decoder(profile: DeviceProfile, settings: DecoderSettings) -> tuple[Dev
         changed["engine"] = _engine(profile.engine, choice.settings)
     if profile.step is not None:
         changed["step"], changed["overheads"] = _step(profile, profile.step, choice, kind)
+    if choice.settings.beam != block.base.beam:
+        changed["beam_overrun"] = None  # of another beam it is not known
     if profile.energy is not None and profile.energy.j_per_tgt_token is not None:
         # At the same power, energy goes with time.
-        times = changed["execution"].plane.s_per_tgt_token / profile.plane.s_per_tgt_token
+        times = changed["execution"].plane.s_per_tgt_token / profile.execution.plane.s_per_tgt_token
         changed["energy"] = profile.energy.model_copy(update={"j_per_tgt_token": times * profile.energy.j_per_tgt_token})
     return profile.model_copy(update=changed), choice
 

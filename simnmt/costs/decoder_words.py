@@ -78,7 +78,7 @@ def against_step(profile: DeviceProfile) -> dict[int, float]:
     block = profile.decoder
     if block is None or profile.step is None or profile.encoder is None:
         return {}
-    cost = profile.decoding_cost
+    cost = profile.of_forced_lengths.decoding_cost
     last = min(FIRST_STEPS, cost.step.position_range[1])
     # Of the usual step, as the variants are.
     told_s = {

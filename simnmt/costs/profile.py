@@ -24,6 +24,7 @@ from simnmt.costs.disk import DiskCost, ReadTable
 from simnmt.costs.energy import EnergyCost
 from simnmt.costs.plane import ExecutionPlane
 from simnmt.costs.profile_blocks import (
+    BeamOverrun,
     CellSample,
     Conditions,
     Count,
@@ -49,7 +50,19 @@ SCHEMA_VERSION = 2
 """Of the file's form; version 1 had neither the optional blocks nor samples, and is still read."""
 PACKING = ("gru", "bilstm", "attentional")
 """Kinds of architecture whose encoders are given packed sequences: of padding they pay `padding_share` at most."""
-OPTIONAL_BLOCKS = ("engine", "step", "encoder", "decoder", "overheads", "reconciliation", "disk", "sti", "energy", "conditions")
+OPTIONAL_BLOCKS = (
+    "engine",
+    "step",
+    "encoder",
+    "decoder",
+    "overheads",
+    "beam_overrun",
+    "reconciliation",
+    "disk",
+    "sti",
+    "energy",
+    "conditions",
+)
 """What version 2 brought."""
 
 
@@ -192,6 +205,8 @@ class DeviceProfile(Configuration):
     decoder: DecoderBlock | None = None
     """Time of whole decode steps by the way in which the decoder is written."""
     overheads: Overheads | None = None
+    beam_overrun: BeamOverrun | None = None
+    """What a beam takes beyond its best output; null: greedy, or not measured, and then nothing is charged for it."""
     reconciliation: Reconciliation | None = None
     """What made a sentence alone cost the same by the plane and by its steps; null: nothing did."""
     disk: DiskBlock | None = None
@@ -220,8 +235,18 @@ class DeviceProfile(Configuration):
 
     @property
     def plane(self) -> ExecutionPlane:
-        """The execution plane, ready to compute."""
-        return ExecutionPlane(**self.execution.plane.model_dump())
+        """The execution plane, ready to compute; a beam's steps beyond its best output are in the slope."""
+        own = self.execution.plane
+        return ExecutionPlane(own.s_per_src_token, own.s_per_tgt_token * self._steps_per_token, own.s_fixed)
+
+    @property
+    def of_forced_lengths(self) -> DeviceProfile:
+        """The profile of what was timed: outputs of given lengths, nothing beyond them."""
+        return self if self.beam_overrun is None else self.model_copy(update={"beam_overrun": None})
+
+    @property
+    def _steps_per_token(self) -> float:
+        return 1.0 if self.beam_overrun is None else self.beam_overrun.steps_per_token
 
     @property
     def residual(self) -> LognormalResidual:
@@ -252,12 +277,13 @@ class DeviceProfile(Configuration):
         own = self.overheads or Overheads()
         step, encoder = self.step_cost, self.encoder_cost
         assert self.step is not None and self.encoder is not None
+        many = self._steps_per_token
         return DecodingCost(
             step=step,
             encoder=encoder,
-            mean_over_usual=self.step.run_over_told or 1.0,
-            gap_s_fixed=_or_nothing(own.step_gap_s),
-            gap_s_per_sentence=_or_nothing(own.step_gap_s_per_sentence),
+            mean_over_usual=many * (self.step.run_over_told or 1.0),
+            gap_s_fixed=many * _or_nothing(own.step_gap_s),
+            gap_s_per_sentence=many * _or_nothing(own.step_gap_s_per_sentence),
             refill_s_fixed=_or_nothing(own.refill_s_fixed),
             refill_s_per_sentence=_or_nothing(own.refill_s_per_sentence),
             leave_s=_or_nothing(own.leave_s),
@@ -265,7 +291,7 @@ class DeviceProfile(Configuration):
             padding_share=self.encoder.padding_share or 0.0,
             beam=self.step.beam,
             src_len=self.step.src_len,
-            s_per_row_src_token=self.step.s_per_row_src_token or 0.0,
+            s_per_row_src_token=many * (self.step.s_per_row_src_token or 0.0),
         )
 
     @property

@@ -252,6 +252,17 @@ class Overheads(Configuration):
     """Added to a step with which some sentence leaves, whatever their number."""
 
 
+class BeamOverrun(Configuration):
+    """How long a beam search runs on beyond its best output: measured with a trained model, for times are of forced lengths."""
+
+    kind: Kind
+    steps_per_token: Annotated[float, Field(ge=1.0, le=1000.0)]
+    """Decode steps over the tokens of the output, its end counted; charged in the plane and in the steps of batches."""
+    sentences: Count | None = None
+    """From which it was measured."""
+    note: str = ""
+
+
 class ReadSample(Configuration):
     """Repeats of cold reads of one size."""
 

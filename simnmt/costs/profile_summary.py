@@ -11,7 +11,7 @@ from simnmt.costs.profile_blocks import DiskBlock, EncoderBlock, EnergyBlock, Ov
 from simnmt.costs.reconciliation import alone_vs_plane, describe_alone
 from simnmt.costs.sti_words import sti_facts
 
-_COSTS = ("execution", "step", "encoder", "decoder", "overheads", "reconciliation", "disk", "sti", "energy")
+_COSTS = ("execution", "step", "encoder", "decoder", "overheads", "beam_overrun", "reconciliation", "disk", "sti", "energy")
 
 
 def as_json(profile: DeviceProfile) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def facts(profile: DeviceProfile) -> list[tuple[str, str]]:
         found += _grid("decode step", profile.step)
     if profile.encoder is not None:
         found += _grid("encoder", profile.encoder)
-    found += describe_alone(profile)
+    found += _beam(profile) + describe_alone(profile)
     found += decoder_facts(profile)
     found += _overheads(profile)
     if profile.disk is not None:
@@ -107,6 +107,16 @@ def _ends(unit: LengthUnit) -> str:
         "both": "both count",
     }
     return f"{counted[unit.end_of_sentence]} the end of the sentence"
+
+
+def _beam(profile: DeviceProfile) -> list[tuple[str, str]]:
+    block = profile.beam_overrun
+    if block is None:
+        beam = 1 if profile.engine is None else profile.engine.beam
+        unknown = "steps beyond the best output: not measured, and not charged (calibrate a trained model with --text)"
+        return [("beam", unknown)] if beam > 1 else []
+    many = "" if block.sentences is None else f", {_many(block.sentences, 'sentence')}"
+    return [("beam", "; ".join(filter(None, [f"{block.kind}: {block.steps_per_token:.4g} steps a token{many}", block.note])))]
 
 
 def _engine(profile: DeviceProfile) -> list[tuple[str, str]]:

@@ -64,7 +64,7 @@ def reconciled(profile: DeviceProfile, *, kind: Kind) -> DeviceProfile:
     step, encoder, whole = profile.step, profile.encoder, _whole_executions(profile)
     if step is None or encoder is None or whole is None or step.batch[0] != 1 or encoder.batch[0] != 1:
         return profile
-    cost = profile.decoding_cost
+    cost = profile.of_forced_lengths.decoding_cost
     pace, step_s, encoder_s = _fit(cost, step, encoder, whole)
     changed = {
         "step": _paced(step, pace, step_s),
@@ -72,7 +72,7 @@ def reconciled(profile: DeviceProfile, *, kind: Kind) -> DeviceProfile:
         "overheads": _paced_overheads(profile.overheads, pace),
     }
     moved = profile.model_copy(update=changed)
-    model_s = moved.decoding_cost.solo_s(whole.src_len, whole.tgt_len)
+    model_s = moved.of_forced_lengths.decoding_cost.solo_s(whole.src_len, whole.tgt_len)
     plane = fit_relative_plane(whole.src_len, whole.tgt_len, model_s).plane
     measured = [step_s / (pace * _alone_s(step)), encoder_s / (pace * _alone_s(encoder))]
     block = Reconciliation(

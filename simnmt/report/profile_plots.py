@@ -77,7 +77,7 @@ def _against(profile: DeviceProfile) -> Plot:
     measured = np.array([each.mean_s for each in samples])
     src = np.array([each.src_len if each.src_len_mean is None else each.src_len_mean for each in samples])
     tgt = np.array([each.tgt_len for each in samples])
-    predicted = profile.plane.seconds(src, tgt)
+    predicted = profile.of_forced_lengths.plane.seconds(src, tgt)
     kept = np.unique(np.linspace(0, len(samples) - 1, min(POINTS, len(samples))).round().astype(int))
     labels = [f"source {src[at]:.4g}, target {tgt[at]}" for at in kept]
     ends = np.array([min(measured.min(), max(predicted.min(), 1e-9)), max(measured.max(), predicted.max())])
@@ -110,7 +110,7 @@ def _plane(profile: DeviceProfile) -> Plot:
         f"The plane alone: no samples come with this profile ({profile.execution.kind}).",
         "target length, tokens",
         "time, ms",
-        [_series("line", f"source {src}", tgt, profile.plane.seconds(src, tgt)) for src in sources],
+        [_series("line", f"source {src}", tgt, profile.of_forced_lengths.plane.seconds(src, tgt)) for src in sources],
     )
 
 

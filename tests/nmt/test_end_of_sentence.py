@@ -11,7 +11,12 @@ torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models
 pytest.importorskip("sentencepiece", reason="the extra packages of simnmt[models] are not installed")
 
 from simnmt.batching import top_up  # noqa: E402
+from simnmt.calibrate.errors import CalibrationError  # noqa: E402
+from simnmt.calibrate.run import calibrate  # noqa: E402
+from simnmt.calibrate.settings import Settings  # noqa: E402
 from simnmt.costs import DeviceProfile, checked_profile  # noqa: E402
+from simnmt.costs.profile_summary import facts  # noqa: E402
+from simnmt.costs.reconciliation import alone_vs_plane  # noqa: E402
 from simnmt.nmt.training.corpus import Text  # noqa: E402
 from simnmt.nmt.training.recipe import Budget  # noqa: E402
 from simnmt.nmt.training.train import train  # noqa: E402
@@ -20,6 +25,7 @@ from simnmt.workload.counting import unit_and_counter  # noqa: E402
 from simnmt.workload.fertility import in_units  # noqa: E402
 from simnmt.workload.length_table import LengthTable  # noqa: E402
 from simnmt.world.decode_all import decode_all  # noqa: E402
+from tests.calibrate.engines import FakeEngine  # noqa: E402
 from tests.costs.made_profile import whole_profile  # noqa: E402
 from tests.nmt import toy_language  # noqa: E402
 from tests.nmt.test_training import QUICK  # noqa: E402
@@ -77,3 +83,37 @@ def test_a_beam_runs_on_beyond_its_best_output(trained: Path) -> None:
     done = [each for each in Translator.load(trained, beam=4).translate(lines) if each.ended]
     assert all(each.steps >= each.tgt_len + 1 for each in done)
     assert sum(each.steps for each in done) > sum(each.tgt_len + 1 for each in done)
+
+
+def test_a_calibration_with_a_beam_keeps_the_steps_a_token_takes_and_they_are_charged(trained: Path, tmp_path: Path) -> None:
+    """Counted over the same sentences; a plane, and steps, of forced lengths know nothing of them."""
+    settings = Settings(
+        str(trained), beam=4, text=str(trained.parent / "one.txt"), mode="quick", threads=1, parts=("execution", "step")
+    )
+    engine = FakeEngine(weights="checkpoint", model=str(trained))
+    own = calibrate(settings, tmp_path / "box.json", load=lambda *_, **__: engine).profile
+    lines = (trained.parent / "one.txt").read_text().splitlines()[:200]
+    done = [each for each in Translator.load(trained, beam=4).translate(lines) if each.ended]
+    factor = sum(each.steps for each in done) / sum(each.tgt_len + 1 for each in done)
+    assert own.beam_overrun is not None and own.beam_overrun.kind == "measured"
+    assert own.beam_overrun.steps_per_token == pytest.approx(factor) and factor > 1.02
+    assert own.beam_overrun.sentences == len(done)
+    forced = own.of_forced_lengths
+    assert own.plane.s_per_tgt_token == pytest.approx(factor * forced.plane.s_per_tgt_token)
+    assert own.plane.s_per_src_token == forced.plane.s_per_src_token
+    assert own.decoding_cost.steps_at(4)(0, 9) == pytest.approx(factor * forced.decoding_cost.steps_at(4)(0, 9))
+    assert abs(alone_vs_plane(own) or 1.0) < 0.02, "plane and steps agree with it as without"
+    assert dict(facts(own))["beam"].startswith(f"measured: {factor:.4g} steps a token, {len(done)} sentences")
+
+
+def test_without_a_trained_model_a_beam_says_that_its_steps_were_not_measured(tmp_path: Path) -> None:
+    settings = Settings("gru", beam=4, mode="quick", threads=1, parts=("execution",))
+    own = calibrate(settings, tmp_path / "box.json", load=lambda *_, **__: FakeEngine()).profile
+    assert own.beam_overrun is None and own.plane == own.of_forced_lengths.plane
+    assert "not measured, and not charged" in dict(facts(own))["beam"]
+    (tmp_path / "text.txt").write_text("un deux\n" * 20)
+    asked = replace(settings, text=str(tmp_path / "text.txt"))
+    with pytest.raises(CalibrationError, match="random weights"):
+        calibrate(asked, tmp_path / "other.json", load=lambda *_, **__: FakeEngine())
+    with pytest.raises(CalibrationError, match="how far a beam runs on"):
+        replace(asked, beam=1)
