@@ -36,6 +36,8 @@ LEVEL_BOUND = 1.10
 DISTURBED_BOUND = 0.10
 STI_R2_BOUND = 0.90
 """Of the line through reads by bits (STI-07)."""
+PACE_BOUND = 1.10
+"""Either way, of whole executions against their parts: measured in the same rounds of a quiet box they agree within 0.05."""
 DECODER_BOUND = 1.25
 """Either way: steps of the same decoder, measured twice within an hour on a box that is left alone, differ by less."""
 CHANCE_Z = 1.645
@@ -225,6 +227,11 @@ def _of_reconciliation(profile: DeviceProfile) -> Iterator[Doubt]:
             f"a sentence alone takes {100 * apart:+.1f} % by steps against the plane, beyond {100 * MOST_APART:.0f} %: "
             "batching changes its cost before anything is batched (measure execution and step together)",
         )
+    if block is not None and not 1.0 / PACE_BOUND <= block.pace <= PACE_BOUND:
+        message = (
+            f"whole executions took {block.pace:.3g} times what encoder, steps and gaps told, and all of these were corrected"
+        )
+        yield Doubt(RECONCILIATION, ("step", "encoder"), f"{message} (measure execution and step together, on a quiet box)")
     if block is not None and block.error > ERROR_BOUND:
         message = f"whole executions lie {100 * block.error:.3g} % off the reconciled costs, above {100 * ERROR_BOUND:.0f} %"
         yield Doubt(RECONCILIATION, ("execution", "step", "encoder"), f"{message} (measure execution and step together)")

@@ -85,9 +85,19 @@ def test_plane_and_steps_that_disagree_on_a_sentence_alone_are_doubtful() -> Non
     assert re.match(r"a sentence alone takes \+\d+\.\d % by steps against the plane, beyond 2 %", message)
 
 
+@pytest.mark.parametrize(("pace", "warned"), [(1.08, False), (0.88, True), (1.2, True)])
+def test_a_large_correction_of_the_costs_of_batches_is_doubtful(pace: float, warned: bool) -> None:
+    made = reconciled(checked_profile(whole_profile() | {"conditions": QUIET}), kind="measured")
+    assert made.reconciliation is not None
+    block = made.reconciliation.model_copy(update={"pace": pace, "error": 0.01})
+    doubts = profile_doubts(made.model_copy(update={"reconciliation": block}))
+    told = [doubt for doubt in doubts if f"took {pace:g} times what encoder, steps and gaps told" in doubt.message]
+    assert bool(told) == warned and all(doubt.cost_models == ("step", "encoder") for doubt in told)
+
+
 def test_costs_that_cannot_be_reconciled_with_whole_executions_are_doubtful() -> None:
     made = reconciled(checked_profile(whole_profile() | {"conditions": QUIET}), kind="measured")
-    [doubt] = profile_doubts(made)
+    [doubt] = [doubt for doubt in profile_doubts(made) if "reconciled costs" in doubt.message]
     assert doubt.message.startswith("whole executions lie 15.4 % off the reconciled costs, above 10 %")
 
 

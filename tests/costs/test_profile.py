@@ -83,7 +83,7 @@ BAD_VALUES = [
     (
         ("execution", "plane"),
         {"s_per_src_token": 0.0, "s_per_tgt_token": 0.0, "s_fixed": -1.0},
-        "execution.plane: no request would take any time",
+        "execution.plane: no request would take as long as",
     ),
     (("valid_range", "src_len"), [9, 3], "valid_range: src_len: [9, 3] is no range"),
     (("valid_range", "tgt_len"), [-1, 3], "valid_range: tgt_len: [-1, 3] is no range"),
