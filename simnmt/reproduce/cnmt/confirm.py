@@ -31,7 +31,7 @@ def table_one_scenario(
         "replications": 1,
         "requests": requests,
         "workloads": {each.workload: {"lengths": f"@{each.lengths}"} for each in data_sets},
-        "networks": {name: {"rtt": str(folder / f"{name}.csv")} for name in published.NETWORKS},
+        "networks": {name: {"rtt": str(folder / f"{name}.csv"), "clock": "spread"} for name in published.NETWORKS},
         "devices": {"gateway": {"profile": profile(0)}, "cloud": {"profile": profile(1)}},
         "policies": {policy: {} for policy in POLICIES},
     }
