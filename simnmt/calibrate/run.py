@@ -71,7 +71,7 @@ def calibrate(
             preconditions.nothing_lost(there, account, settings, path)
         with _kept(Journal(beside(path), _header(settings, account, box, plans)), listener) as journal:
             journal.session(conditions.state(box))
-            parts = Parts(settings, engine, journal, listener, path.resolve().parent)
+            parts = Parts(settings, engine, journal, listener, Path(os.path.realpath(path)).parent)
             blocks = parts.blocks(plans)
             after = conditions.state(describe(libraries=False))
             blocks["conditions"] = conditions.conditions_block(journal.sessions, after, parts.measured, cpus)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -342,13 +343,13 @@ def resolved(config: Lengths, base: Path) -> Lengths:
     for key in _file_keys(config):
         file = getattr(config, key)
         shipped_table = isinstance(config, TableFile) and _is_shipped(file)
-        changed[key] = file if shipped_table else str((base / file).resolve())
+        changed[key] = file if shipped_table else os.path.realpath(base / file)
     for key in ("src_unit", "tgt_unit"):
         unit = getattr(config, key, None)
         if isinstance(unit, SentencePieceUnit):
-            changed[key] = SentencePieceUnit(sentencepiece=str((base / unit.sentencepiece).resolve()))
+            changed[key] = SentencePieceUnit(sentencepiece=os.path.realpath(base / unit.sentencepiece))
     if isinstance(config, _Text):
-        changed["models"] = [str((base / model).resolve()) for model in config.models]
+        changed["models"] = [os.path.realpath(base / model) for model in config.models]
     return config.model_copy(update=changed)
 
 

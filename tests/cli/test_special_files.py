@@ -22,11 +22,12 @@ READERS = {
     "compared profile": "profile compare gateway.json {}",
     "profile of a scenario": "run small.yaml --set devices.cloud.profile={}",
     "round trips": "run small.yaml --set networks.office.rtt={}",
-    "length table": "run small.yaml --set workloads.news.lengths={{table:{}}}",
+    "length table": 'run small.yaml --set workloads.news.lengths={{"table":"{}"}}',
     "sentencepiece model": "corpus fit news.de news.en --unit sentencepiece:{}",
+    "sentencepiece model of a scenario": 'run small.yaml --set workloads.news.lengths.src_unit={{"sentencepiece":"{}"}}',
     "trace": "trace inspect {}",
     "process": "trace synth --params {} --out new.csv",
-    "streaming profile": "sti plan --profile {} --deadline-ms 100",
+    "streaming profile": "sti plan --profile {} --deadline-ms 100 --preload-mb 1",
     "key": "trace fetch --out new.csv --measurement 1 --probe 1 --start 2020-01-01 --stop 2020-01-02 --api-key-file {}",
     "architecture": "nmt train --src news.de --tgt news.en --out new --model {}",
     "task": "sti train --task {} --out new",
@@ -38,7 +39,7 @@ READERS = {
     "store": "sti inspect {}",
     "trained model": "nmt translate --model {} news.de",
 }
-WITHOUT_PIPES = set(READERS) - {"scenario", "round trips", "trace", "process", "key", "task"}
+WITHOUT_PIPES = set(READERS) - {"scenario", "round trips", "length table", "trace", "process", "key", "task"}
 """Readers that refuse a pipe: they read twice, or their content is a file's by nature."""
 NEEDS_MODELS = {"architecture", "task", "bundle", "store", "trained model"}
 
@@ -87,4 +88,5 @@ def test_a_special_file_is_refused_in_one_line(
             done = simnmt(*READERS[reader].format(name).split())
         assert (done.status, done.out) == (2, ""), (kind, done)
         assert_one_line(done.err)
+        assert name[:20] in done.err and "unknown key" not in done.err, done.err
         assert sorted(path.name for path in folder.iterdir()) == before, kind

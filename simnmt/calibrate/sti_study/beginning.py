@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -149,7 +150,7 @@ def _devices(
 def _classifier(store: ShardStore, path: Path) -> StudiedClassifier:
     own = store.geometry
     return StudiedClassifier(
-        name=Path(store.index.origin).name or path.resolve().name,
+        name=Path(store.index.origin).name or Path(os.path.realpath(path)).name,
         kind=store.kind,
         sha256=store.fingerprint,
         layers=own.layers,
@@ -173,7 +174,7 @@ def _stored(store: ShardStore, path: Path) -> StudiedStore:
     weights = sum(record.outliers for record in store.index.records if record.bits == BITS[0])
     whole = store.geometry.layers * store.geometry.weights_per_layer
     return StudiedStore(
-        name=path.resolve().name,
+        name=Path(os.path.realpath(path)).name,
         shard_bytes={bits: round(store.mean_size(bits)) for bits in BITS},
         outlier_share=weights / whole,
     )

@@ -40,7 +40,7 @@ def write_store(
     `progress`: layers done, of all. Raises `StoreError` for a layer that cannot be quantised, for an unfinished store of
     another model or of other bits, and where there is no room.
     """
-    out = Path(path) if Path(path).name else Path(path).resolve()
+    out = Path(path) if Path(path).name else Path(os.path.realpath(path))
     partial = out.with_name(f"{out.name}.partial")
     bits, geometry = _checked_bits(bits), weights.geometry
     check_layout(geometry)

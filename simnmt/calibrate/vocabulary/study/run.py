@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -132,7 +133,7 @@ def _studied(folder: Path, translator: Translator) -> StudiedModel:
     model: Any = translator.model
     vocab, width = model.weight.shape
     return StudiedModel(
-        name=folder.resolve().name,
+        name=Path(os.path.realpath(folder)).name,
         kind=model.architecture.kind,
         sha256=sha256_of(folder / WEIGHTS_FILE),
         vocab=vocab,
