@@ -43,21 +43,21 @@ def test_a_plan_its_budgets_and_its_pipeline_are_told(simnmt: Callable[..., Any]
     assert (told.status, told.err) == (0, "")
     lines = told.out.splitlines()
     assert lines[0].startswith("@odroid-sti (inferred): ")
-    assert lines[1] == "7 x 11 of 12 x 12, 77 shards, 128 tokens: 199.5 ms of 200 ms, without waiting"
+    assert lines[1] == "4 x 6 of 12 x 12, 24 shards, 128 tokens: 196.1 ms of 200 ms, without waiting"
     assert "Importance was not measured: slices and upgrades go in layer order." in lines
     rows = [line.split() for line in lines if line[:1].isdigit()][1:]
-    assert [row[0] for row in rows] == [str(layer) for layer in range(7)]
+    assert [row[0] for row in rows] == [str(layer) for layer in range(4)]
     assert all(row[-1] == "0.00" for row in rows)
     disk, processor = (next(line for line in lines if line.startswith(row)) for row in ("io ", "compute "))
-    assert [sign for sign in disk if sign.isdigit()] == list("123456")
-    assert [sign for sign in processor if sign.isdigit()] == list("0123456")
+    assert [sign for sign in disk if sign.isdigit()] == list("123")
+    assert [sign for sign in processor if sign.isdigit()] == list("0123")
     assert "." not in processor
 
 
 def test_json_is_a_plan_that_can_be_read_again(simnmt: Callable[..., Any]) -> None:
     document = json.loads(simnmt(*ASKED, "--compare", "--json").out)
     plan = Plan.from_json(document["plan"])
-    assert (plan.layers, plan.slices_per_layer, plan.deadline_s, plan.preload_bytes) == (7, 11, 0.2, 2_000_000)
+    assert (plan.layers, plan.slices_per_layer, plan.deadline_s, plan.preload_bytes) == (4, 6, 0.2, 2_000_000)
     assert [each["name"] for each in document["comparison"]][:2] == ["STI", "Load&Exec"]
     assert document["timeline"]["latency_s"] == document["plan"]["latency_s"] == plan.latency_s
     assert (document["kind"], document["exact"]) == ("inferred", None)
@@ -82,10 +82,10 @@ def test_the_comparison_and_the_best_bits_are_told(simnmt: Callable[..., Any]) -
             "200",
             "2",
             ["--cold", "--fill"],
-            "The pipeline waits 14.53 ms for reads, within the deadline, as it would with 2 bits",
+            "The pipeline waits 24.77 ms for reads, within the deadline, as it would with 2 bits",
         ),
-        ("200", "0.1", [], "The buffer is smaller than one shard of 2 bits (0.147 MB): nothing is preloaded."),
-        ("2", "2", [], "One layer of one shard takes 3.5 ms already: nothing meets the deadline."),
+        ("200", "0.1", [], "The buffer is smaller than one shard of 2 bits (0.155 MB): nothing is preloaded."),
+        ("2", "2", [], "One layer of one shard takes 10.73 ms already: nothing meets the deadline."),
         ("200", "0", [], "The deadline is missed by "),
         ("200", "0", [], "Planned to wait within the deadline (--fill), a smaller submodel may keep it."),
         ("900", "2", ["--length", "4000"], " tokens were measured: 4000 are taken to cost in proportion."),
@@ -101,7 +101,7 @@ def test_what_a_reader_has_to_know_is_said(
 
 
 def test_a_plan_that_leaves_time_unused_proposes_to_fill_it(simnmt: Callable[..., Any]) -> None:
-    """STI-22: on the GPU's costs three layers end 29 ms before the deadline, and waiting in these buys bits."""
+    """STI-22: on the GPU's costs two layers end 36 ms before the deadline, and waiting in these buys bits."""
     jetson = ("sti", "plan", "--profile", "@jetson-sti", "--deadline-ms", "150", "--preload-mb", "5")
     told = simnmt(*jetson).out
     sentence = (
@@ -110,12 +110,12 @@ def test_a_plan_that_leaves_time_unused_proposes_to_fill_it(simnmt: Callable[...
     proposal = re.search(sentence, told)
     assert proposal is not None
     unused_ms, before, after = map(float, proposal.groups())
-    assert unused_ms == pytest.approx(29.2, abs=0.1)
+    assert unused_ms == pytest.approx(35.7, abs=0.1)
     [paper, filled] = (json.loads(simnmt(*jetson, *more, "--json").out)["plan"] for more in ((), ("--fill",)))
     means = [sum(shard["bits"] for shard in plan["shards"]) / len(plan["shards"]) for plan in (paper, filled)]
     assert means == pytest.approx([before, after], abs=0.005) and filled["latency_s"] <= 0.150
     assert "stay unused" not in simnmt(*jetson, "--fill").out
-    assert "stay unused" not in simnmt(*ASKED).out, "this plan ends 3 ms before its deadline"
+    assert "stay unused" not in simnmt(*ASKED).out, "this plan ends 4 ms before its deadline"
 
 
 def test_a_profile_of_an_encoder_decoder_is_planned_for_its_steps(here: Path, simnmt: Callable[..., Any]) -> None:

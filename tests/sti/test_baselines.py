@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simnmt.calibrate.sti_study.devices import boards
 from simnmt.costs.shard_geometry import BITS
 from simnmt.costs.sti_cost import StiCost
+from simnmt.reproduce.sti import published
 from simnmt.sti.baselines import contestants, in_memory, load_and_execute, standard_pipeline
 from simnmt.sti.errors import PlanError
 from simnmt.sti.memory import memory_of, model_bytes
@@ -80,8 +82,22 @@ def test_presets_have_the_shapes_that_sti_24_tells_of() -> None:
         assert found is not None
         plans = [planned(found.cost, deadline_s, found.preload_bytes, length=128) for deadline_s in (0.15, 0.2, 0.4)]
         sizes[name] = [(plan.layers, plan.slices_per_layer) for plan in plans]
-    assert sizes == {"@odroid-sti": [(8, 7), (7, 11), (12, 12)], "@jetson-sti": [(3, 12), (4, 12), (9, 12)]}
+    assert sizes == {"@odroid-sti": [(3, 6), (4, 6), (5, 10)], "@jetson-sti": [(2, 12), (3, 12), (7, 12)]}
     assert preset("@odroid") is None
+
+
+def test_there_is_one_model_of_each_board() -> None:
+    """The planner's presets are the boards that studies stand on, for shards of BERT's size (STI-20, STI-21)."""
+    order = tuple((layer, piece) for layer in range(12) for piece in range(12))
+    studied = {device.name: cost for device, cost in boards(12, 12, order, 128)}
+    for name, device in (("@odroid-sti", "processor, 1 MB"), ("@jetson-sti", "GPU, 5 MB")):
+        found = preset(name)
+        assert found is not None
+        assert (found.cost.io_s, found.cost.comp_s) == (studied[device].io_s, studied[device].comp_s)
+    processor = preset("@odroid-sti")
+    assert processor is not None
+    assert processor.cost.t_comp(128, 12) == pytest.approx(published.LAYER_COMP_S) == pytest.approx(0.095)
+    assert 12 * processor.cost.io_s[32] == pytest.approx(published.LAYER_LOAD_S) == pytest.approx(0.339)
 
 
 def test_a_baseline_needs_a_deadline() -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from simnmt.sti.presets import LAYER_COMP_S as LAYER_COMP_S
+from simnmt.sti.presets import LAYER_LOAD_S as LAYER_LOAD_S
+
 REFERENCE = (
     "Liwei Guo, Wonkyo Choe, Felix Xiaozhu Lin: STI: Turbocharge NLP Inference at the Edge via Elastic Pipelining, ASPLOS "
     "2023: by its text alone, as its seven tables and eight figures are not in the source text"
@@ -50,8 +53,6 @@ NARROW_GAIN = 7.7
 STORE_MB = 215.0
 """Of five low versions."""
 
-LAYER_LOAD_S, LAYER_COMP_S = 0.339, 0.095
-"""Of DistilBERT's layer, 32 bits (section 2.2)."""
 DISTIL_LAYERS = 6
 STALLED = 0.72
 """Of the pipeline's time, more than."""
