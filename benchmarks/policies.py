@@ -4,11 +4,8 @@ Per question, each policy is held against the paper's on the deployments of `pol
 the same requests: the change of the mean latency and of its 95th percentile, with 95 % intervals. Beside them stands which of
 the plain policy's beliefs costs how much, found by replacing one at a time by the truth.
 
-A change is taken as (ours - theirs) / (ours + theirs) in each replication, averaged, and shown as the percent that this
-stands for. Near saturation single replications differ by factors of ten to a hundred, and the usual forms break: at load 0.8,
-of 100 intervals over 5 replications, percentages of the slower policy hold their mean 93 times and those of the faster one 33
-times, logarithms 88 times, this form 92 times; they tell the two apart 100, 35, 71 and 95 times (`benchmarks.interval_forms`).
-It is bounded, and says the same whichever policy is named first.
+A change is the ratio of the means over the replications, as everywhere in simnmt (`simnmt.results.statistics`);
+`benchmarks.interval_forms` counts how often this form and others cover the truth near saturation.
 """
 
 from __future__ import annotations
@@ -19,7 +16,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from math import inf
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -30,7 +26,7 @@ import numpy as np
 from benchmarks.policy_cases import QUESTIONS, Case, poisson
 from simnmt.costs import ExecutionPlane
 from simnmt.results.stability import busiest_load
-from simnmt.results.statistics import over_replications
+from simnmt.results.statistics import change_percent
 from simnmt.scenario import unit as unit_module
 from simnmt.scenario.build import build
 from simnmt.scenario.learning import Learnt, learn
@@ -108,15 +104,10 @@ def compared(policy: str, ours: Sequence[Row], baseline: str, theirs: Sequence[R
 
 
 def change(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float, float]:
-    """Percent that ours is above theirs, with its interval; see the module's words on the form."""
-    estimate = over_replications([(a - b) / (a + b) for a, b in zip(ours, theirs, strict=True)])
+    """Return by how many percent the mean of ours differs from theirs, with its 95 % interval; paired by replication."""
+    estimate = change_percent(ours, theirs)
     assert estimate.low is not None and estimate.high is not None
-    return _percent(estimate.mean), _percent(estimate.low), _percent(estimate.high)
-
-
-def _percent(bounded: float) -> float:
-    """100 (ours / theirs - 1) where (ours - theirs) / (ours + theirs) is `bounded`."""
-    return 200.0 * max(bounded, -1.0) / (1.0 - max(bounded, -1.0)) if bounded < 1.0 else inf
+    return estimate.mean, estimate.low, estimate.high
 
 
 def gap(totals_s: dict[str, list[float]]) -> Row:

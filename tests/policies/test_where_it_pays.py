@@ -77,7 +77,7 @@ def test_so_it_is_with_times_that_are_30_percent_wrong_where_the_gateway_has_a_q
 def test_where_the_gateway_is_believed_too_fast_and_never_fills_even_the_true_waits_cost(tmp_path: Path) -> None:
     """Too little is sent away already, and a wait at the server is one more reason to send less."""
     workloads = {"w": {"lengths": "@de-en-news", "end_nodes": 200, "arrivals": poisson(40.0)}}
-    small = {"version": 1, "name": "small", "requests": 3_000, "replications": 5, "workloads": workloads, "gap_analysis": True}
+    small = {"version": 1, "name": "small", "requests": 3_000, "replications": 10, "workloads": workloads, "gap_analysis": True}
     deployment = many_gateways_that_never_fill(tmp_path)
     with policies.believing((0.7, 1.3)):
         runs, told = policies.run(small | {"policies": QUEUES} | {key: deployment[key] for key in ("devices", "networks")})
@@ -95,7 +95,7 @@ def lengths_compared(table: str | dict[str, str], model: str) -> dict[str, dict[
     rules = {"line": {"kind": "cnmt"}, "distribution": distribution, "p95": {**distribution, "minimises": "p95"}}
     pairs = (("distribution", "line"), ("p95", "distribution"))
     case = Case("lengths", devices, {"cp1": {"rtt": "@cp1"}}, rules, lengths=table, pairs=pairs)
-    return {policy: row for (_, policy), row in changes(case, requests=10_000).items()}
+    return {policy: row for (_, policy), row in changes(case, requests=6_000, replications=10).items()}
 
 
 def test_the_distribution_pays_where_lengths_bend_and_nowhere_else(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_smoothing_pays_where_the_network_jitters_and_costs_where_it_shifts(tmp_
     }
     smoothed = {"kind": "cnmt", "transfer_estimate": "smoothed"}
     rules = {"last": {"kind": "cnmt"}, "smoothed": smoothed}
-    found = changes(Case("transfer", BILSTM, networks, rules, pairs=(("smoothed", "last"),)))
+    found = changes(Case("transfer", BILSTM, networks, rules, pairs=(("smoothed", "last"),)), replications=10)
     assert found["jitter", "smoothed"]["mean_percent"][2] < -3.0
     assert found["shifts", "smoothed"]["mean_percent"][1] > 1.0
 
@@ -161,16 +161,7 @@ def test_a_change_says_the_same_whichever_is_named_first_and_stays_within_what_i
     for percent, other in zip(there, (back[0], back[2], back[1]), strict=True):
         assert (1.0 + percent / 100.0) * (1.0 + other / 100.0) == pytest.approx(1.0)
     assert -100.0 <= there[1] < there[0] < there[2]
-    assert policies.change([1.0, 1e9], [1.0, 1.0])[1] == -100.0
     assert policies.change([2.0, 2.0], [1.0, 1.0]) == pytest.approx((100.0, 100.0, 100.0))
-
-
-def test_small_changes_are_the_mean_of_the_percentages() -> None:
-    random = np.random.default_rng(2)
-    theirs = random.uniform(1.0, 2.0, 10)
-    percent = random.normal(-1.0, 0.5, 10)
-    ours = theirs * (1.0 + percent / 100.0)
-    assert policies.change(list(ours), list(theirs))[0] == pytest.approx(percent.mean(), abs=0.01)
 
 
 def test_the_benchmark_counts_what_is_slower_beyond_the_interval() -> None:
