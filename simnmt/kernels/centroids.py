@@ -25,8 +25,11 @@ class Centroids:
     points: Tensor
     """[r, d]: float32, or float16 or bfloat16, which take half the memory and are widened a part at a time (FVP-18)."""
     half_norms: Tensor
-    """float32 [r]: minus half of each point's squared norm. What is nearest has the largest product plus this (FVP-05, halved
-    and turned round, which rounds nothing)."""
+    """float32 [r]: minus half of the squared norm of each point less `mean`. What is nearest has the largest product with a
+    hidden state less `mean`, plus this (FVP-05, halved and turned round, which rounds nothing)."""
+    mean: Tensor
+    """float32 [d]: of the points. Without it a common offset of the states, large beside their deviations, takes the digits
+    that tell the points apart."""
     level: str | None = None
     """Widest of the native kernels to be used, as the variable SIMNMT_KERNELS says it; None for the process's own."""
 
@@ -44,7 +47,8 @@ class Centroids:
             points = points.clone()  # a view would keep in memory what it is a part of
         if not bool(points.isfinite().all()):
             raise KernelError(f"point {int((~points.isfinite()).any(1).nonzero()[0])} is not finite")
-        return cls(points, points.double().square().sum(1).mul(-0.5).float(), level)
+        mean = points.double().mean(0).float()
+        return cls(points, (points.double() - mean).square().sum(1).mul(-0.5).float(), mean, level)
 
     def __len__(self) -> int:
         return len(self.points)
@@ -69,25 +73,24 @@ class Centroids:
 
     def _products(self, hidden: Tensor) -> Tensor:
         count, width = self.points.shape
-        hidden_at = check_tensor("hidden", hidden, REAL_TYPES, (ANY, width))
+        check_tensor("hidden", hidden, REAL_TYPES, (ANY, width))
         check_beside("hidden", hidden, "the centroids", self.points)
-        if hidden.dtype != torch.float32:
-            hidden = hidden.detach().float()
-            hidden_at = hidden.data_ptr()
+        hidden = hidden.detach().float() - self.mean
         if self.points.dtype != torch.float32:  # a product in their type would be rounded to it, and another seem the nearest
             parts = (self.points[first : first + _WIDENED].float() for first in range(0, count, _WIDENED))
-            return torch.cat([hidden.detach() @ part.T for part in parts], dim=1)
+            return torch.cat([hidden @ part.T for part in parts], dim=1)
         native = functions_at(self.level) if hidden.is_cpu else None
         if native is None:
-            return hidden.detach() @ self.points.T
+            return hidden @ self.points.T
         out = torch.empty((hidden.shape[0], count))
-        native.simnmt_row_wise(self.points.data_ptr(), count, width, None, count, hidden_at, hidden.shape[0], out.data_ptr())
+        at = hidden.data_ptr()
+        native.simnmt_row_wise(self.points.data_ptr(), count, width, None, count, at, hidden.shape[0], out.data_ptr())
         return out
 
     @property
     def nbytes(self) -> int:
-        """Bytes allocated: points and norms (FVP-12)."""
-        return self.points.untyped_storage().nbytes() + self.half_norms.untyped_storage().nbytes()
+        """Bytes allocated: points, norms and mean (FVP-12)."""
+        return sum(tensor.untyped_storage().nbytes() for tensor in (self.points, self.half_norms, self.mean))
 
 
 def lowest_argmax(scores: Tensor) -> Tensor:

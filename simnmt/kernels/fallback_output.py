@@ -14,18 +14,18 @@ ROWS_AT_ONCE = 16
 
 
 def fallback_best(products: Tensor, bias: Tensor | None, out: Best) -> None:
-    """Fill `out` with the best columns of each row and its log-sum. Raises `KernelError` for a row that has none."""
+    """Fill `out` with the best columns of each row and its sum. Raises `KernelError` for a row that has none."""
     count = out.columns.shape[1]
     for begin in range(0, products.shape[0], ROWS_AT_ONCE):
         rows = slice(begin, begin + ROWS_AT_ONCE)
         logits = _logits(products[rows], bias)
-        log_sum = logits.logsumexp(-1)
-        broken = (~log_sum.isfinite()).nonzero()
+        maximum = logits.amax(-1)
+        broken = (~maximum.isfinite()).nonzero()
         if broken.numel():
             raise refuse_row(products, bias, begin + int(broken[0]))
         out.values[rows], out.columns[rows] = lowest_columns(logits, *logits.topk(count))
-        # The logarithm of a sum that holds the maximum is no less than the maximum, however it was rounded.
-        out.log_sum[rows] = torch.maximum(log_sum, out.values[rows, 0])
+        # A sum that holds the largest term, 1, is no less than 1, however it was rounded.
+        out.log_total[rows] = (logits - maximum[:, None]).exp().sum(-1).clamp(min=1.0).log()
 
 
 def fallback_partial(products: Tensor, bias: Tensor | None) -> Partial:

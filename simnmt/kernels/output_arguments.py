@@ -79,7 +79,7 @@ def check_out(out: Best, products: Tensor, count: int) -> None:
     rows = products.shape[0]
     _check_place("columns", out.columns, torch.int64, (rows, count), products)
     _check_place("values", out.values, torch.float32, (rows, count), products)
-    _check_place("log_sum", out.log_sum, torch.float32, (rows,), products)
+    _check_place("log_total", out.log_total, torch.float32, (rows,), products)
 
 
 def _check_place(name: str, place: Tensor, dtype: torch.dtype, shape: tuple[int, ...], products: Tensor) -> None:

@@ -50,7 +50,7 @@ def fused_best(
     out: Best | None = None,
     level: str | None = None,
 ) -> Best:
-    """The `count` best columns of each row of `products` plus `bias`, and the row's log-sum, in one pass over memory.
+    """The `count` best columns of each row of `products` plus `bias`, and the row's sum of exponentials, in one pass.
 
     `products`: [rows, V], contiguous, float32, float16 or bfloat16; `bias`: float32 [V] on the same device, or None. Sums are
     float32 or better. `out` takes the result where it is given. On CUDA the Triton kernel does it, on the CPU the compiled one;
@@ -78,7 +78,7 @@ def fused_best(
     parts = parts_of(products, threads, count)
     if parts > 1 and rows < ROWS_OF_A_THREAD * parts:
         return _copied(_best_by_columns(native, products, bias, count, parts), out)
-    _by_rows(native, products, bias, addresses, count, out.columns, out.values, out.log_sum, parts)
+    _by_rows(native, products, bias, addresses, count, out.columns, out.values, out.log_total, parts)
     return out
 
 
@@ -133,7 +133,7 @@ def _by_rows(
     count: int,
     columns: Tensor,
     values: Tensor | None,
-    log_sum: Tensor | None,
+    log_total: Tensor | None,
     parts: int,
 ) -> None:
     """Whole rows, divided into groups of rows; what is found is written into the tensors handed in."""
@@ -141,11 +141,11 @@ def _by_rows(
     rows, vocab = products.shape
     (at, bias_at), columns_at = addresses, columns.data_ptr()
     values_at = None if values is None else values.data_ptr()
-    log_sum_at = None if log_sum is None else log_sum.data_ptr()
-    if rows and 0 in (columns_at, values_at, log_sum_at):
+    log_total_at = None if log_total is None else log_total.data_ptr()
+    if rows and 0 in (columns_at, values_at, log_total_at):
         raise KernelError("out: a tensor without memory of its own cannot be written to")
     if parts == 1:  # of one row the call costs as much as a third of the work: nothing more than it must
-        broken = kernel(kind, at, vocab, bias_at, rows, vocab, 0, count, columns_at, values_at, log_sum_at, None, None)
+        broken = kernel(kind, at, vocab, bias_at, rows, vocab, 0, count, columns_at, values_at, log_total_at, None, None)
         if broken >= 0:
             raise refuse_row(products, bias, broken)
         return
@@ -155,7 +155,7 @@ def _by_rows(
         return kernel(
             kind, at + begin * width, vocab, bias_at, end - begin, vocab, 0, count,
             columns_at + 8 * begin * count, None if values_at is None else values_at + 4 * begin * count,
-            None if log_sum_at is None else log_sum_at + 4 * begin, None, None,
+            None if log_total_at is None else log_total_at + 4 * begin, None, None,
         )  # fmt: skip
 
     for begin, broken in _divided(work, rows, parts):
@@ -172,7 +172,7 @@ def _best_by_columns(native: NativeLibrary, products: Tensor, bias: Tensor | Non
     # Stable, and the parts stand in the order of their columns: of equals the lowest column stays first.
     values, order = values.sort(dim=1, descending=True, stable=True)
     columns = torch.cat([columns for _, _, columns in parted], dim=1).gather(1, order)
-    return Best(columns[:, :count].contiguous(), values[:, :count].contiguous(), whole.maximum + whole.total.log())
+    return Best(columns[:, :count].contiguous(), values[:, :count].contiguous(), whole.total.log())
 
 
 def _by_columns(

@@ -14,7 +14,7 @@ from simnmt.kernels.arrays import checked, checked_out, huge_pages
 from simnmt.kernels.errors import KernelError
 from simnmt.kernels.native_at import native_at
 from simnmt.kernels.native_library import NativeLibrary
-from simnmt.kernels.scales import WEIGHT_LIMIT, Scales, checked_weight, choose_scales
+from simnmt.kernels.scales import WEIGHT_LIMIT, Scales, beyond_limit, checked_weight, choose_scales
 
 Float32 = NDArray[np.float32]
 
@@ -28,6 +28,10 @@ class PackedInt16:
     scales: Scales
     weight_l1: NDArray[np.float64]
     """Sum of the magnitudes of each output's clipped weights, [out]."""
+    beyond_l1: NDArray[np.float64]
+    """Sum of what clipping takes off the magnitudes of each output's weights, [out]."""
+    clipped: int
+    """Weights beyond the range."""
     level: str | None
     """Of the native kernels that packed them; None for the fallback, which gives the same integers."""
     _packed: NDArray[Any]
@@ -49,14 +53,15 @@ class PackedInt16:
         else:
             scales.check(weight)
         weight_l1 = np.minimum(np.abs(weight), WEIGHT_LIMIT).sum(axis=1, dtype=np.float64)
+        beyond_l1, clipped = beyond_limit(weight)
         native = native_at(level)
         if native is None:
             packed: NDArray[Any] = scales.quantise_weight(weight).T.astype(np.float64)
-            return cls(outputs, inner, scales, weight_l1, None, packed, 0, None)
+            return cls(outputs, inner, scales, weight_l1, beyond_l1, clipped, None, packed, 0, None)
         cdll, integers = _functions(native), np.empty(weight.shape, np.int16)
         cdll.simnmt_quantise(weight.ctypes.data, weight.size, scales.weight, WEIGHT_LIMIT, integers.ctypes.data)
         packed = packed_panels(native, integers)
-        return cls(outputs, inner, scales, weight_l1, native.level, packed, packed.ctypes.data, cdll)
+        return cls(outputs, inner, scales, weight_l1, beyond_l1, clipped, native.level, packed, packed.ctypes.data, cdll)
 
     def multiply(self, x: Float32, out: Float32 | None = None, *, add: bool = False) -> Float32:
         """`x` @ weight.T, [rows, out], added to `out` where `add`; `x` [rows, in] is clipped to the limit.
@@ -90,12 +95,17 @@ class PackedInt16:
         return out
 
     def error_bound(self, x: Float32) -> NDArray[np.float64]:
-        """How far each of `multiply(x)` can be off the product of clipped weights and inputs, [rows, out] (SHARP-05)."""
+        """Return how far each of `multiply(x)` can be off the product of weights and clipped inputs, [rows, out] (SHARP-05).
+
+        What clipping took off the weights counts, times the largest input of the row.
+        """
         limit = self.scales.input_limit
         input_l1 = np.minimum(np.abs(x), limit).sum(axis=1, dtype=np.float64)
         fixed_point = self.scales.error_bound(self.weight_l1, input_l1[:, None], self.inner)
         most = np.minimum(self.weight_l1 * limit, input_l1[:, None] * WEIGHT_LIMIT) + fixed_point
         bound: NDArray[np.float64] = fixed_point + most * 2.0**-24  # the sum of integers, rounded to float32 once
+        largest = np.minimum(np.abs(x), limit).max(axis=1, initial=0.0).astype(np.float64)
+        bound += largest[:, None] * self.beyond_l1
         return bound
 
 

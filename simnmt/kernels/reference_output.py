@@ -51,10 +51,8 @@ def reference_best(
     broken = best[:, 0].isnan().nonzero()
     if broken.numel():
         raise refuse_row(logits, None, int(broken[0]))
-    values = logits.gather(1, columns)
-    log_sum = values[:, 0] - best[:, 0]
     values, columns = lowest_columns(logits, *logits.topk(count))
-    return Best(columns, values, log_sum)
+    return Best(columns, values, -best[:, 0])
 
 
 def lowest_columns(logits: Tensor, values: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:

@@ -111,6 +111,13 @@ def choose_scales(weight: NDArray[np.float32], input_limit: float) -> Scales:
     raise KernelError(f"no scale keeps sums over {inner} inputs within 32 bits")
 
 
+def beyond_limit(weight: NDArray[np.float32]) -> tuple[NDArray[np.float64], int]:
+    """Return what clipping takes off the magnitudes of each output's weights [out, in], summed, and how many it clips."""
+    beyond = [np.maximum(np.abs(part) - np.float32(WEIGHT_LIMIT), 0.0) for part in _parts(weight)]
+    sums = np.concatenate([part.sum(axis=1, dtype=np.float64) for part in beyond])
+    return sums, sum(int(np.count_nonzero(part)) for part in beyond)
+
+
 def checked_weight(weight: NDArray[np.float32]) -> NDArray[np.float32]:
     """The weights of a product, [out, in], both 1 or more. Raises `KernelError`."""
     if 0 in checked("weight", weight, np.float32, (None, None)).shape:

@@ -67,7 +67,7 @@ def _stretch(
 
 @triton.jit
 def _join(
-    maxima, sums, values, columns, parts, best_values, best_columns, log_sums,
+    maxima, sums, values, columns, parts, best_values, best_columns, log_totals,
     SUM: tl.constexpr, COUNT: tl.constexpr, PARTS: tl.constexpr, CANDIDATES: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0)
@@ -78,9 +78,9 @@ def _join(
     highest = tl.max(maximum, 0)
     if SUM:
         level = tl.where(highest == float("-inf"), 0.0, highest)
-        tl.store(log_sums + row, level + tl.log(tl.sum(total * tl.exp(maximum - level), 0)))
+        tl.store(log_totals + row, tl.log(tl.sum(total * tl.exp(maximum - level), 0)))
     else:
-        tl.store(log_sums + row, tl.where(tl.max(total, 0) > 0.0, float("nan"), highest))
+        tl.store(log_totals + row, tl.where(tl.max(total, 0) > 0.0, float("nan"), highest))
     place = tl.arange(0, CANDIDATES)
     free = place < parts * COUNT
     value = tl.load(values + row * parts * COUNT + place, mask=free, other=float("-inf"))
@@ -124,12 +124,13 @@ class Workspace:
         )
 
 
-def best_into(workspace: Workspace, products: torch.Tensor, bias: torch.Tensor | None, *, log_sum: bool = True) -> None:
-    """Write each row's best columns, their values and the logarithm of its sum of exponentials into the workspace.
+def best_into(workspace: Workspace, products: torch.Tensor, bias: torch.Tensor | None, *, with_sum: bool = True) -> None:
+    """Write each row's best columns, their values and the logarithm of its sum of exponentials, relative to the best, into the
+    workspace.
 
     `products`: [rows, V] float32, float16 or bfloat16, columns of a row side by side; `bias`: float32 [V]. All arithmetic is
     float32. Equal values: the lowest column first. Nothing waits for the GPU, so nothing is checked. Without
-    `log_sum` its place takes the row's largest value, or NaN where the row holds one.
+    `with_sum` the logarithm's place takes the row's largest value, or NaN where the row holds one.
     """
     rows, vocab = products.shape
     best, (_, parts, count) = workspace.best, workspace.part_values.shape
@@ -138,12 +139,12 @@ def best_into(workspace: Workspace, products: torch.Tensor, bias: torch.Tensor |
     _stretch[(rows, parts)](
         products, products if bias is None else bias, products.stride(0), vocab,
         workspace.maxima, workspace.sums, workspace.part_values, workspace.part_columns,
-        HAS_BIAS=bias is not None, SUM=log_sum, COUNT=count, BLOCK=workspace.block, num_warps=WARPS[workspace.block],
+        HAS_BIAS=bias is not None, SUM=with_sum, COUNT=count, BLOCK=workspace.block, num_warps=WARPS[workspace.block],
     )  # fmt: skip
     _join[(rows,)](
         workspace.maxima, workspace.sums, workspace.part_values, workspace.part_columns, parts,
-        best.values, best.columns, best.log_sum,
-        SUM=log_sum, COUNT=count, PARTS=triton.next_power_of_2(parts), CANDIDATES=triton.next_power_of_2(parts * count),
+        best.values, best.columns, best.log_total,
+        SUM=with_sum, COUNT=count, PARTS=triton.next_power_of_2(parts), CANDIDATES=triton.next_power_of_2(parts * count),
     )  # fmt: skip
 
 
@@ -152,7 +153,7 @@ def triton_best(products: torch.Tensor, bias: torch.Tensor | None, count: int) -
     rows, vocab = products.shape
     workspace = Workspace.of(rows, vocab, count, products.device)
     best_into(workspace, products, bias)
-    _check_rows(products, bias, workspace.best.log_sum)
+    _check_rows(products, bias, workspace.best.log_total)
     return workspace.best
 
 
@@ -160,8 +161,8 @@ def triton_argmax(products: torch.Tensor, bias: torch.Tensor | None) -> torch.Te
     """What `fused_argmax` gives (FNI-06); waits and raises as `triton_best`."""
     rows, vocab = products.shape
     workspace = Workspace.of(rows, vocab, 1, products.device)
-    best_into(workspace, products, bias, log_sum=False)
-    _check_rows(products, bias, workspace.best.log_sum)
+    best_into(workspace, products, bias, with_sum=False)
+    _check_rows(products, bias, workspace.best.log_total)
     return workspace.best.columns[:, 0]
 
 

@@ -47,7 +47,7 @@ class FusedOutput:
                     own = fused_best(products, own_bias, min(best, columns), threads=threads)
                 else:
                     own = _largest(products, own_bias, threads)
-                found.append(Best(own.columns + first, own.values, own.log_sum) if first else own)
+                found.append(Best(own.columns + first, own.values, own.log_total) if first else own)
         except KernelError as error:
             raise NmtError(f"the model's outputs are no numbers to choose among: {error}") from None
         whole = found[0] if len(found) == 1 else _best_of(found, best)
@@ -80,7 +80,7 @@ def _largest(products: Tensor, bias: Tensor | None, threads: int) -> Best:
     """The best of each row without its probability: the sum is none."""
     columns = fused_argmax(products, bias, threads=threads)[:, None]
     values = products.gather(1, columns).float()
-    return Best(columns, values if bias is None else values + bias[columns], values[:, 0])
+    return Best(columns, values if bias is None else values + bias[columns], torch.zeros_like(values[:, 0]))
 
 
 def _best_of(blocks: list[Best], count: int) -> Best:
@@ -93,5 +93,5 @@ def _best_of(blocks: list[Best], count: int) -> Best:
         values = values.gather(1, places)
     else:
         values, places = values.topk(min(count, values.shape[1]), dim=1)
-    log_sum = torch.stack([block.log_sum for block in blocks]).logsumexp(dim=0)
-    return Best(columns.gather(1, places), values, log_sum)
+    totals = [block.log_total + (block.values[:, 0] - values[:, 0]) for block in blocks]
+    return Best(columns.gather(1, places), values, torch.stack(totals).logsumexp(dim=0).clamp(min=0.0))

@@ -196,7 +196,9 @@ def _kept(scenario: Scenario, policy: str, learnt: Learnt, transfer_s: float) ->
         return ""
     line = length_regression(configuration, learnt)
     border = threshold(*learnt.planes, line.slope, line.offset, transfer_s)
-    return f"{border.kept} {border.src_len:.0f} tokens" if border.kept in ("up to", "from") and border.src_len > 0 else ""
+    if border.kept in ("up to", "from"):
+        return f"{border.kept} {border.src_len:.0f} tokens"
+    return f"{border.kept} {border.src_len:.0f} and {border.upper:.0f} tokens" if border.kept in ("between", "outside") else ""
 
 
 def _gaps(scenario: Scenario, units: list[Unit], results: list[UnitResult]) -> list[Row]:

@@ -93,7 +93,7 @@ static int check_tails(void) {
 
 static int check_best(int64_t rows, int64_t width, int64_t count, int with_bias, int parts) {
     float *products = malloc((size_t)(rows * width) * sizeof *products), *bias = malloc((size_t)width * sizeof *bias);
-    float *values = malloc((size_t)(rows * count) * sizeof *values), *log_sum = malloc((size_t)rows * sizeof *log_sum);
+    float *values = malloc((size_t)(rows * count) * sizeof *values), *log_total = malloc((size_t)rows * sizeof *log_total);
     float *maximum = malloc((size_t)rows * sizeof *maximum), *total = malloc((size_t)rows * sizeof *total);
     uint16_t *halves = calloc((size_t)(rows * width), sizeof *halves);
     int64_t *columns = malloc((size_t)(rows * count) * sizeof *columns);
@@ -102,7 +102,7 @@ static int check_best(int64_t rows, int64_t width, int64_t count, int with_bias,
     const float *added = with_bias ? bias : NULL;
     int failed = 0;
     int64_t broken = parts ? simnmt_best(FLOAT32, products, width, added, rows, width, 0, count, columns, values, NULL, maximum, total)
-                           : simnmt_best(FLOAT32, products, width, added, rows, width, 0, count, columns, values, log_sum, NULL, NULL);
+                           : simnmt_best(FLOAT32, products, width, added, rows, width, 0, count, columns, values, log_total, NULL, NULL);
     if (broken != -1) failed = wrong("row", (double)broken, 0, -1);
     for (int64_t i = 0; i < rows && !failed; i++) {
         double sum = 0;
@@ -112,20 +112,20 @@ static int check_best(int64_t rows, int64_t width, int64_t count, int with_bias,
             sum += exp(v);
             if (v > most) best = j;
         }
-        double found = parts ? maximum[i] + log(total[i]) : log_sum[i];
+        double found = parts ? maximum[i] + log(total[i]) : values[i * count] + log_total[i];
         if (columns[i * count] != best) failed = wrong("best column", (double)i, (double)columns[i * count], (double)best);
         if (fabs(found - log(sum)) > 1e-6 * fmax(1, fabs(log(sum)))) failed = wrong("log-sum", (double)i, found, log(sum));
     }
     /* The halves are zeros: every column ties, and the lowest come first. */
-    broken = simnmt_best(FLOAT16, halves, width, NULL, rows, width, 0, count, columns, values, log_sum, NULL, NULL);
+    broken = simnmt_best(FLOAT16, halves, width, NULL, rows, width, 0, count, columns, values, log_total, NULL, NULL);
     for (int64_t k = 0; k < count && rows; k++)
         if (columns[k] != k) failed = wrong("tied column", (double)k, (double)columns[k], (double)k);
     broken |= simnmt_best(BFLOAT16, halves, width, added, rows, width, 0, count, columns, values, NULL, NULL, NULL);
     if (broken != -1) failed = wrong("row of halves", (double)broken, 0, -1);
     for (int64_t i = 0; i < rows * width; i++) products[i] = -INFINITY;
-    broken = simnmt_best(FLOAT32, products, width, added, rows, width, 0, count, columns, values, log_sum, NULL, NULL);
+    broken = simnmt_best(FLOAT32, products, width, added, rows, width, 0, count, columns, values, log_total, NULL, NULL);
     if (broken != (rows ? 0 : -1)) failed = wrong("masked row", 0, (double)broken, 0);
-    free(products), free(bias), free(values), free(log_sum), free(maximum), free(total), free(halves), free(columns);
+    free(products), free(bias), free(values), free(log_total), free(maximum), free(total), free(halves), free(columns);
     return failed;
 }
 

@@ -17,11 +17,24 @@ def test_worked_example_of_fvp_05(level: str) -> None:
     """With the printed bars, the norm of a signed score, the answer would be 1, which is wrong."""
     centroids = Centroids.of(torch.tensor([[2.0, 0.0], [0.0, 0.5]]), level=level)
     hidden = torch.tensor([[2.0, 0.0]])
-    scores = -2 * (hidden @ centroids.points.T + centroids.half_norms)
+    scores = centroids.points.square().sum(1) - 2 * hidden @ centroids.points.T
     assert scores.tolist() == [[-4.0, 0.25]]
+    relative = -2 * ((hidden - centroids.mean) @ centroids.points.T + centroids.half_norms)
+    assert float(relative[0, 1] - relative[0, 0]) == 4.25, "the mean moves both scores alike"
     assert centroids.nearest(hidden).tolist() == [0]
     assert (scores + hidden.square().sum()).tolist() == [[0.0, 4.25]], "true squared distances"
     assert int(scores.abs().argmin()) == 1
+
+
+@each_level
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_a_common_offset_of_100_deviations_changes_no_answer(level: str, dtype: torch.dtype) -> None:
+    """Without the mean, one answer of 25 was wrong."""
+    generator = torch.Generator().manual_seed(0)
+    points = (torch.randn(500, 512, generator=generator) + 100).to(dtype)
+    hidden = torch.randn(1_000, 512, generator=generator) + 100
+    exact = torch.cdist(hidden.double(), points.double()).argmin(1)
+    assert torch.equal(Centroids.of(points, level=level).nearest(hidden), exact)
 
 
 @each_level
@@ -65,7 +78,7 @@ def test_half_centroids_take_half_the_memory_and_choose_by_the_numbers_they_hold
     hidden = torch.randn(200, 64, generator=generator) + 3.0
     centroids = Centroids.of(points)
     assert centroids.points.dtype == dtype
-    assert centroids.nbytes == 2 * 600 * 64 + 4 * 600
+    assert centroids.nbytes == 2 * 600 * 64 + 4 * 600 + 4 * 64
     for states in (hidden, hidden.to(dtype)):
         distances = (states.double()[:, None] - points.double()).square().sum(2)
         assert torch.equal(centroids.nearest(states), distances.argmin(1))
@@ -85,8 +98,8 @@ def test_halves_are_widened_and_no_rows_are_no_error() -> None:
 
 def test_what_is_reported_is_what_was_allocated() -> None:
     """FVP-12: r d numbers and r norms of 4 bytes; a view is copied, since it would keep the whole."""
-    assert Centroids.of(torch.ones(5, 3)).nbytes == 4 * (5 * 3 + 5)
-    assert Centroids.of(torch.ones(50, 3)[:5]).nbytes == 4 * (5 * 3 + 5)
+    assert Centroids.of(torch.ones(5, 3)).nbytes == 4 * (5 * 3 + 5 + 3)
+    assert Centroids.of(torch.ones(50, 3)[:5]).nbytes == 4 * (5 * 3 + 5 + 3)
 
 
 @each_level

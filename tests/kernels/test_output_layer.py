@@ -18,7 +18,7 @@ from simnmt.kernels.memory_traffic import memory_traffic
 from simnmt.kernels.native_at import level_name, native_at
 from simnmt.kernels.output_layer import Best, Partial, combine, fused_argmax, fused_best, partial
 from simnmt.kernels.reference_output import ReferenceStages, reference_best
-from tests.kernels.each_level import ALL
+from tests.kernels.each_level import ALL, each_level
 
 INF = math.inf
 
@@ -40,7 +40,12 @@ def oracle(products: Tensor, bias: Tensor | None, count: int) -> Best:
     """In float64, by sorting: of equal values the lowest column first."""
     values = products.float() if bias is None else products.float() + bias
     ordered = values.sort(dim=1, descending=True, stable=True)
-    return Best(ordered.indices[:, :count], ordered.values[:, :count], values.double().logsumexp(1))
+    return Best(ordered.indices[:, :count], ordered.values[:, :count].double(), relative(values.double()).logsumexp(1))
+
+
+def relative(values: Tensor) -> Tensor:
+    """The values of each row less the largest."""
+    return values - values.amax(1, keepdim=True)
 
 
 def assert_best(found: Best, products: Tensor, bias: Tensor | None) -> None:
@@ -53,6 +58,26 @@ def assert_best(found: Best, products: Tensor, bias: Tensor | None) -> None:
     probability = found.log_probs[:, 0].exp()
     assert (probability <= 1.0).all()
     assert (probability >= (1.0 - 1e-6) / products.shape[1]).all()
+
+
+def absolute_errors(best: Best, values: Tensor) -> Tensor:
+    """How far the log-probabilities of the best columns are off those in float64."""
+    exact = values.double().log_softmax(1).gather(1, best.columns)
+    return (best.log_probs.double() - exact).abs()
+
+
+@each_level
+@pytest.mark.parametrize("offset", [0.0, 100.0, 1e4, -1e4])
+def test_log_probabilities_hold_at_large_logits(level: str, offset: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Subtracting a rounded log-sum, they were off by 5e-4 at 1e4."""
+    products = drawn(16, 5_000)[0] + offset
+    bias = torch.zeros(5_000)
+    assert absolute_errors(fused_best(products, bias, 8, level=level), products).max() <= 1e-5
+    assert absolute_errors(fused_best(products, None, 1, level=level), products).max() <= 1e-5
+    assert absolute_errors(reference_best(products.clone(), None, 8), products).max() <= 1e-5
+    monkeypatch.setattr(output_layer, "LEAST_OF_A_THREAD", 1)
+    divided = fused_best(products[:1], None, 8, threads=3, level=level)
+    assert absolute_errors(divided, products[:1]).max() <= 1e-5
 
 
 def drawn(rows: int, columns: int, *, spread: float = 3.0, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -363,14 +388,14 @@ def test_a_bias_that_masks_every_column_is_named() -> None:
     [
         (Best(torch.empty(2, 1, dtype=torch.int32), torch.empty(2, 1), torch.empty(2)), "out.columns is torch.int32"),
         (Best(torch.empty(2, 1, dtype=torch.int64), torch.empty(2, 2), torch.empty(2)), "out.values"),
-        (Best(torch.empty(2, 1, dtype=torch.int64), torch.empty(2, 1), torch.empty(4)[::2]), "out.log_sum"),
+        (Best(torch.empty(2, 1, dtype=torch.int64), torch.empty(2, 1), torch.empty(4)[::2]), "out.log_total"),
         (
             Best(*(torch.empty(2, 1, dtype=kind, device="meta") for kind in (torch.int64, torch.float32)), torch.empty(2)),
             "on meta",
         ),
         (PLACES._replace(values=torch._neg_view(torch.empty(2, 1))), "out.values: .* hand in out.values.resolve_neg"),
-        (PLACES._replace(log_sum=torch._efficientzerotensor((2,))), "out: a tensor without memory of its own"),
-        (PLACES._replace(log_sum=[0.0, 0.0]), "out.log_sum of type list: a torch tensor is needed"),
+        (PLACES._replace(log_total=torch._efficientzerotensor((2,))), "out: a tensor without memory of its own"),
+        (PLACES._replace(log_total=[0.0, 0.0]), "out.log_total of type list: a torch tensor is needed"),
         (tuple(PLACES), "out of type tuple: a Best of three tensors is needed"),
     ],
 )

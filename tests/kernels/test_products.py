@@ -35,6 +35,19 @@ KINDS: tuple[Callable[..., np.ndarray], ...] = (normal, extreme, aligned_signs)
 
 
 @each_level
+def test_weights_beyond_the_range_are_counted_in_the_bound(level: str) -> None:
+    """Of [1.5, -3, 0.5] clipping takes 2.5 off, and inputs reach 10."""
+    weight = np.array([[1.5, -3.0, 0.5], [1.0, -1.0, 0.0]], np.float32)
+    x = np.array([[10.0, -10.0, 1.0], [0.5, 0.25, 20.0]], np.float32)
+    packed = PackedInt16.of(weight, 10.0, level=level)
+    assert packed.clipped == 2
+    off = np.abs(packed.multiply(x) - np.clip(x, -10, 10).astype(np.float64) @ weight.T)
+    assert off[0, 0] > 24.9
+    assert (off <= packed.error_bound(x)).all()
+    assert packed.error_bound(x)[:, 1].max() < 0.01
+
+
+@each_level
 def test_worked_examples_of_sharp_05(level: str) -> None:
     weight = np.array([[0.3, -0.7, 0.9]], np.float32)
     x = np.array([[1.1, 2.2, 0.4]], np.float32)

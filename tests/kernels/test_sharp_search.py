@@ -150,13 +150,14 @@ def test_sharp_10_what_is_an_identity_changes_no_word(options, gemm) -> None:
 @each_level
 @pytest.mark.parametrize("options", [{"gemm": "int16"}, {"activations": "table"}, {"activations": "polynomial"}], ids=str)
 def test_sharp_10_what_adds_noise_adds_little(level, options) -> None:
+    worst = []
     for seed in range(3):
         model = weights(seed, stack=STACKS[seed])
         exact = decoder(model, level).forced(source(seed), [7, 8, 9, 10]).log_probs
         noisy = decoder(model, level, **options).forced(source(seed), [7, 8, 9, 10]).log_probs
-        off = np.abs(noisy - exact).max()
-        assert off < (3e-5 if options == {"activations": "polynomial"} else 0.03)
-        assert off > 0 or level == "none"
+        worst.append(np.abs(noisy - exact).max())
+    assert max(worst) < (3e-5 if options == {"activations": "polynomial"} else 0.03)
+    assert max(worst) > 0 or level == "none"  # of a single model the last digit may round alike
 
 
 @pytest.mark.parametrize("options", [{"gemm": "int16"}, {"activations": "table"}, {"activations": "polynomial"}], ids=str)

@@ -35,18 +35,26 @@ def oracle(products: torch.Tensor, bias: torch.Tensor | None, count: int) -> tup
 
 
 def holds(products: torch.Tensor, bias: torch.Tensor | None, count: int) -> None:
-    columns, values, log_sum = triton_best(products, bias, count)
+    best = triton_best(products, bias, count)
+    columns, values, log_sum = best.columns, best.values, best.log_sum
     wanted = oracle(products, bias, count)
     assert torch.equal(columns, wanted[0])
     assert torch.equal(values, wanted[1])
     torch.testing.assert_close(log_sum.double(), wanted[2], rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(best.log_probs.double(), values.double() - wanted[2][:, None], rtol=0.0, atol=1e-5)
+
+
+@pytest.mark.parametrize("offset", [1e4, -1e4])
+def test_log_probabilities_hold_at_large_logits(offset: float) -> None:
+    generator = torch.Generator().manual_seed(1)
+    holds(torch.randn(2, BLOCKS[0] + 5, generator=generator).mul(4) + offset, None, 4)
 
 
 def test_worked_example_of_fni_03() -> None:
-    columns, values, log_sum = triton_best(torch.tensor([[1.0, 3.0, 2.0]]), torch.tensor([0.5, -0.5, 1.0]), 1)
-    assert (int(columns), float(values)) == (2, 3.0)
-    assert float(log_sum) == pytest.approx(3.6041306, abs=1e-6)
-    assert math.exp(float(values) - float(log_sum)) == pytest.approx(0.5465494, abs=1e-6)
+    best = triton_best(torch.tensor([[1.0, 3.0, 2.0]]), torch.tensor([0.5, -0.5, 1.0]), 1)
+    assert (int(best.columns), float(best.values)) == (2, 3.0)
+    assert float(best.log_sum) == pytest.approx(3.6041306, abs=1e-6)
+    assert float(best.log_probs.exp()) == pytest.approx(0.5465494, abs=1e-6)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections import defaultdict
 
@@ -135,3 +136,7 @@ def test_it_finds_the_dictionary_that_made_the_text_and_gives_the_end_mark_what_
 def test_what_cannot_be_aligned_is_refused(sources: list[list[int]], targets: list[list[int]], said: str) -> None:
     with pytest.raises(NmtError, match=said):
         ibm_model1(sources, targets, src_vocab=VOCAB, tgt_vocab=VOCAB)
+
+
+def test_five_iterations_are_the_default() -> None:
+    assert inspect.signature(ibm_model1).parameters["iterations"].default == module.ITERATIONS == 5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import itertools
 
 import pytest
@@ -189,3 +190,9 @@ def test_clusters_of_a_target_alone_have_a_largest_set_no_smaller_than_a_directi
 
     apart = [largest_share(points, tokens) for points, tokens in zip(hidden, top, strict=True)]
     assert max(apart) <= largest_share(torch.cat(hidden), torch.cat(top))
+
+
+def test_k_means_takes_the_iterations_of_the_paper_by_default() -> None:
+    """FVP-03: 20."""
+    assert inspect.signature(cluster).parameters["iterations"].default == kmeans.ITERATIONS == 20
+    assert kmeans.ROUNDS == 20

@@ -47,6 +47,7 @@ def test_what_can_be_measured_holds_on_what_the_paper_prints() -> None:
         ("SHARP-17", {"systems": {"S4": 190.0}}),
         ("SHARP-13", {"systems": {"S4": 190.0}}),
         ("SHARP-14", {"systems": {"E1": 80.0}}),
+        ("SHARP-14", {"systems": {"E1": 115.5}}),  # 1.98 times one
     ],
 )
 def test_a_claim_flips_when_its_number_is_tampered_with(bare: str, changed: dict[str, Any]) -> None:

@@ -55,14 +55,14 @@ static void fill_list(List list) {
 }
 
 /* Rows [0, rows) of `stride` elements, of which the first `width` are looked at; first_column is what their first is called. Values and columns
-   [rows, count]; log_sum, maximum and total [rows] or NULL: without log_sum and total no exponential is taken. With `maximum` these columns are
+   [rows, count]; log_total (log of total), maximum and total [rows] or NULL: without log_total and total no exponential is taken. With `maximum` these columns are
    a part of the rows, which then may be without a finite value. Of one column `values` may be NULL. Returns the first row that has no result, or -1. */
 SIMNMT_EXPORT int64_t simnmt_best(int kind, const void *products, int64_t stride, const float *bias, int64_t rows, int64_t width,
-                                  int64_t first_column, int64_t count, int64_t *columns, float *values, float *log_sum, float *maximum,
+                                  int64_t first_column, int64_t count, int64_t *columns, float *values, float *log_total, float *maximum,
                                   float *total) {
     static const Walks *const kinds[][2] = {{&float32, &float32_bias}, {&float16, &float16_bias}, {&bfloat16, &bfloat16_bias}};
     const Walks *walks = kinds[kind][bias != NULL];
-    const int with_sum = log_sum || total, side_by_side = with_sum ? GROUP_WITH_SUM : GROUP_WITHOUT;
+    const int with_sum = log_total || total, side_by_side = with_sum ? GROUP_WITH_SUM : GROUP_WITHOUT;
     int64_t sound = rows; /* the rows before the first that has no result */
     for (int64_t first = 0; first < sound; first += side_by_side) {
         Progress group[GROUP_WITHOUT];
@@ -88,7 +88,7 @@ SIMNMT_EXPORT int64_t simnmt_best(int kind, const void *products, int64_t stride
             for (int64_t k = 0; k < count; k++) of->list.columns[k] += first_column;
             /* Rounding must not give the best a probability above 1, nor below 1 / width (FNI-07). */
             double sum = some ? fmin(fmax(of->sum, 1), (double)width) : 0;
-            if (log_sum) log_sum[i] = (float)(of->reference + log(sum));
+            if (log_total) log_total[i] = (float)log(sum);
             if (maximum) maximum[i] = of->reference;
             if (total) total[i] = (float)sum;
         }

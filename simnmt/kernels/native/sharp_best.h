@@ -13,7 +13,8 @@ static void sharp_fused_best(const float *x, int64_t stride, const float *bias, 
                                   values + first * size, log_sums, NULL, NULL);
         int64_t end = bad < 0 ? rows : first + bad;
         for (int64_t row = first; row < end; row++)
-            for (int64_t i = 0; i < size; i++) values[row * size + i] -= log_sums[row - first];
+            for (int64_t i = size - 1; i >= 0; i--) /* the best last: the others are taken relative to it */
+                values[row * size + i] = (values[row * size + i] - values[row * size]) - log_sums[row - first];
         if (end < rows) empty_list((List){values + end * size, columns + end * size, size});
         first = end;
     }
@@ -36,9 +37,9 @@ static void sharp_normalise(float *x, int64_t count, int logarithm, float share)
         sum += grown;
         if (!logarithm) left >= LANES ? vstore(x + i, grown) : vstore_some(x + i, grown, left);
     }
-    float total = vreduce_add(sum), off = top + logf(total), factor = share / total;
+    float total = vreduce_add(sum), log_total = logf(total), factor = share / total;
     if (logarithm)
-        for (int64_t i = 0; i < count; i++) x[i] -= off;
+        for (int64_t i = 0; i < count; i++) x[i] = (x[i] - top) - log_total;
     else
         for (int64_t i = 0; i < count; i++) x[i] *= factor;
 }

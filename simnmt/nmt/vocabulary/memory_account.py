@@ -11,6 +11,8 @@ if TYPE_CHECKING:  # counting the paper's own sizes needs no torch
     from simnmt.kernels.column_sets import ColumnSets
 
 _START_BYTES = 8
+_NORM_BYTES = 4
+"""Norms are held in float32 whatever the centroids are held in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +21,7 @@ class MemoryAccount:
 
     centroids: int
     norms: int
-    """Squared norms of the centroids, known beforehand (FVP-05)."""
+    """Squared norms of the centroids, known beforehand (FVP-05), and the centroids' mean; in float32, as they are held."""
     indices: int
     """Columns of all active sets."""
     starts: int
@@ -59,7 +61,7 @@ def memory_account(
     """Of clusters that nobody has built: `mean_share` of the vocabulary active in each (FVP-12, FVP-13)."""
     return MemoryAccount(
         clusters * width * bytes_per_number,
-        clusters * bytes_per_number,
+        (clusters + width) * _NORM_BYTES,
         round(clusters * mean_share * vocab) * index_bytes,
         (clusters + 1) * _START_BYTES,
         vocab * flag_bytes,
@@ -70,7 +72,7 @@ def memory_account(
 def allocated(clusters: Sequence[tuple[Centroids, ColumnSets]], model_bytes: int | None = None) -> MemoryAccount:
     """What these hold in memory, as allocated: the sum of their own `nbytes`, centroids that two of them share counted once."""
     sizes = {centroids.points.data_ptr(): centroids.points.untyped_storage().nbytes() for centroids, _ in clusters}
-    norms = sum(centroids.half_norms.untyped_storage().nbytes() for centroids, _ in clusters)
+    norms = sum(tensor.untyped_storage().nbytes() for own, _ in clusters for tensor in (own.half_norms, own.mean))
     indices = sum(sets.columns.untyped_storage().nbytes() for _, sets in clusters)
     starts = sum(sets.starts.untyped_storage().nbytes() for _, sets in clusters)
     return MemoryAccount(

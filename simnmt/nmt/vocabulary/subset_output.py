@@ -132,7 +132,7 @@ class SubsetOutput:
         except KernelError as error:
             self._check_some_left(columns, len(products))
             raise NmtError(f"the model's outputs are no numbers to choose among: {error}") from None
-        return Best(columns[found.columns].long(), found.values, found.log_sum)
+        return Best(columns[found.columns].long(), found.values, found.log_total)
 
     def _check_some_left(self, columns: Tensor, rows: int) -> None:
         """Raises `NmtError` where every active column of a row is banned."""

@@ -210,7 +210,7 @@ def _ensembles(known: dict[str, DecoderTime]) -> dict[str, Any]:
     single = known["S4"]
     costs = {key: (known[key].members, single.ratios(known[key])) for key in ("E1", "E2")}
     verdicts = [
-        judged(ratios, lambda cost, members=members: LEAST_STEP * members <= cost <= MOST_PER_MEMBER * members)  # type: ignore[misc]
+        judged(ratios, lambda cost, members=members: members <= cost <= MOST_PER_MEMBER * members)  # type: ignore[misc]
         for members, ratios in costs.values()
     ]
     return _told(
