@@ -10,7 +10,8 @@ import math
 from dataclasses import fields
 from typing import Any, Literal, TypeVar, cast
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic import BaseModel, BeforeValidator, ConfigDict, TypeAdapter
+from pydantic_core import PydanticKnownError
 
 EndOfSentence = Literal["none", "source", "target", "both"]
 """Which lengths count the end-of-sentence token. Text, tables and tokenisers count none; a model reads one more source token
@@ -20,6 +21,16 @@ than the text has, and takes one more decode step than it emits tokens of text, 
 def end_tokens(counted: EndOfSentence) -> tuple[int, int]:
     """Return how many end-of-sentence tokens a source and a target length count, 0 or 1 each."""
     return int(counted in ("source", "both")), int(counted in ("target", "both"))
+
+
+def _refuse_truth_value(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise PydanticKnownError("literal_error", {"expected": "a number"})
+    return value
+
+
+NO_TRUTH_VALUE = BeforeValidator(_refuse_truth_value)
+"""For a literal 1, such as the version of a document: pydantic compares by equality, and Python's True equals 1."""
 
 
 Content = TypeVar("Content")

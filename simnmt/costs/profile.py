@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ValidationError, model_validator
 
-from simnmt.configuration import Configuration, EndOfSentence, end_tokens
+from simnmt.configuration import NO_TRUTH_VALUE, Configuration, EndOfSentence, end_tokens
 from simnmt.costs.batch_cost import EncoderCost, StepCost
 from simnmt.costs.batch_decoding import DecodingCost
 from simnmt.costs.decoder_block import DecoderBlock
@@ -188,7 +188,7 @@ class Provenance(Configuration):
 class DeviceProfile(Configuration):
     """One device running one model."""
 
-    schema_version: Literal[1, 2]
+    schema_version: Annotated[Literal[1, 2], NO_TRUTH_VALUE]
     name: str
     device: Device
     model: Model

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from simnmt.configuration import Configuration
+from simnmt.configuration import NO_TRUTH_VALUE, Configuration
 from simnmt.costs.profile_blocks import Kind
 from simnmt.costs.projection_cost import ProjectionCost, Way
 from simnmt.errors import InputError
@@ -166,7 +166,7 @@ class ProjectionBench(Configuration):
     """All that one run of `simnmt vocab bench` measured (FVP-09, FVP-15)."""
 
     document: Literal["projection bench"] = "projection bench"
-    schema_version: Literal[1] = 1
+    schema_version: Annotated[Literal[1], NO_TRUTH_VALUE] = 1
     kind: Kind
     setting: Setting
     box: str

@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Discriminator, Field, StringConstraints, Tag, m
 from pydantic_core import PydanticCustomError
 
 from simnmt.batching.configuration import BatchingConfiguration
-from simnmt.configuration import Configuration
+from simnmt.configuration import NO_TRUTH_VALUE, Configuration
 from simnmt.costs.decoder_settings import DecoderSettings
 from simnmt.network import configuration as network_room
 from simnmt.network.configuration import NetworkConfiguration
@@ -86,7 +86,9 @@ Limit = Annotated[float, Field(gt=0.0, le=1e9)]
 class ServiceLevel(Configuration):
     """What latencies must not exceed, over the requests of a run; a policy that misses it is recommended only if all do."""
 
-    model_config = ConfigDict(json_schema_extra={"minProperties": 1})
+    model_config = ConfigDict(
+        json_schema_extra={"not": {"properties": {name: {"type": "null"} for name in ("mean_ms", "p95_ms", "p99_ms")}}}
+    )
 
     mean_ms: Limit | None = None
     """Limit of the mean latency."""
@@ -111,7 +113,7 @@ class ServiceLevel(Configuration):
 class Scenario(Configuration):
     """A scenario: workloads x networks x policies, replicated."""
 
-    version: Literal[1]
+    version: Annotated[Literal[1], NO_TRUTH_VALUE]
     """Of the scenario file's form."""
     name: Name
     """Names the run directory."""

@@ -41,7 +41,8 @@ def _policies_by_name(schema: dict[str, Any]) -> dict[str, Any]:
     for name in KINDS:
         kind = kinds[union["discriminator"]["mapping"][name].rpartition("/")[2]]
         unsaid = kind | {"required": [key for key in kind["required"] if key != "kind"]}
-        named[name] = {"anyOf": [unsaid, union, {"type": "null"}]}
+        nothing = [] if unsaid["required"] else [{"type": "null"}]
+        named[name] = {"anyOf": [unsaid, union, *nothing]}
     names = {**policies.get("propertyNames", {}), "pattern": pattern}
     return {"propertyNames": names, "properties": named, "additionalProperties": union}
 

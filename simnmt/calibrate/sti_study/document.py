@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, JsonValue, field_validator, model_validator
 
-from simnmt.configuration import Configuration
+from simnmt.configuration import NO_TRUTH_VALUE, Configuration
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Count = Annotated[int, Field(ge=0)]
@@ -304,7 +304,7 @@ class Study(Configuration):
     """One model, one task, and the parts that have been measured; a part that was not is empty."""
 
     document: Literal["sti study"] = "sti study"
-    schema_version: Literal[1] = 1
+    schema_version: Annotated[Literal[1], NO_TRUTH_VALUE] = 1
     tool: str
     """What wrote the file, with its version."""
     model: StudiedClassifier

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field, ValidationError, model_validator
 from scipy.signal import lfilter
 from scipy.special import ndtr
 
-from simnmt.configuration import Configuration
+from simnmt.configuration import NO_TRUTH_VALUE, Configuration
 from simnmt.network.errors import TraceError
 from simnmt.network.foreign_text import named
 from simnmt.network.rtt_series import RttSeries
@@ -41,7 +41,7 @@ _FLOOR_S = 1e-4
 class RttProcess(Configuration):
     """Parameters of the process; what is counted is counted per lap."""
 
-    schema_version: Literal[1] = SCHEMA_VERSION
+    schema_version: Annotated[Literal[1], NO_TRUTH_VALUE] = SCHEMA_VERSION
     """Form of the file."""
     source: str = ""
     """The series it was fitted to."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, JsonValue
 
-from simnmt.configuration import Configuration
+from simnmt.configuration import NO_TRUTH_VALUE, Configuration
 
 if TYPE_CHECKING:
     from simnmt.calibrate.round_guard import GuardedRounds
@@ -327,7 +327,7 @@ class Memory(Configuration):
 class Study(Configuration):
     """One model, its texts, and the parts that have been measured; a part that was not is empty."""
 
-    schema_version: Literal[1] = 1
+    schema_version: Annotated[Literal[1], NO_TRUTH_VALUE] = 1
     kind: Literal["measured"] = "measured"
     tool: str
     """What wrote the file, with its version."""

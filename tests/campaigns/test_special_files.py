@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib
 import os
 import signal
+import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,19 @@ import pytest
 
 from tests.refusals import assert_one_line
 
-KINDS = ("pipe", "zero", "large", "folder", "loop", "missing", "long")
+KINDS = ("missing", "pipe", "zero", "random", "large", "folder", "loop", "dangling", "socket", "long", "unreadable")
+"""`missing` comes first: what its readers import is not imported again as the user who may not read `unreadable`."""
 
 READERS = {
     "scenario": "run {}",
+    "corpus": "corpus fit {} news.en",
+    "corpus of two columns": "corpus table {} --out new.csv",
+    "source text": "run small.yaml --set workloads.news.lengths.source={}",
+    "bandwidths": "run small.yaml --set networks.office.uplink_mbps={}",
+    "trace to import": "trace import {} --out new.csv",
+    "trace to synthesise": "trace synth --like {} --out new.csv",
+    "recorded arrivals": 'run small.yaml --set workloads.news.arrivals={{"kind":"recorded","speed":1,"file":"{}"}}',
+    "arrival rates": 'run small.yaml --set workloads.news.arrivals={{"kind":"varying","series":{{"csv":"{}"}}}}',
     "profile": "profile inspect {}",
     "compared profile": "profile compare gateway.json {}",
     "profile of a scenario": "run small.yaml --set devices.cloud.profile={}",
@@ -39,8 +49,11 @@ READERS = {
     "store": "sti inspect {}",
     "trained model": "nmt translate --model {} news.de",
 }
-WITHOUT_PIPES = set(READERS) - {"scenario", "round trips", "length table", "trace", "process", "key", "task"}
-"""Readers that refuse a pipe: they read twice, or their content is a file's by nature."""
+WITH_PIPES = {
+    "scenario", "corpus", "corpus of two columns", "source text", "round trips", "length table", "bandwidths", "trace",
+    "trace to import", "trace to synthesise", "process", "key", "task", "recorded arrivals", "arrival rates",
+}  # fmt: skip
+"""Readers that take a pipe, and so wait for what is written to it."""
 NEEDS_MODELS = {"architecture", "task", "bundle", "store", "trained model"}
 
 
@@ -49,6 +62,12 @@ def special(folder: Path) -> dict[str, str]:
     """Names of special files in the current folder, by kind."""
     os.mkfifo("pipe")
     Path("zero").symlink_to("/dev/zero")
+    Path("random").symlink_to("/dev/urandom")
+    Path("dangling").symlink_to("dangling-end")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("socket")
+    Path("unreadable").write_text("x")
+    Path("unreadable").chmod(0)
     Path("large").touch()
     os.truncate("large", 200 << 30)  # sparse; 200 GB, more than any reader takes
     Path("folder").mkdir()
@@ -72,6 +91,22 @@ def limited_time() -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
+@contextmanager
+def without_privileges() -> Iterator[None]:
+    """Act as nobody where the tests are run by root, who may read every file."""
+    if os.geteuid():
+        yield
+        return
+    folder = Path.cwd()
+    for path in (folder, folder.parent):
+        path.chmod(0o777)
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
 @pytest.mark.parametrize("reader", READERS)
 def test_a_special_file_is_refused_in_one_line(
     folder: Path, special: dict[str, str], simnmt: Callable[..., Any], reader: str
@@ -82,9 +117,9 @@ def test_a_special_file_is_refused_in_one_line(
         importlib.import_module("simnmt.nmt.models")  # its libraries take long, and an import must not be broken off
     before = sorted(path.name for path in folder.iterdir())
     for kind, name in special.items():
-        if kind == "pipe" and reader not in WITHOUT_PIPES:
+        if kind == "pipe" and reader in WITH_PIPES:
             continue
-        with limited_time():
+        with limited_time(), without_privileges() if kind == "unreadable" else nullcontext():
             done = simnmt(*READERS[reader].format(name).split())
         assert (done.status, done.out) == (2, ""), (kind, done)
         assert_one_line(done.err)

@@ -1,0 +1,124 @@
+"""JSON files that simnmt wrote and somebody changed: each is read and can be used, or is refused in one line."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simnmt.calibrate.sti_study.document import Study as StiStudy
+from simnmt.calibrate.study_file import read_study, study_text
+from simnmt.calibrate.vocabulary.study.document import Study as VocabularyStudy
+from simnmt.costs import DeviceProfile, checked_profile, read_profile, write_profile
+from simnmt.costs.comparison import compared
+from simnmt.costs.comparison_words import comparison_text
+from simnmt.costs.profile_summary import as_json, facts
+from simnmt.costs.projection_bench import read_bench
+from simnmt.errors import InputError
+from simnmt.network.synthesis.process import draw, process_text, read_process
+from simnmt.nmt.architecture import read_architecture
+from simnmt.report.profile_plots import drawn
+from simnmt.reproduce.sti.pipelines import read_pipeline
+from simnmt.results.run_directory import read_manifest
+from tests.campaigns.harness import Place, assert_short_lines, mutate, mutate_bytes, places, run_cases
+from tests.costs.made_profile import whole_profile
+from tests.network.test_process import known
+from tests.reproduce import sti_stand_ins, vocab_stand_ins
+from tests.reproduce.test_sti_reproduction import pipeline
+from tests.reproduce.vocab_bench_stand_ins import bench
+
+WHOLE_PROFILE = whole_profile()
+
+
+def use_profile(profile: DeviceProfile, path: Path) -> None:
+    write_profile(path, profile)
+    assert read_profile(path) == profile
+    assert all("\n" not in text for _, text in facts(profile))  # the terminal is kept from other controls where text is printed
+    json.dumps(as_json(profile), allow_nan=False)
+    whole = checked_profile(WHOLE_PROFILE)
+    for one, other in ((profile, whole), (whole, profile)):
+        json.dumps(compared(one, other).as_json(), allow_nan=False)
+    assert comparison_text(["a", "b"], [profile, profile])
+    json.dumps(drawn(profile), allow_nan=False)
+
+
+def use_study(study: Any, path: Path) -> None:
+    path.write_text(study_text(study))
+    assert read_study(path, type(study)) == study
+
+
+ARCHITECTURE = {"kind": "gru", "layers": 2, "hidden": 16, "embedding": 12, "src_vocab": 50, "tgt_vocab": 60, "attention": "dot"}
+
+Use = Callable[[Any, Path], object]
+ARTEFACTS: dict[str, tuple[Callable[[], str], Callable[[Path], Any], Use | None, int]] = {
+    "profile": (lambda: json.dumps(WHOLE_PROFILE), read_profile, use_profile, 100),
+    "sti study": (
+        lambda: study_text(sti_stand_ins.study(parts=("ranking",))), lambda path: read_study(path, StiStudy), use_study, 40
+    ),
+    "vocabulary study": (
+        lambda: study_text(vocab_stand_ins.study()), lambda path: read_study(path, VocabularyStudy), use_study, 100
+    ),
+    "projection bench": (lambda: bench().model_dump_json(), read_bench, None, 200),
+    "pipeline": (lambda: json.dumps(pipeline()), read_pipeline, None, 100),
+    "round-trip process": (
+        lambda: process_text(known()), read_process, lambda process, path: draw(process, 600.0, seed=1), 200
+    ),
+    "architecture": (lambda: json.dumps(ARCHITECTURE), read_architecture, None, 200),
+}  # fmt: skip
+"""By kind: the text of a whole one, its reader, what it is used for, and the number of cases."""
+
+
+def check(
+    content: Any, every: list[Place], read: Callable[[Path], Any], use: Use | None, folder: Path, generator: random.Random
+) -> None:
+    text = json.dumps(content)
+    if generator.random() < 0.3:
+        damaged = mutate_bytes(text.encode(), generator)
+    else:
+        damaged = json.dumps(mutate(content, generator, every=every)).encode()
+    (folder / "damaged.json").write_bytes(damaged)
+    try:
+        artefact = read(folder / "damaged.json")
+        if use is not None:
+            use(artefact, folder / "used.json")
+    except InputError as error:
+        assert_short_lines(error)
+
+
+@pytest.mark.parametrize("kind", ARTEFACTS)
+def test_a_changed_artefact_is_used_or_refused_in_one_line(tmp_path: Path, kind: str) -> None:
+    text, read, use, cases = ARTEFACTS[kind]
+    content = json.loads(text())
+    every = list(places(content))
+    run_cases(f"artefact {kind}", cases, lambda generator: check(content, every, read, use, tmp_path, generator))
+
+
+@pytest.mark.parametrize("kind", ["profile", "sti study", "vocabulary study", "projection bench", "round-trip process"])
+def test_a_truth_value_is_no_version_of_an_artefact(tmp_path: Path, kind: str) -> None:
+    text, read, _, _ = ARTEFACTS[kind]
+    content = json.loads(text())
+    (tmp_path / "odd.json").write_text(json.dumps(content | {"schema_version": True}))
+    with pytest.raises(InputError, match="schema_version"):
+        read(tmp_path / "odd.json")
+
+
+def test_a_changed_manifest_is_refused_in_one_line(
+    folder: Path, simnmt: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert simnmt("run", "small.yaml", "--requests", "20", "--out", "run").status == 0
+    path = folder / "run" / "manifest.json"
+    manifest = json.loads(path.read_text())
+
+    def check_manifest(generator: random.Random) -> None:
+        path.write_text(json.dumps(mutate(copy.deepcopy(manifest), generator)))
+        try:
+            read_manifest(folder / "run")
+        except InputError as error:
+            assert_short_lines(error)
+
+    run_cases("manifest", 200, check_manifest)

@@ -1,0 +1,164 @@
+"""Scenarios mutated at random: each is read or refused in short lines, and the JSON Schema judges as the reader does."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from pydantic import ValidationError
+
+from simnmt import shipped
+from simnmt.errors import InputError
+from simnmt.scenario.complaints import validate
+from simnmt.scenario.document import Document, document_of, parse_document, read_document
+from simnmt.scenario.errors import ScenarioError
+from simnmt.scenario.model import Scenario, resolved
+from simnmt.scenario.template import schema_text
+from simnmt.scenario.topology import check_topology
+from simnmt.scenario.yaml_text import write_document
+from tests.campaigns.harness import ODD_KEYS, ODD_VALUES, assert_short_lines, mutate, mutate_bytes, places, run_cases
+from tests.campaigns.schema_values import SchemaValues
+
+BEYOND_JSON_SCHEMA = {
+    # An integer to JSON Schema is any number without a fraction, however it is written: the reader refuses 1.0.
+    "int_type",
+    # Keys that have to fit each other, such as a collection and the batch that it fills.
+    "cache_too_small",
+    "collect_below_size",
+    "line_not_used",
+    "mix_and_moments",
+    "needs_distribution",
+    "no_burst",
+    "no_moments",
+    "no_rate",
+    "no_whole",
+    "one_rate",
+    "rank_of_engagements",
+    "rate_or_scale",
+    "reclaimed_too_soon",
+    "speed_or_rate",
+    "threshold_outside_batch",
+    # Names of distributions and of their parameters, which scipy knows.
+    "unfit_distribution",
+    "unknown_distribution",
+    # Control characters, refused in texts wherever they stand.
+    "control_character",
+}
+"""Kinds of pydantic's and our own errors for what the schema accepts and cannot refuse."""
+
+
+SCHEMA = SchemaValues(json.loads(schema_text()))
+ACCEPTS: Callable[[Any], bool] = jsonschema.Draft202012Validator(SCHEMA.schema).is_valid
+
+
+@functools.cache
+def shipped_scenarios() -> list[dict[str, Any]]:
+    return [read_document(shipped.find("scenarios", name)).data for name in shipped.names("scenarios")]
+
+
+def mutated_scenario(generator: random.Random) -> dict[str, Any]:
+    """Return a shipped scenario after one to three mutations, or one drawn from the schema alone."""
+
+    def value_of(key: str | int, old: Any) -> Any:
+        return generator.choice([old, generator.choice(ODD_VALUES), *[SCHEMA.of_key(key, generator)] * 2])
+
+    if generator.random() < 0.1:
+        drawn: dict[str, Any] = SCHEMA.draw(SCHEMA.schema, generator)
+        return drawn
+    data = generator.choice(shipped_scenarios())
+    for _ in range(generator.choice([1, 1, 2, 3])):
+        data = mutate(data, generator, keys=[*ODD_KEYS, *SCHEMA.keys], value_of=value_of)
+    return data
+
+
+def faults(data: dict[str, Any]) -> dict[str, str]:
+    """Return the model's faults by their kind; empty where it takes the scenario. No files are read, no parts compared."""
+    try:
+        Scenario.model_validate_json(json.dumps(document_of(data).data))
+    except ValidationError as error:
+        return {fault["type"]: f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()}
+    except InputError as error:
+        return {"control_character" if "control character" in str(error) else "form": str(error)}
+    return {}
+
+
+def check_read_or_refused(parse: Callable[[], Document], *, written: bool = True) -> None:
+    """Check that a document is refused in short printable lines, or read, resolved, written and read as the same.
+
+    `written` False leaves out the writing, whose parser takes a hundred times as long as everything else.
+    """
+    try:
+        document = parse()
+        scenario = validate(Scenario, document)
+        check_topology(scenario, document)
+    except ScenarioError as error:
+        assert_short_lines(error)
+        return
+    content = resolved(scenario, Path("/")).model_dump(mode="json")
+    if written:
+        assert parse_document(write_document(content)).data == content
+
+
+def check_data(generator: random.Random) -> None:
+    data = mutated_scenario(generator)
+    check_read_or_refused(lambda: document_of(data), written=generator.random() < 0.02)
+
+
+def check_schema(generator: random.Random) -> None:
+    data = mutated_scenario(generator)
+    kinds, accepted = faults(data), ACCEPTS(data)
+    assert accepted or kinds, f"only the schema refuses {json.dumps(data)}"
+    assert not accepted or kinds.keys() <= BEYOND_JSON_SCHEMA, f"only the reader refuses: {kinds}"
+
+
+def check_text(generator: random.Random) -> None:
+    name = generator.choice(shipped.names("scenarios"))
+    content = mutate_bytes(shipped.find("scenarios", name).read_bytes(), generator)
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        return
+    check_read_or_refused(lambda: parse_document(text, "a.yaml"))
+
+
+def test_mutated_scenarios_are_read_or_refused_in_short_lines() -> None:
+    run_cases("scenario data", 2_000, check_data)
+
+
+def test_reader_and_schema_agree_but_for_what_no_schema_can_say() -> None:
+    run_cases("scenario schema", 1_200, check_schema)
+
+
+def test_mutated_yaml_is_read_or_refused_in_short_lines() -> None:
+    run_cases("scenario text", 60, check_text)
+
+
+@pytest.mark.parametrize("name", ["", "with/slash", "back\\slash", "tab\t", "a" * 81])
+@pytest.mark.parametrize("mapping", ["workloads", "networks", "policies", "devices"])
+def test_names_that_the_reader_refuses_the_schema_refuses(mapping: str, name: str) -> None:
+    data = copy.deepcopy(read_document(shipped.find("scenarios", "quickstart")).data)
+    assert ACCEPTS(data)
+    data[mapping][name] = next(iter(data[mapping].values())) or {"kind": "edge"}
+    assert faults(data)
+    assert not ACCEPTS(data)
+
+
+def test_a_truth_value_is_no_version() -> None:
+    data = read_document(shipped.find("scenarios", "quickstart")).data | {"version": True}
+    assert "version" in str(faults(data))
+    assert not ACCEPTS(data)
+
+
+def test_the_schema_states_how_names_look() -> None:
+    properties = json.loads(schema_text())["properties"]
+    for mapping in ("workloads", "networks", "policies", "devices"):
+        assert "pattern" in properties[mapping]["propertyNames"]
+        assert "patternProperties" not in properties[mapping]
+    assert next(places(properties))
