@@ -72,8 +72,8 @@ def _once(
         with opener.open(request, timeout=TIMEOUT_S) as response:
             return _read(response, site, deadline_s)
     except urllib.error.HTTPError as error:
-        with error:
-            status, after = error.code, error.headers.get("Retry-After", "")
+        status, after = error.code, error.headers.get("Retry-After", "")
+        error.close()
         if status == 429 or status >= 500:
             raise _AgainError(
                 f"answered with status {status}", float(after) if after.isdecimal() and len(after) < 10 else 0.0
@@ -179,4 +179,5 @@ class _SameHost(urllib.request.HTTPRedirectHandler):
             fp.close()
             what = f"{named(here.netloc)} sends us to another site, {named(there.scheme)}://{named(there.netloc)}"
             raise TraceError(what, remedy="check --base-url")
+        fp.close()  # the library would read the whole body of the redirection, whatever its size
         return super().redirect_request(req, fp, code, msg, headers, newurl)

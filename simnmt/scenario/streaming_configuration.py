@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Annotated
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import ConfigDict, Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
 from simnmt.configuration import Configuration
@@ -21,6 +21,10 @@ Tokens = Annotated[int, Field(ge=1, le=10**6)]
 
 class StreamingChange(Configuration):
     """Another deadline, another preload buffer or both, from a moment of the run on (STI-18)."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"not": {"properties": {name: {"type": "null"} for name in ("deadline_ms", "preload_mb")}}}
+    )
 
     at_s: Annotated[float, Field(gt=0.0, le=1e9)]
     """Seconds after the run began."""

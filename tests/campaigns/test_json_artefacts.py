@@ -107,6 +107,14 @@ def test_a_truth_value_is_no_version_of_an_artefact(tmp_path: Path, kind: str) -
         read(tmp_path / "odd.json")
 
 
+def test_a_pipeline_of_no_time_is_refused(tmp_path: Path) -> None:
+    content = pipeline()
+    content["faster"][0]["bits_2_s"] = 0.0
+    (tmp_path / "odd.json").write_text(json.dumps(content))
+    with pytest.raises(InputError, match="no measurement of a pipeline"):
+        read_pipeline(tmp_path / "odd.json")
+
+
 def test_a_changed_manifest_is_refused_in_one_line(
     folder: Path, simnmt: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:

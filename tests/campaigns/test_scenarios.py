@@ -32,6 +32,7 @@ BEYOND_JSON_SCHEMA = {
     # Keys that have to fit each other, such as a collection and the batch that it fills.
     "cache_too_small",
     "collect_below_size",
+    "contradiction",
     "line_not_used",
     "mix_and_moments",
     "needs_distribution",
@@ -83,9 +84,12 @@ def faults(data: dict[str, Any]) -> dict[str, str]:
     try:
         Scenario.model_validate_json(json.dumps(document_of(data).data))
     except ValidationError as error:
-        return {fault["type"]: f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()}
+        messages = {fault["type"]: f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()}
+        contradiction = "contradict each other" in messages.get("value_error", "")
+        return {"contradiction" if contradiction and kind == "value_error" else kind: text for kind, text in messages.items()}
     except InputError as error:
-        return {"control_character" if "control character" in str(error) else "form": str(error)}
+        control = "control character" in str(error) or "cannot be a key" in str(error)
+        return {"control_character" if control else "form": str(error)}
     return {}
 
 

@@ -66,3 +66,12 @@ def test_dripped_headers_respect_the_total_time(site: Site, monkeypatch: pytest.
 def test_a_redirection_to_no_address_is_one_line(site: Site, location: bytes) -> None:
     with pytest.raises(TraceError, match=r"sends us to (an address that is not valid|another site, \S+) \(check --base-url\)"):
         get(site(b"HTTP/1.1 302 Found\r\nLocation: " + location + b"\r\nContent-Length: 0\r\n\r\n"), {}, {})
+
+
+@pytest.mark.parametrize(
+    "head", [b"Content-Length: 4611686018427387904\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n3fffffffffffffff\r\n"]
+)
+def test_the_body_of_a_redirection_is_not_read(site: Site, head: bytes) -> None:
+    """However large it says that it is."""
+    with pytest.raises(TraceError, match=r"answered with status 302 \(check --base-url\)"):
+        get(site(b"HTTP/1.1 302 Found\r\nLocation: /results\r\n" + head + b"x"), {}, {})

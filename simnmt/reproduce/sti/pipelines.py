@@ -44,7 +44,7 @@ def read_pipeline(path: Path) -> Measured:
         unpack_ratios(found)
         machine_of(found)
         why_unjudged(found)
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError):
         raise InputError("no measurement of a pipeline", path=path, remedy=remedy) from None
     return found
 

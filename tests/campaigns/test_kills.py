@@ -1,0 +1,120 @@
+"""Commands that are killed at any of their file operations: the next run sweeps what they left, and gives the same bytes."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.campaigns.harness import run_cases
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+
+FILE_EVENTS = {
+    "open",
+    "os.mkdir",
+    "os.rename",
+    "os.remove",
+    "os.rmdir",
+    "os.listdir",
+    "os.scandir",
+    "os.chmod",
+    "shutil.rmtree",
+}
+COMMANDS = {
+    "run": "run small.yaml --requests 20 --replications 1 --out run",
+    "run in reports": "run small.yaml --requests 20 --replications 1",
+    "corpus table": "corpus table news.de news.en --out table.csv",
+    "init": "init new.yaml",
+    "trace import": "trace import office.csv --out imported.csv",
+}
+CHANGES = {"manifest.json", "report.html"}
+"""Files that hold the time of writing."""
+
+
+def run_until(command: Callable[[], Any], kill_at: int | None) -> tuple[int, int]:
+    """Run a command in a forked process that kills itself at its file operation number `kill_at`.
+
+    Returns the number of the signal that ended the process (0: none), and the operations that it did.
+    """
+    reader, writer = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # forking beside threads: the child takes no lock of theirs
+        child = os.fork()
+    if child == 0:
+        try:
+            signal.alarm(120)
+            operations = 0
+
+            def count(event: str, _: object) -> None:
+                nonlocal operations
+                if event in FILE_EVENTS:
+                    if operations == kill_at:
+                        os.kill(os.getpid(), signal.SIGKILL)
+                    operations += 1
+
+            sys.addaudithook(count)
+            command()
+            os.write(writer, str(operations).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        operations_done = pipe.read()
+    return os.WTERMSIG(os.waitpid(child, 0)[1]), int(operations_done or 0)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Return the bytes of all files; a folder named after the time is called by its name's beginning."""
+    return {
+        str(path.relative_to(folder)).partition("-20")[0] + path.name: path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name not in CHANGES
+    }
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_what_a_killed_command_left_is_swept_by_the_next(folder: Path, simnmt: Callable[..., Any], name: str) -> None:
+    def command() -> Any:
+        return simnmt(*COMMANDS[name].split())
+
+    shutil.copytree(folder, folder.parent / "fresh")
+
+    def afresh() -> None:
+        for path in folder.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        shutil.copytree(folder.parent / "fresh", folder, dirs_exist_ok=True)
+
+    assert command().status == 0  # imports are done before the forks
+    whole = contents(folder)
+    afresh()
+    ended, operations = run_until(command, None)
+    assert (ended, operations > 3, contents(folder)) == (0, True, whole)
+
+    def check(generator: random.Random) -> None:
+        afresh()
+        ended, _ = run_until(command, generator.randrange(operations))
+        assert ended == signal.SIGKILL
+        left = sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+        for name, content in contents(folder).items():
+            assert ".simnmt-partial-" in name or content == whole[name], (name, left)  # there whole or not at all
+        for path in (folder / "run", folder / "reports", folder / "new.yaml"):
+            if path.is_file():
+                path.unlink()
+            elif list(path.rglob("manifest.json")):  # complete, so that no other run may touch it
+                shutil.rmtree(path)
+        done = command()
+        assert (done.status, done.err) == (0, ""), (done, left)
+        assert contents(folder) == whole, (left, sorted(contents(folder)))
+        assert not list(folder.rglob(".simnmt-partial-*")), left
+        assert not [path for path in folder.glob("reports/*") if not any(path.iterdir())], left
+
+    run_cases(f"kill {name}", 4, check)
