@@ -29,8 +29,10 @@ from tests.campaigns.schema_values import SchemaValues
 BEYOND_JSON_SCHEMA = {
     # An integer to JSON Schema is any number without a fraction, however it is written: the reader refuses 1.0.
     "int_type",
+    "threshold_unknown",
     # Keys that have to fit each other, such as a collection and the batch that it fills.
     "cache_too_small",
+    "cache_without_preload",
     "collect_below_size",
     "contradiction",
     "line_not_used",
