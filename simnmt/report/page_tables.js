@@ -4,9 +4,11 @@ for (const table of document.querySelectorAll("table.sortable")) {
   const groups = [...table.tBodies].map((body) => ({ body, rows: [...body.rows].filter((row) => !row.classList.contains("cell-name")) }));
   const key = (row, column) => {
     const cell = row.cells[column];
+    if (!cell) return null;  // a cell that spans columns
     const text = cell.dataset.value ?? cell.textContent.trim();
-    const value = Number(text.replaceAll("\u202f", "").replaceAll(",", "").replace("\u2212", "-"));
-    return text === "" || text === "\u2013" ? null : Number.isNaN(value) ? text.toLowerCase() : value;
+    // The number that a cell begins with: smaller text may follow it.
+    const value = text.replaceAll("\u202f", "").replaceAll(",", "").replace("\u2212", "-").match(/^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?/);
+    return text === "" || text === "\u2013" ? null : value ? Number(value[0]) : text.toLowerCase();
   };
   const compare = (one, other) => {
     if (one === null || other === null) return (one === null) - (other === null);

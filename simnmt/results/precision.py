@@ -70,8 +70,12 @@ def describe_precision(rows: Sequence[Row], key: str, wanted: float) -> str:
     """Return a sentence on whether the intervals of `key` are as narrow as `wanted`, and after how many replications."""
     count, wide = rows[0]["replications"], wide_rows(rows, key, wanted)
     aim = f"within {100.0 * wanted:g} % of {_NAMES[key]}"
+    unstable = sum(bool(row.get("unstable")) for row in rows)
+    if unstable == len(rows):
+        return f"{count} replications: no policy is stable, so that none has {_NAMES[key]}"
     if not wide:
-        return f"{count} replications: every interval is {aim}"
+        left_out = f", {unstable} of {len(rows)} rows being unstable and left out" if unstable else ""
+        return f"{count} replications: every interval is {aim}{left_out}"
     half, row = half_width(wide[0], key), wide[0]
     reached = f"reaches {100.0 * half:.2g} % from it" if isfinite(half) else "is not known"
     return (

@@ -98,7 +98,7 @@ def recommend(
     elif roles.deployable:
         policy = min(roles.deployable, key=lambda name: (by_policy[name]["backlog_growth"], cell.mean_s(name)))
     else:
-        return record | cell.worth(None, [], roles)
+        return record | cell.worth(None, eligible, roles)
     others = [name for name in eligible if name != policy]
     identical = [name for name in others if cell.same(name, policy)]
     rivals = [name for name in others if name not in identical]
@@ -121,7 +121,7 @@ def recommend(
             "slo_met": (policy in stable and policy not in missed) if goal.limits_ms else None,
             "slo_uncertain": [name for name in stable if cell.straddles(name)],
         }
-        | cell.worth(policy if stable else None, [name for name in roles.deployable if name not in stable], roles)
+        | cell.worth(policy if stable else None, eligible, roles)
     )
 
 
@@ -169,10 +169,11 @@ class _Cell:
         latencies = [(self.limited_s(policy, name), limit / 1e3) for name, limit in self.goal.limits_ms.items()]
         return any(known(of.low) < limit_s < known(of.high) for of, limit_s in latencies if of.low is not None)
 
-    def worth(self, policy: str | None, unstable: Sequence[str], roles: Roles) -> Row:
-        """What the choice is worth: the spread of the deployable policies, the gain over a fixed policy, the gap to the oracle.
+    def worth(self, policy: str | None, eligible: Sequence[str], roles: Roles) -> Row:
+        """Return what the choice is worth: the spread of the policies, the gain over a fixed policy, the gap to the oracle.
 
-        `policy`: the recommended one, None if nothing stable is deployable.
+        `policy`: the recommended one, None if nothing stable is deployable. `eligible`: the deployable policies that are stable
+        and meet the service level, or all stable ones if none meets it.
         """
         record: Row = {
             "worst": None, **_relative("spread", None),
@@ -182,22 +183,22 @@ class _Cell:
         }  # fmt: skip
         if policy is None:
             return record
-        fixed = [name for name in roles.fixed if name not in unstable]
-        stable = [name for name in roles.deployable if name not in unstable]
-        worst = max((name for name in stable if name != policy), key=self.mean_s, default=None)
-        if worst is not None and not unstable:
+        fixed = [name for name in roles.fixed if name in eligible]
+        routing = [name for name in eligible if name not in roles.fixed]
+        worst = max((name for name in eligible if name != policy), key=self.mean_s, default=None)
+        if worst is not None and not any(self.by_policy[name].get("unstable") for name in roles.deployable):
             spread = self.change(worst, policy)
             most = spread.mean if spread.high is None else spread.high
             record |= {"worst": worst, **_relative("spread", spread), "trivial": most < 100.0 * TRIVIAL_SPREAD}
         if fixed:
             best_fixed = policy if policy in fixed else min(fixed, key=self.mean_s)
-            gain = self.change(policy, best_fixed)
-            # Not distinguishable is no evidence of nothing to gain: the interval must leave out a gain that matters.
-            most_percent = -(gain.mean if gain.low is None else gain.low)
-            unclear = gain.low is not None and not gain.excludes_zero
-            suffices = most_percent < 100.0 * (TRIVIAL_SPREAD if unclear else WORTHLESS_GAIN)
-            suffices = suffices and len(roles.deployable) > len(roles.fixed)
-            record |= {"best_fixed": best_fixed, **_relative("over_fixed", gain), "fixed_suffices": suffices}
+            gains = [self.change(name, best_fixed) for name in (routing if policy in fixed else [policy])]
+            suffices = bool(routing) and all(_matters_little(gain) for gain in gains)
+            record |= {
+                "best_fixed": best_fixed,
+                **_relative("over_fixed", self.change(policy, best_fixed)),
+                "fixed_suffices": suffices,
+            }
         if roles.oracle is not None and not self.by_policy[roles.oracle].get("unstable"):
             record |= {"oracle": roles.oracle, **_relative("above_oracle", self.change(policy, roles.oracle))}
             bound_s = self.mean_s(roles.oracle)
@@ -205,6 +206,16 @@ class _Cell:
             if widest_s > 1e-9 * bound_s:
                 record["gap_left"] = (self.mean_s(policy) - bound_s) / widest_s
         return record
+
+
+def _matters_little(gain: Estimate) -> bool:
+    """Return True if the whole interval of a change against a fixed policy leaves out a gain that matters.
+
+    Not distinguishable is no evidence of nothing to gain, and one replication has no interval, so neither suffices.
+    """
+    if gain.low is None:
+        return False
+    return -gain.low < 100.0 * (WORTHLESS_GAIN if gain.excludes_zero and gain.mean < 0.0 else TRIVIAL_SPREAD)
 
 
 def _relative(name: str, change: Estimate | None) -> Row:

@@ -161,6 +161,8 @@ def _sends(share: float) -> str:
 def _triviality(record: Row) -> str:
     """That the choice is worth little, or that a fixed policy suffices; empty where neither holds."""
     if record["trivial"] and record["runner_up"] is None:
+        if record["slo_missed_by"]:
+            return "All deployable policies that meet the service level decide alike."
         return "There is nothing to choose: all deployable policies decide alike."
     if record["trivial"]:
         return (
@@ -171,7 +173,7 @@ def _triviality(record: Row) -> str:
     if not record["fixed_suffices"]:
         return ""
     if fixed == policy:
-        return f"A fixed policy suffices: no policy that routes each request does better than {fixed}."
+        return f"A fixed policy suffices: no policy that routes each request does much better than {fixed}."
     return (
         f"A fixed policy suffices: {policy} changes the {NAMES[record['objective']]} of {fixed} by only "
         f"{_change(record, 'over_fixed')}."

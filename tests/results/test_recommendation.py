@@ -138,3 +138,22 @@ def test_few_replications_that_differ_much_do_not_show_that_a_fixed_policy_suffi
 def test_nothing_is_trivial_while_a_policy_is_unstable() -> None:
     found = recommended(loads={"edge": 1.4}, edge=[1.0], cloud=[1.0], cnmt=[1.01])
     assert found["trivial"] is False and found["spread"] is None
+
+
+def test_a_fixed_policy_that_misses_the_service_level_neither_suffices_nor_makes_the_choice_trivial() -> None:
+    """Edge is faster in the mean, but its p95 is beyond the limit, so that only cnmt is left."""
+    edge = {"mean": [0.80, 0.81, 0.80], "p95": [2.0, 2.0, 2.0]}
+    cnmt = {"mean": [1.00, 1.01, 1.00], "p95": [1.2, 1.2, 1.2]}
+    roles = Roles(["edge", "cnmt"], ["edge"], None)
+    result = recommended(roles, Goal("mean", {"p95": 1_500.0}), edge=edge, cnmt=cnmt)
+    assert (result["policy"], result["slo_missed_by"], result["runner_up"]) == ("cnmt", ["edge"], None)
+    assert not result["fixed_suffices"] and not result["trivial"] and result["best_fixed"] is None
+
+
+def test_a_fixed_winner_suffices_only_if_no_routing_policy_might_be_much_better() -> None:
+    cloud = [1.0, 1.0, 1.0]
+    uncertain = recommended(edge=[1.3, 1.3, 1.3], cloud=cloud, cnmt=[0.85, 1.18, 1.0])
+    close = recommended(edge=[1.3, 1.3, 1.3], cloud=cloud, cnmt=[1.001, 1.002, 1.003])
+    alone = recommended(edge=[1.3], cloud=[1.0], cnmt=[1.001])
+    assert {record["policy"] for record in (uncertain, close, alone)} == {"cloud"}
+    assert [record["fixed_suffices"] for record in (uncertain, close, alone)] == [False, True, False]
