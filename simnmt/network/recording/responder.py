@@ -103,6 +103,12 @@ class Responder:
         One that did not say so has ended once nothing has been open for `Limits.once_grace_s`: a connection may break, and
         a recording by ICMP connects for its transfers alone.
         """
+        try:
+            self._accept_until_over(once)
+        finally:
+            self._let_go()  # also of those who were turned away while `close` ran
+
+    def _accept_until_over(self, once: bool) -> None:
         while not self._closed.is_set():
             try:
                 connection, address = self._listener.accept()
