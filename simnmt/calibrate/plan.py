@@ -18,7 +18,7 @@ Bench = Literal["execution", "step", "encoder"]
 BENCHES: tuple[Bench, ...] = ("execution", "step", "encoder")
 ROUNDS, QUICK_ROUNDS = 5, 3
 """In which whole executions, decode steps and encoders are measured together."""
-LEAST_ROUNDS, ROUNDS_WITHIN_S = 2, 200.0
+LEAST_ROUNDS, ROUNDS_WITHIN_S = 3, 420.0
 """Of a full calibration: so many in any case; no further one is begun that would end later."""
 LARGE_ROWS, LARGE_ROUNDS = 32, 3
 """Batches of more rows are measured in the first rounds alone: they take long, and no sentence alone rests on them."""
