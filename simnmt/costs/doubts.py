@@ -137,9 +137,14 @@ def busy_message(others_cpus: float | None, activity: str) -> str:
 
 
 def execution_messages(fit: Mapping[str, Any]) -> list[str]:
-    """Return the warnings of `execution.fit`: a mean far above the undisturbed time, or many disturbed executions."""
+    """Return the warnings of `execution.fit`: a mean far above the least times, or unsteady times."""
     level, disturbed = fit.get("level"), fit.get("disturbed_share")
     messages = []
+    if fit.get("quantile"):
+        messages.append(
+            "executions of the same lengths take very different times: the plane is fitted to their medians, since the least "
+            "times do not predict each other (measure again on a box that shares no cache)"
+        )
     if level is not None and level > LEVEL_BOUND:
         messages.append(
             f"the mean of the executions lies {100 * (level - 1):.0f} % above their undisturbed time: the box was busy, or its "

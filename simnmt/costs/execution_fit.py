@@ -21,6 +21,11 @@ MOST_NOISE = 0.25
 """And in any case when it took longer than its cell's least by a quarter. A busy box disturbs most repeats, so that medians and
 deviations grow with the disturbance and hide it, while a box left alone repeats a work within a few hundredths."""
 
+LEAST, MEDIAN = 0.0, 0.5
+"""Quantiles of a cell's repeats that a plane's shape may come from."""
+GOOD_ENOUGH, CLEARLY = 0.05, 0.8
+"""The median is taken if the least errs more than the one on left-out cells, and the median less than the other times that."""
+
 
 @dataclass(frozen=True, slots=True)
 class FittedExecution:
@@ -39,14 +44,13 @@ def fit_execution(
     time_s: ArrayLike,
     *,
     mode: str,
-    quantile: float = 0.0,
     fitted: ArrayLike | None = None,
 ) -> FittedExecution:
     """All of an execution block from raw repeats: plane, level, residual, R2, held-out error.
 
     `mode`: "six_cells", "full_grid", or "paper", which is ordinary least squares over all inferences (CNMT-05). `fitted`: as
-    for `heldout_plane_error`; the plane kept is that of the marked inferences. The plane's shape comes from a quantile of
-    each cell's repeats, because the least is what a busy box disturbs last; multiplied by the level it gives the mean, so that
+    for `heldout_plane_error`; the plane kept is that of the marked inferences. The plane's shape comes from one quantile of
+    each cell's repeats (`shape_quantile`); multiplied by the level it gives the mean, so that
     draws of the mean-one residual are like what was measured undisturbed. `heldout_error` is of the shape, on the left-out
     cells' quantiles, `heldout_error_of_means` of the plane that is kept, on their means; in paper mode, where both are one,
     it is on single inferences. Raises `ValueError` as `fit_relative_plane` does.
@@ -55,6 +59,7 @@ def fit_execution(
     cells = by_cell(src, tgt, time)
     paper = mode == "paper"
     on = np.ones(time.size, np.bool_) if fitted is None else np.asarray(fitted, np.bool_)
+    quantile = LEAST if paper else shape_quantile(src, tgt, time, fitted=fitted)
     if paper:
         own = fit_plane(src[on], tgt[on], time[on])
         shape, condition, collinear = own.plane, own.condition_number, own.collinear
@@ -66,7 +71,7 @@ def fit_execution(
     # Single inferences are judged against a plane that short sentences have a say in, else its own misfit would look disturbed.
     like = fit_relative_plane(src, tgt, time, quantile=0.5).plane.seconds(src, tgt) if paper else expected
     kept = ~_disturbed(cells, time, np.where(like > 0.0, like, time))
-    if not paper:
+    if not paper and quantile == LEAST:
         kept &= ~_beyond_noise(cells, time)
     risen = 1.0 if paper else level(time[kept], expected[kept])
     plane = shape.times(risen)
@@ -78,7 +83,7 @@ def fit_execution(
     else:
         error = heldout_plane_error(src, tgt, time, quantile=quantile, fitted=fitted)
         of_means = heldout_error_of_means(src, tgt, time, kept, quantile=quantile, fitted=fitted)
-        what = "least times" if quantile == 0.0 else f"{quantile:g} quantiles"
+        what = "least times" if quantile == LEAST else "median times"
     fit: dict[str, Any] = {
         "mode": mode,
         "inferences": int(time.size),
@@ -97,6 +102,20 @@ def fit_execution(
         "collinear": collinear,
     }
     return FittedExecution(plane, _root_mean_square(off[kept]), fit)
+
+
+def shape_quantile(src_len: ArrayLike, tgt_len: ArrayLike, time_s: ArrayLike, *, fitted: ArrayLike | None = None) -> float:
+    """Return the quantile of each cell's repeats that the shape of the plane is fitted to: `LEAST` or `MEDIAN`.
+
+    The least of the repeats is what a busy box disturbs last. Where a step itself takes one of two times, the least is an
+    accident of few repeats: output weights that just fit into a cache shared with other machines are sometimes in it and
+    sometimes not. The median is taken where it predicts cells that were left out clearly better.
+    """
+    error = {at: heldout_plane_error(src_len, tgt_len, time_s, quantile=at, fitted=fitted) for at in (LEAST, MEDIAN)}
+    least, median = error[LEAST], error[MEDIAN]
+    if least is None or median is None or least <= GOOD_ENOUGH:
+        return LEAST
+    return MEDIAN if median < CLEARLY * least else LEAST
 
 
 def _disturbed(cells: Cells, time: NDArray[np.float64], expected: NDArray[np.float64]) -> NDArray[np.bool_]:

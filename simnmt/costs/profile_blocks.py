@@ -94,15 +94,15 @@ class ExecutionFit(Configuration):
     inferences: Count | None = None
     cells: Count | None = None
     quantile: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
-    """Of the repeats of a cell, to which the plane's shape was fitted; 0 is the least."""
+    """Of the repeats of a cell, to which the plane's shape was fitted: 0 is the least, 0.5 the median."""
     level: Positive | None = None
     """Mean of the undisturbed times over the plane of that quantile; the plane in the profile is already multiplied by it."""
     r2: RSquared | None = None
     r2_of_means_per_tgt_len: RSquared | None = None
     mse_ms2: NotNegative | None = None
     heldout_error: RelativeError | None = None
-    """Of undisturbed time: mean absolute relative error of the plane of least times (of `quantile`), before it is multiplied
-    by the level, on the least times of cells that it was not fitted to. In mode paper of the plane itself, on single
+    """Of undisturbed time: mean absolute relative error of the plane of least or median times (of `quantile`), before it is
+    multiplied by the level, on the same times of cells that it was not fitted to. In mode paper of the plane itself, on single
     inferences."""
     heldout_how: str | None = None
     """What `heldout_error` was judged on."""

@@ -20,9 +20,10 @@ from simnmt.configuration import end_tokens
 from simnmt.costs.batch_cost import EncoderCost, StepCost
 from simnmt.costs.batch_decoding import DecodingCost
 from simnmt.costs.cells import relative_error
+from simnmt.costs.execution_fit import MEDIAN
 from simnmt.costs.plane import ExecutionPlane
 from simnmt.costs.profile import DeviceProfile, Plane, Reconciliation
-from simnmt.costs.profile_blocks import EncoderBlock, Kind, Overhead, Overheads, StepBlock
+from simnmt.costs.profile_blocks import CellSample, EncoderBlock, Kind, Overhead, Overheads, StepBlock
 from simnmt.costs.relative_plane import fit_relative_plane
 from simnmt.costs.surfaces import TableSurface
 
@@ -118,11 +119,15 @@ def _whole_executions(profile: DeviceProfile) -> _WholeExecutions | None:
     samples = [each for each in profile.execution.samples if each.batch == 1]
     if len(samples) < LEAST_CELLS:
         return None
-    # The same times as the measured plane's: the least of each cell, raised to the mean, or the means of single inferences.
+    # The same times as the measured plane's: the quantile of each cell, raised to the mean, or the means of single inferences.
     robust = fit.level is not None and fit.mode != "paper"
     src_len = [each.src_len if each.src_len_mean is None else each.src_len_mean for each in samples]
-    time_s = [fit.level * each.min_s if robust and fit.level else each.mean_s for each in samples]
+    time_s = [fit.level * _shape_s(each, fit.quantile) if robust and fit.level else each.mean_s for each in samples]
     return _WholeExecutions(np.array(src_len, float), np.array([float(each.tgt_len) for each in samples]), np.array(time_s))
+
+
+def _shape_s(sample: CellSample, quantile: float | None) -> float:
+    return sample.median_s if quantile == MEDIAN else sample.min_s
 
 
 def _fit(cost: DecodingCost, step: StepBlock, encoder: EncoderBlock, whole: _WholeExecutions) -> tuple[float, Floats, Floats]:
