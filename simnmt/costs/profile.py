@@ -324,7 +324,10 @@ class DeviceProfile(Configuration):
 
     @property
     def energy_cost(self) -> EnergyCost | None:
-        """Energy of executions, ready to compute; None where no counter could be read."""
+        """Energy of executions, ready to compute; None where no counter could be read.
+
+        A beam's steps beyond its best output are in the joules of a target token, as in the plane's slope.
+        """
         block = self.energy
         if block is None:
             return None
@@ -333,12 +336,15 @@ class DeviceProfile(Configuration):
     def with_decoder(self, settings: DecoderSettings) -> tuple[DeviceProfile, DecoderChoice]:
         """The profile of the same device with its decoder written otherwise, and what that rests on.
 
-        Step table, gaps and the plane's seconds per target token are moved by the difference to the block's `base`, at each
-        batch size; a variant that was measured exactly, another one composed of the effects of its options. Encoder, refilling
-        and what a longer source adds stay as they are. The new profile has no block `decoder`; for the settings of `base` it is
-        this one. Raises `ProfileError` where there is no such block, where it does not tell the variant's times, and for
-        settings that name no beam where the profile's is not 1. Unnamed `candidates` are those of `base`, and an unnamed
-        `frequent_words` what was measured, where there is one.
+        Step with gap, and the plane's seconds per target token, are multiplied by the ratio of the variant's step to that of
+        the block's `base`, at each batch size. A ratio and not a difference: both steps were timed in turn, but perhaps at
+        another pace than the rest of the profile. A variant that was measured is taken as it is, another one composed of the
+        effects of its options. Encoder, refilling and what a longer source adds stay as they are. The new profile has no block
+        `decoder`; for the settings of `base` it is this one.
+
+        Raises `ProfileError` where there is no such block, where it does not tell the variant's times, and for settings that
+        name no beam where the profile's is not 1. Unnamed `candidates` are those of `base`, and an unnamed `frequent_words`
+        what was measured, where there is one.
         """
         return with_decoder(self, settings)
 
@@ -366,8 +372,9 @@ class DeviceProfile(Configuration):
     def counting(self, end_of_sentence: EndOfSentence) -> DeviceProfile:
         """Return the profile for lengths that count the end-of-sentence token as asked for.
 
-        What one end-of-sentence token takes moves between the plane's slopes and its fixed part. Raises `ProfileError` where
-        the profile has costs beside its planes, whose steps cannot be counted otherwise.
+        What one end-of-sentence token takes, a beam's steps beyond its best output included, moves between the slopes and the
+        fixed parts of time and energy. Raises `ProfileError` where the profile has costs beside its planes, whose steps cannot
+        be counted otherwise.
         """
         own = self.length_unit.end_of_sentence
         if end_of_sentence == own:
@@ -378,19 +385,19 @@ class DeviceProfile(Configuration):
                 remedy="state length_unit.end_of_sentence alike in the profiles of a scenario",
             )
         src, tgt = np.subtract(end_tokens(end_of_sentence), end_tokens(own)).tolist()
-        plane, ranges, energy = self.execution.plane, self.valid_range, self.energy
+        plane, ranges, energy = self.plane, self.valid_range, self.energy_cost
         fixed_s = plane.s_fixed - src * plane.s_per_src_token - tgt * plane.s_per_tgt_token
         moved = [(max(low + more, 0), high + more) for (low, high), more in ((ranges.src_len, src), (ranges.tgt_len, tgt))]
         changed: dict[str, Any] = {
             "length_unit": self.length_unit.model_copy(update={"end_of_sentence": end_of_sentence}),
             "execution": self.execution.model_copy(
-                update={"plane": plane.model_copy(update={"s_fixed": fixed_s}), "samples": ()}
+                update={"plane": self.execution.plane.model_copy(update={"s_fixed": fixed_s}), "samples": ()}
             ),
             "valid_range": ValidRange(src_len=moved[0], tgt_len=moved[1]),
         }
-        if energy is not None and energy.j_fixed is not None:
+        if self.energy is not None and energy is not None and energy.j_fixed is not None:
             fixed_j = energy.j_fixed - src * (energy.j_per_src_token or 0.0) - tgt * (energy.j_per_tgt_token or 0.0)
-            changed["energy"] = energy.model_copy(update={"j_fixed": fixed_j})
+            changed["energy"] = self.energy.model_copy(update={"j_fixed": fixed_j})
         return self.model_copy(update=changed)
 
     def converted(self, src: float, tgt: float, unit: LengthUnit) -> DeviceProfile:
@@ -398,9 +405,10 @@ class DeviceProfile(Configuration):
 
         An end-of-sentence token stays one token, and is counted as before.
         Plane, energy and range are converted; costs of steps, encoders and streaming, which are of whole tokens of the first
-        unit, are left out. Numbers that were measured become inferred.
+        unit, are left out; a beam's steps for a token are kept. Numbers that were measured become inferred.
         """
         plane, energy, own = self.execution.plane, self.energy, self.length_unit.end_of_sentence
+        many = self._steps_per_token
         src_end, tgt_end = end_tokens(own)
         # What is not multiplied of an end-of-sentence token that the lengths count.
         src_kept, tgt_kept = src_end * (1.0 - src), tgt_end * (1.0 - tgt)
@@ -411,7 +419,7 @@ class DeviceProfile(Configuration):
                     update={
                         "s_per_src_token": src * plane.s_per_src_token,
                         "s_per_tgt_token": tgt * plane.s_per_tgt_token,
-                        "s_fixed": plane.s_fixed + src_kept * plane.s_per_src_token + tgt_kept * plane.s_per_tgt_token,
+                        "s_fixed": plane.s_fixed + src_kept * plane.s_per_src_token + tgt_kept * many * plane.s_per_tgt_token,
                     }
                 ),
                 "samples": (),

@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simnmt.costs import DeviceProfile, ExecutionPlane, ProfileError, read_profile, write_profile
+from simnmt.costs import DeviceProfile, ExecutionPlane, ProfileError, checked_profile, read_profile, write_profile
+from simnmt.costs.profile import LengthUnit
 from simnmt.errors import InputError
 from simnmt.shipped import find
+from tests.costs.made_profile import whole_profile
 
 MakeProfile = Callable[..., DeviceProfile]
 
@@ -169,3 +171,41 @@ def test_a_plane_holds_for_lengths_that_count_the_end_of_the_sentence_otherwise(
     assert moved.counting("none").plane.seconds(10, 20) == pytest.approx(own.plane.seconds(10, 20))
     with pytest.raises(ProfileError, match=r"state length_unit\.end_of_sentence alike"):
         read_profile(find("calibration", "@cpu1-gru")).counting("none")
+
+
+BEAM = {"kind": "measured", "steps_per_token": 1.25, "sentences": 200}
+JOULES = {"kind": "measured", "source": "rapl", "j_per_src_token": 0.01, "j_per_tgt_token": 0.1, "j_fixed": 0.5}
+
+
+def of_a_beam(end_of_sentence: str, **blocks: Any) -> DeviceProfile:
+    """A profile without costs of steps, whose beam takes a quarter more steps than its best output has tokens."""
+    content = {name: block for name, block in whole_profile().items() if name not in ("step", "encoder")}
+    unit = {"src": "char", "tgt": "char", "end_of_sentence": end_of_sentence}
+    return checked_profile(content | {"length_unit": unit, "beam_overrun": BEAM, "energy": JOULES} | blocks)
+
+
+def test_energy_is_charged_for_the_steps_that_a_beam_takes_beyond_its_best_output() -> None:
+    own = of_a_beam("none")
+    assert own.energy_cost is not None and own.of_forced_lengths.energy_cost is not None
+    assert own.energy_cost.joules(10, 20, 1.0) == pytest.approx(0.01 * 10 + 1.25 * 0.1 * 20 + 0.5)
+    assert own.of_forced_lengths.energy_cost.joules(10, 20, 1.0) == pytest.approx(0.01 * 10 + 0.1 * 20 + 0.5)
+    by_power = of_a_beam("none", energy={"kind": "measured", "source": "rapl", "active_w": 40.0}).energy_cost
+    assert by_power is not None
+    assert by_power.joules(10, 20, 2.0) == pytest.approx(80.0), "the seconds hold those steps already"
+
+
+def test_a_beam_keeps_its_steps_where_lengths_are_counted_otherwise() -> None:
+    """Another count of the end of the sentence, or another unit, changes neither time nor energy of a sentence."""
+    own = of_a_beam("none")
+    moved = own.counting("both")
+    assert moved.beam_overrun == own.beam_overrun is not None
+    assert moved.plane.seconds(11, 21) == pytest.approx(own.plane.seconds(10, 20))
+    assert moved.counting("none").plane.seconds(10, 20) == pytest.approx(own.plane.seconds(10, 20))
+    counted = of_a_beam("both")
+    words = counted.converted(3.0, 5.0, LengthUnit(src="word", tgt="word"))
+    assert words.beam_overrun == counted.beam_overrun
+    # Of 4 and 6 tokens in words, one of either side ends the sentence; the others make 9 and 25 characters.
+    assert words.plane.seconds(4, 6) == pytest.approx(counted.plane.seconds(9 + 1, 25 + 1))
+    for one, lengths, other, same in ((own, (10, 20), moved, (11, 21)), (counted, (9 + 1, 25 + 1), words, (4, 6))):
+        assert one.energy_cost is not None and other.energy_cost is not None
+        assert other.energy_cost.joules(*same, 1.0) == pytest.approx(one.energy_cost.joules(*lengths, 1.0))
