@@ -43,13 +43,13 @@ class StepTimes:
     """Its `ActiveShare.s_per_share`, for this variant's product and search."""
 
     @property
-    def more_s(self) -> float:
-        """Of the whole step, above the base's; below 0 where it is faster."""
-        return self.step_s - self.base_step_s
+    def ratio(self) -> float:
+        """The whole step over the base's; below 1 where it is faster."""
+        return self.step_s / self.base_step_s
 
     @property
     def more_search_s(self) -> float:
-        """Of bias, softmax and search."""
+        """Bias, softmax and search above the base's; below 0 where they are faster."""
         return self.own.search_s - self.base.search_s
 
 
@@ -77,6 +77,8 @@ class DecoderChoice:
     and beam."""
     likeliest_active: float | None = None
     """Share of a restricted decoder's rows and steps whose likeliest token of all was active, where measured."""
+    pace: float = 1.0
+    """Seconds of a target token by the profile's plane over the seconds of the measured step at batch 1."""
 
     @property
     def exact(self) -> bool:
@@ -115,12 +117,12 @@ class DecoderChoice:
     def more_s_per_tgt_token(self, uniform: NDArray[np.float64]) -> NDArray[np.float64]:
         """What sentences alone take above the mean for each target token, by uniform draws in [0, 1); the expectation is 0.
 
-        A step takes a line over the share that is active. 0 where sentences are not known to differ.
+        A step takes a line over the share that is active, at the profile's pace. 0 where sentences are not known to differ.
         """
         alone = self.alone
         if alone is None or alone.active is None or alone.s_per_share is None:
             return np.zeros_like(uniform)
-        return alone.s_per_share * alone.active.deviation(uniform)
+        return self.pace * alone.s_per_share * alone.active.deviation(uniform)
 
     @property
     def active_words(self) -> str:
@@ -135,7 +137,7 @@ class DecoderChoice:
         """What a reader must know, in one sentence without its end."""
         if self.how == "base":
             return f"{self.short}, which the profile's costs are of"
-        times = [f"{each.step_s / each.base_step_s:.3g} at batch {each.batch}" for each in self.steps]
+        times = [f"{each.ratio:.3g} at batch {each.batch}" for each in self.steps]
         told = f"{self.short}; a decode step takes, times that of {self.base.words()}: {', '.join(times)}"
         if self.settings.beam != self.base.beam:
             told += f"; refilling, and what a longer source adds, as with beam {self.base.beam}"
@@ -163,7 +165,7 @@ class DecoderChoice:
             "rounding": self.rounding,
             "agreement": self.agreement,
             "composition_error": None if error is None else {"mean": error.mean, "most": error.most, "judged": error.judged},
-            "step_over_base": {str(each.batch): each.step_s / each.base_step_s for each in self.steps},
+            "step_over_base": {str(each.batch): each.ratio for each in self.steps},
         } | vocabulary
 
 

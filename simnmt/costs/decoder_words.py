@@ -73,7 +73,7 @@ def _composing(block: DecoderBlock) -> str:
 def against_step(profile: DeviceProfile) -> dict[int, float]:
     """By batch size, the measured step of the base over what step and gap tell; about 1 where both were measured alike.
 
-    A variant moves costs by its difference to the base, which is worth as much as this ratio is near 1.
+    A variant moves costs by its ratio to the base, which a slower box changes little; far from 1 more than the pace may differ.
     """
     block = profile.decoder
     if block is None or profile.step is None or profile.encoder is None:

@@ -331,7 +331,8 @@ class DeviceProfile(Configuration):
         block = self.energy
         if block is None:
             return None
-        return EnergyCost(block.idle_w, block.active_w, block.j_per_src_token, block.j_per_tgt_token, block.j_fixed)
+        per_tgt_token = None if block.j_per_tgt_token is None else self._steps_per_token * block.j_per_tgt_token
+        return EnergyCost(block.idle_w, block.active_w, block.j_per_src_token, per_tgt_token, block.j_fixed)
 
     def with_decoder(self, settings: DecoderSettings) -> tuple[DeviceProfile, DecoderChoice]:
         """The profile of the same device with its decoder written otherwise, and what that rests on.
@@ -427,7 +428,7 @@ class DeviceProfile(Configuration):
         )
         if energy is not None and energy.j_fixed is not None:
             j_src, j_tgt = energy.j_per_src_token or 0.0, energy.j_per_tgt_token or 0.0
-            fixed_j = energy.j_fixed + src_kept * j_src + tgt_kept * j_tgt
+            fixed_j = energy.j_fixed + src_kept * j_src + tgt_kept * many * j_tgt
             joules = {"j_per_src_token": src * j_src, "j_per_tgt_token": tgt * j_tgt, "j_fixed": fixed_j}
             energy = energy.model_copy(update=joules)
         lengths = ValidRange(
