@@ -165,6 +165,12 @@ def _execution(profile: DeviceProfile) -> list[tuple[str, str]]:
     error = f"{percent(fit.heldout_error)} held out{how}" if own.kind == "measured" else unknown
     if own.kind == "measured" and fit.heldout_error_of_means is not None:
         error += f"; {percent(fit.heldout_error_of_means)} on the mean times of the same cells"
+    block = profile.reconciliation
+    if block is not None:
+        # The plane above is not the one that was fitted: its fit and errors are not this one's.
+        fitted = "of the plane fitted to whole executions alone"
+        derived = f"{percent(block.plane_error)} off whole executions, {_many(block.cells, 'cell')}"
+        said, error = [fitted, *said] if said else [], f"{derived}; {fitted}: {error}"
     return [
         (
             "execution",

@@ -85,11 +85,12 @@ def _against(profile: DeviceProfile) -> Plot:
     how = f" ({fit.heldout_how})" if fit.heldout_how else ""
     summed_up = any(each.src_len_mean is not None for each in samples)
     which = "a target length at its mean source length" if summed_up else "a cell"
+    fitted = "" if profile.reconciliation is None else ", of the plane fitted to whole executions alone"
     return _plot(
         "Predicted against measured",
         f"Each point is {which}: the mean time of all its repeats, and the profile's plane. Mean absolute relative error "
-        f"of all points {percent(own)}; held out, on the means of undisturbed repeats, {percent(fit.heldout_error_of_means)}. "
-        f"The error of undisturbed time is {percent(fit.heldout_error)}{how}.",
+        f"of all points {percent(own)}; held out{fitted}, on the means of undisturbed repeats, "
+        f"{percent(fit.heldout_error_of_means)}, and of undisturbed time {percent(fit.heldout_error)}{how}.",
         "measured, ms",
         "predicted, ms",
         [

@@ -98,7 +98,17 @@ def test_a_large_correction_of_the_costs_of_batches_is_doubtful(pace: float, war
 def test_costs_that_cannot_be_reconciled_with_whole_executions_are_doubtful() -> None:
     made = reconciled(checked_profile(whole_profile() | {"conditions": QUIET}), kind="measured")
     [doubt] = [doubt for doubt in profile_doubts(made) if "reconciled costs" in doubt.message]
-    assert doubt.message.startswith("whole executions lie 15.4 % off the reconciled costs, above 10 %")
+    assert doubt.message.startswith("whole executions lie 15.4 % off the reconciled costs and ")
+
+
+@pytest.mark.parametrize(("error", "plane_error", "warned"), [(0.02, 0.09, False), (0.02, 0.12, True), (0.12, 0.02, True)])
+def test_a_derived_plane_far_from_whole_executions_is_doubtful_too(error: float, plane_error: float, warned: bool) -> None:
+    """Policies and single sentences are charged by the plane, and not by the costs that it is derived from."""
+    made = reconciled(checked_profile(whole_profile() | {"conditions": QUIET}), kind="measured")
+    assert made.reconciliation is not None
+    block = made.reconciliation.model_copy(update={"error": error, "plane_error": plane_error})
+    told = [doubt for doubt in profile_doubts(made.model_copy(update={"reconciliation": block})) if "derived" in doubt.message]
+    assert bool(told) == warned and all("execution" in doubt.cost_models for doubt in told)
 
 
 @pytest.mark.parametrize("key", ["heldout_error", "heldout_error_of_means"])

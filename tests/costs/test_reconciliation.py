@@ -9,7 +9,7 @@ import pytest
 
 from simnmt.costs import cell_samples, checked_profile, fit_encoder_cost, fit_execution, fit_step_cost, read_profile
 from simnmt.costs.profile import DeviceProfile
-from simnmt.costs.profile_summary import as_json
+from simnmt.costs.profile_summary import as_json, facts, percent
 from simnmt.costs.reconciliation import alone_vs_plane, describe_alone, reconciled
 from simnmt.shipped import find
 from tests.costs.made_profile import whole_profile
@@ -134,3 +134,17 @@ def test_inspect_tells_how_far_a_sentence_alone_lies_from_the_plane() -> None:
     assert profile.reconciliation is not None and f"{profile.reconciliation.pace:.4g}" in facts["reconciliation"]
     inferred = read_profile(find("calibration", "@tx2-gru"))
     assert as_json(inferred)["alone_vs_plane"] is None and describe_alone(inferred) == []
+
+
+def test_errors_are_named_with_the_plane_that_they_are_of() -> None:
+    """The plane of a reconciled profile is derived and has its own error; fit and held-out errors are of another plane."""
+    before = measured()
+    after = reconciled(before, kind="measured")
+    assert after.reconciliation is not None
+    alone, derived = dict(facts(before)), dict(facts(after))
+    fitted = "of the plane fitted to whole executions alone"
+    assert fitted not in alone["execution error"] + alone["execution fit"]
+    assert derived["execution error"] == (
+        f"{percent(after.reconciliation.plane_error)} off whole executions, 36 cells; {fitted}: {alone['execution error']}"
+    )
+    assert derived["execution fit"] == f"{fitted}; {alone['execution fit']}"

@@ -64,8 +64,8 @@ def test_captions_say_which_plane_and_which_cells_an_error_is_of(profiles: list[
     _, against, steps = drawn(profiles[0])[:3]
     fit = profiles[0].execution.quality
     assert fit.heldout_error != fit.heldout_error_of_means
-    assert f"on the means of undisturbed repeats, {percent(fit.heldout_error_of_means)}." in against["caption"]
-    least = f"undisturbed time is {percent(fit.heldout_error)} (least times of cells left out in turn)."
+    assert f"on the means of undisturbed repeats, {percent(fit.heldout_error_of_means)}, and" in against["caption"]
+    least = f"undisturbed time {percent(fit.heldout_error)} (least times of cells left out in turn)."
     assert least in against["caption"]
     assert "open ones only to judge" in steps["caption"] and "batch sizes 6, 12, measured only to judge" in steps["caption"]
     judges = [series for series in steps["series"] if series.get("role") == "judge"]
