@@ -66,6 +66,8 @@ class _Measuring:
         """Of measuring in this session."""
         self._spent_s = 0.0
         """In all sessions: what decides must not depend on where it was interrupted."""
+        self._before_s = 0.0
+        """Of `_spent_s`, by the plans before the present one."""
         self._again_s: dict[str, float] = {}
         """Foretold of what was measured again, by bench."""
         self._order: dict[tuple[str, int], list[int]] = {}
@@ -78,6 +80,7 @@ class _Measuring:
     def all(self) -> Measured:
         """Measure and sum up."""
         for number, plan in enumerate(self._plans):
+            self._before_s = self._spent_s
             later = [work for other in self._plans[number + 1 :] for work in other.works]
             stretches = list(plan.stretches)
             for attempt in range(1 + plan.again):
@@ -89,7 +92,7 @@ class _Measuring:
                     told += f"disturbed by more than {100 * self._bound:g} %"
                     again_s = self._estimate.seconds(work for stretch in stretches for work in stretch.works)
                     again_in_all_s = self._again_s.get(plan.bench, 0.0) + again_s
-                    first_s = self._estimate.seconds(plan.works)
+                    first_s = self._estimate.seconds(self._measured_works(plan))
                     if self._spent_s + again_s > plan.within_s or again_in_all_s > plan.again_within_s(first_s):
                         self._listener.say(f"{plan.bench}: {told}; measuring again would take another {again_s:.0f} s")
                         break
@@ -126,6 +129,11 @@ class _Measuring:
         measured = set(self._order[plan.bench, 0])
         return [stretch for stretch in plan.stretches if stretch.number in measured - calm]
 
+    def _measured_works(self, plan: BenchPlan) -> list[Work]:
+        """Of the first attempt; rounds that were left out for their time are not among them."""
+        measured = set(self._order[plan.bench, 0])
+        return [work for stretch in plan.stretches if stretch.number in measured for work in stretch.works]
+
     def _attempt(self, plan: BenchPlan, attempt: int, stretches: list[Stretch], later: list[Work]) -> None:
         order = self._order[plan.bench, attempt] = []
         self._read(plan, attempt, 0)
@@ -142,7 +150,7 @@ class _Measuring:
             after = [work for other in stretches[position:] for work in other.works] + later
             for index, work in enumerate(stretch.works):
                 self._sample(plan, attempt, stretch, index, work)
-                within_s = math.inf if attempt else plan.rounds_within_s - self._spent_s
+                within_s = math.inf if attempt else plan.rounds_within_s - (self._spent_s - self._before_s)
                 self._tell(stretch.bench, [*stretch.works[index + 1 :], *after], within_s)
             self._read(plan, attempt, position)
 
@@ -153,11 +161,10 @@ class _Measuring:
         round_s = self._estimate.seconds(
             work for stretch in plan.stretches if stretch.round == number for work in stretch.works
         )
-        if self._spent_s + round_s <= plan.rounds_within_s:
+        spent_s = self._spent_s - self._before_s
+        if spent_s + round_s <= plan.rounds_within_s:
             return False
-        self._listener.say(
-            f"{number} rounds took {self._spent_s:.0f} s, and another would take {round_s:.0f} s: it is left out"
-        )
+        self._listener.say(f"{number} rounds took {spent_s:.0f} s, and another would take {round_s:.0f} s: it is left out")
         return True
 
     def _read(self, plan: BenchPlan, attempt: int, position: int) -> None:

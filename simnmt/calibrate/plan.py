@@ -75,9 +75,11 @@ class BenchPlan:
     """Only as long as all measuring, of all benches, takes no longer."""
     again_at_least_s: float = math.inf
     again_share: float = 0.0
-    """Only as long as measuring this bench again takes no longer than the one, or than that share of its first time."""
+    """Only as long as measuring this bench again takes no longer than the one, or than that share of its first time, in
+    which rounds that were left out do not count."""
     rounds_within_s: float = math.inf
-    """No round after the least number of them is begun that would end later, of all measuring."""
+    """No round after the least number of them is begun with which these rounds would take longer; what was measured before
+    them, such as the inferences of paper mode, does not count."""
     drawn: bool = False
     """The works are draws from a distribution: each counts once, disturbed or not, or the distribution would be another."""
 
