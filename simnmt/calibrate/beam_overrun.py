@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from simnmt.calibrate.errors import CalibrationError
 from simnmt.calibrate.settings import Settings
 from simnmt.costs.profile_blocks import BeamOverrun
+from simnmt.nmt.errors import NmtError
+from simnmt.workload.text_lines import TextLines
+
+if TYPE_CHECKING:
+    from simnmt.nmt.translation import Translator
 
 SENTENCES = 200
 """Of the text, its first ones that are not blank."""
@@ -20,32 +26,38 @@ def measures_overrun(settings: Settings) -> bool:
     return settings.beam > 1 and settings.text is not None and settings.backend == "torch" and not settings.vocabulary
 
 
-def sentences_of(text: Path) -> list[str]:
-    """The first sentences of a text. Raises `CalibrationError` for a file that cannot be read, or has none."""
-    try:
-        with text.open(encoding="utf-8") as file:
-            lines = list(islice((line.strip() for line in file if line.strip()), SENTENCES))
-    except (OSError, UnicodeDecodeError) as error:
-        what = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise CalibrationError(f"cannot be read: {what}", path=text, remedy="give a text with one sentence a line") from None
-    if len(lines) < LEAST_SENTENCES:
-        raise CalibrationError(f"{len(lines)} sentences", path=text, remedy=f"give {LEAST_SENTENCES} or more, one a line")
-    return lines
+def check_overrun(settings: Settings) -> None:
+    """Raise `CalibrationError` or `CorpusError` where the steps of the text could not be counted: before hours of timing."""
+    _text_translator(settings)
 
 
 def measure_overrun(settings: Settings) -> BeamOverrun | None:
     """Steps over tokens, the end counted, of all sentences that the model ends itself; None where it ends too few.
 
-    Raises `NmtError` for a folder without a trained model, `CalibrationError` as `sentences_of`.
+    Raises as `check_overrun`.
     """
+    translator, sentences = _text_translator(settings)
+    done = [translation for translation in translator.translate(sentences) if translation.ended and translation.steps]
+    if len(done) < LEAST_SENTENCES:
+        return None
+    ratio = sum(translation.steps for translation in done) / sum(translation.tgt_len + 1 for translation in done)
+    note = f"beam {settings.beam}, {Path(settings.text or '').name}"
+    return BeamOverrun(kind="measured", steps_per_token=max(ratio, 1.0), sentences=len(done), note=note)
+
+
+def _text_translator(settings: Settings) -> tuple[Translator, list[str]]:
+    """The model with its subwords, and the first sentences of the text."""
     from simnmt.nmt.translation import Translator
 
     assert settings.text is not None
-    text = Path(settings.text)
-    translator = Translator.load(Path(settings.model), device=settings.device, beam=settings.beam)
-    done = [each for each in translator.translate(sentences_of(text)) if each.ended and each.steps]
-    if len(done) < LEAST_SENTENCES:
-        return None
-    ratio = sum(each.steps for each in done) / sum(each.tgt_len + 1 for each in done)
-    note = f"beam {settings.beam}, {text.name}"
-    return BeamOverrun(kind="measured", steps_per_token=max(ratio, 1.0), sentences=len(done), note=note)
+    lines = (line.strip() for line in TextLines(settings.text))
+    sentences = list(islice((line for line in lines if line), SENTENCES))
+    if len(sentences) < LEAST_SENTENCES:
+        remedy = f"give {LEAST_SENTENCES} or more, one a line"
+        raise CalibrationError(f"{len(sentences)} sentences", path=settings.text, remedy=remedy)
+    try:
+        return Translator.load(Path(settings.model), device=settings.device, beam=settings.beam), sentences
+    except NmtError as error:
+        what = f"cannot translate the text to count a beam's steps: {error.what}"
+        remedy = "give a folder that simnmt nmt train wrote, or leave --text out"
+        raise CalibrationError(what, path=settings.model, remedy=remedy) from None

@@ -62,7 +62,9 @@ class Parts:
         if "decoder" in settings.parts:
             found["decoder"] = self._once("decoder", self._decoder)
         if measures_overrun(settings) and {"execution", "step"} & set(settings.parts):
-            found["beam_overrun"] = self._once("beam_overrun", self._beam_overrun)
+            overrun = self._once("beam_overrun", self._beam_overrun)
+            # Where it could not be measured, a profile that is completed keeps what it has.
+            found |= {} if overrun is None else {"beam_overrun": overrun}
         if "energy" in settings.parts:
             found["energy"] = self._once("energy", self._energy)
         if "disk" in settings.parts:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from simnmt.calibrate import profiling
+from simnmt.calibrate.beam_overrun import check_overrun, measures_overrun
 from simnmt.calibrate.box import BoxDescription
 from simnmt.calibrate.errors import CalibrationError
 from simnmt.calibrate.plan import BenchPlan
@@ -77,12 +78,18 @@ def nothing_lost(there: DeviceProfile, account: EngineAccount, settings: Setting
     if lost:
         what = f"the profile that stands there would lose its {', '.join(lost)}"
         raise CalibrationError(what, path=path, remedy=f"add {'them' if len(lost) > 1 else 'it'} to --only, or {remedy}")
+    if there.beam_overrun is not None and not measures_overrun(settings):
+        what = "the profile that stands there would lose its beam_overrun, how many steps a beam takes for a token"
+        raise CalibrationError(what, path=path, remedy=f"give --text and no --vocabulary, or {remedy}")
 
 
 def agreement_can_be_told(account: EngineAccount, settings: Settings) -> None:
     """Raises for a text that tells nothing of this model, and what reading it raises, before hours of measuring."""
     if settings.text is None:
         return
+    if Path(settings.text).is_fifo():
+        what = "a pipe, whose text is there only once; it is read before and after the timing"
+        raise CalibrationError(what, path=settings.text, remedy="give a file")
     if settings.vocabulary:
         from simnmt.calibrate.vocabulary.decoding_variants import check_vocabularies
 
@@ -92,9 +99,7 @@ def agreement_can_be_told(account: EngineAccount, settings: Settings) -> None:
         what = f"{settings.model} has random weights, which say no words that could agree"
         raise CalibrationError(what, remedy="give the folder of a trained model, or leave --text out")
     if settings.backend == "torch":
-        from simnmt.calibrate.beam_overrun import sentences_of
-
-        sentences_of(Path(settings.text))
+        check_overrun(settings)
         return
     from simnmt.calibrate.sharp_agreement import encoded_text
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +21,7 @@ from simnmt.calibrate.settings import Settings  # noqa: E402
 from simnmt.costs import DeviceProfile, checked_profile  # noqa: E402
 from simnmt.costs.profile_summary import facts  # noqa: E402
 from simnmt.costs.reconciliation import alone_vs_plane  # noqa: E402
+from simnmt.errors import InputError  # noqa: E402
 from simnmt.nmt.training.corpus import Text  # noqa: E402
 from simnmt.nmt.training.recipe import Budget  # noqa: E402
 from simnmt.nmt.training.train import train  # noqa: E402
@@ -117,3 +122,69 @@ def test_without_a_trained_model_a_beam_says_that_its_steps_were_not_measured(tm
         calibrate(asked, tmp_path / "other.json", load=lambda *_, **__: FakeEngine())
     with pytest.raises(CalibrationError, match="how far a beam runs on"):
         replace(asked, beam=1)
+
+
+def calibrated_with(trained: Path, out: Path, **changed: Any) -> DeviceProfile:
+    text, parts = str(trained.parent / "one.txt"), ("execution", "step", "overheads")
+    settings = Settings(str(trained), beam=4, text=text, mode="quick", threads=1, parts=parts)
+    engine = FakeEngine(weights="checkpoint", model=str(trained))
+    return calibrate(replace(settings, **changed), out, load=lambda *_, **__: engine).profile
+
+
+def test_a_beams_steps_are_not_lost_when_a_profile_is_measured_again_without_a_text(trained: Path, tmp_path: Path) -> None:
+    own = calibrated_with(trained, tmp_path / "box.json")
+    assert own.beam_overrun is not None
+    kept = (tmp_path / "box.json").read_bytes()
+    with pytest.raises(CalibrationError, match=r"would lose its beam_overrun, .* \(give --text and no --vocabulary, or choose"):
+        calibrated_with(trained, tmp_path / "box.json", text=None)
+    assert (tmp_path / "box.json").read_bytes() == kept
+    completed = calibrated_with(trained, tmp_path / "box.json", text=None, parts=("step",))
+    assert completed.beam_overrun == own.beam_overrun
+
+
+def no_subwords(folder: Path) -> dict[str, Any]:
+    """As a folder of Hugging Face has it."""
+    (folder / "source.model").unlink()
+    return {}
+
+
+def a_pipe(folder: Path) -> dict[str, Any]:
+    os.mkfifo(folder / "pipe")
+    return {"text": str(folder / "pipe")}
+
+
+def few_sentences(folder: Path) -> dict[str, Any]:
+    (folder / "few.txt").write_text("un\n\ndeux\n")
+    return {"text": str(folder / "few.txt")}
+
+
+def one_line_of_nothing(folder: Path) -> dict[str, Any]:
+    """Of 6 GB, and it is not read."""
+    (folder / "zeros").touch()
+    os.truncate(folder / "zeros", 6 << 30)
+    return {"text": str(folder / "zeros")}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (no_subwords, r"cannot translate the text to count a beam's steps: .*source\.model is missing \(give a folder"),
+        (lambda folder: {"beam": 100_000}, "cannot translate the text to count a beam's steps: a beam of 100,000 with"),
+        (lambda folder: {"text": "/dev/zero"}, "/dev/zero: a device, not a file"),
+        (a_pipe, "a pipe, whose text is there only once"),
+        (few_sentences, "2 sentences"),
+        (one_line_of_nothing, "a line of more than 1,048,576 bytes"),
+        (lambda folder: {"text": str(folder / "none.txt")}, "no such file"),
+    ],
+)
+def test_a_text_that_a_beam_cannot_decode_is_refused_before_anything_is_timed(
+    trained: Path, tmp_path: Path, change: Callable[[Path], dict[str, Any]], said: str
+) -> None:
+    folder = shutil.copytree(trained, tmp_path / "model")
+    text = str(trained.parent / "one.txt")
+    settings = Settings(str(folder), beam=4, text=text, mode="quick", threads=1, parts=("execution",))
+    engine = FakeEngine(weights="checkpoint", model=str(folder))
+    asked = replace(settings, **change(folder))
+    with pytest.raises(InputError, match=said):
+        calibrate(asked, tmp_path / "box.json", load=lambda *_, **__: engine)
+    assert engine.calls == [] and not (tmp_path / "box.json").exists()
