@@ -25,6 +25,9 @@ MOST_TENSOR_BYTES = 64 << 30
 """Of a file of tensors."""
 
 _PARTIAL = ".simnmt-partial-"
+_PIECE_BYTES = 1 << 20
+_TEXT_SUFFIXES = (".json", ".jsonl", ".txt", ".model", ".spm", ".jinja")
+"""Of configurations, indices, vocabularies and tokenizers in a model's folder."""
 
 
 def check_regular(path: str | os.PathLike[str], most_bytes: int, *, pipes: bool = False) -> None:
@@ -45,18 +48,28 @@ def read_bounded(path: str | os.PathLike[str], most_bytes: int = MOST_DOCUMENT_B
     # Checked before it is opened: opening a FIFO waits for a writer, and opening some devices has effects.
     check_regular(path, most_bytes, pipes=pipes)
     with Path(path).open("rb") as file:
-        _check_status(os.fstat(file.fileno()), path, most_bytes, pipes=pipes)
-        content = file.read(most_bytes + 1)
-    if len(content) > most_bytes:  # a FIFO, a file of /proc, or a file that has grown since
+        status = os.fstat(file.fileno())
+        _check_status(status, path, most_bytes, pipes=pipes)
+        # Memory for all that is asked for is taken at once, so the file's size is asked for, and not the limit.
+        pieces = [file.read(status.st_size + 1)]
+        size = len(pieces[0])
+        while size <= most_bytes and (piece := file.read(_PIECE_BYTES)):  # a FIFO, a file of /proc, or a file that has grown
+            pieces.append(piece)
+            size += len(piece)
+    if size > most_bytes:
         raise _too_large(path, most_bytes)
-    return content
+    return b"".join(pieces)
 
 
-def check_files_in(folder: Path, most_bytes: int) -> None:
-    """Raise `OSError` unless all files in `folder` are regular and have at most `most_bytes` bytes, ahead of a library."""
+def check_model_folder(folder: Path) -> None:
+    """Raise `OSError` as `check_regular` does for a file in a model's folder that a library must not be given to read.
+
+    Configurations, vocabularies and tokenizers may have `MOST_MODEL_BYTES`, all other files `MOST_TENSOR_BYTES`.
+    """
     for path in folder.iterdir():
         if path.exists() and not path.is_dir():
-            check_regular(path, most_bytes)
+            is_text = path.suffix.lower() in _TEXT_SUFFIXES
+            check_regular(path, MOST_MODEL_BYTES if is_text else MOST_TENSOR_BYTES)
 
 
 def _check_status(status: os.stat_result, path: str | os.PathLike[str], most_bytes: int, *, pipes: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -178,6 +179,12 @@ def test_a_read_is_bounded(tmp_path: Path) -> None:
         with pytest.raises(OSError) as refusal:
             read_bounded(tmp_path / name, 9)
         assert refusal.value.strerror == message, name
+    assert read_bounded(tmp_path / "file", 1 << 50) == b"x" * 10, "a limit takes no memory"
+    content = bytes(range(256)) * 10_000
+    writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(content,), daemon=True)
+    writer.start()
+    assert read_bounded(tmp_path / "pipe", len(content), pipes=True) == content
+    writer.join()
     for name in ("loop", "x" * 300, "a\0b"):
         with pytest.raises(OSError), written_whole(tmp_path / name):
             raise AssertionError("the work has begun")

@@ -15,7 +15,7 @@ from simnmt.elastic.encoder_checks import check_resident
 from simnmt.elastic.encoder_weights import EncoderConfiguration, EncoderWeights, LayerWeights
 from simnmt.elastic.errors import ElasticError
 from simnmt.elastic.tokenizer import TOKENIZER_FILES, HuggingFaceTokenizer
-from simnmt.files import MOST_MODEL_BYTES, MOST_TENSOR_BYTES, check_files_in, read_bounded
+from simnmt.files import MOST_MODEL_BYTES, check_model_folder, read_bounded
 from simnmt.nmt.errors import need
 
 _FOLDER = "name a folder of a fine-tuned BERT, RoBERTa, CamemBERT, DistilBERT or ELECTRA classifier"
@@ -92,14 +92,17 @@ def load_hugging_face(
 
     path = Path(folder)
     try:
-        check_files_in(path, MOST_TENSOR_BYTES)
+        check_model_folder(path)
+        files = {name: read_bounded(path / name, MOST_MODEL_BYTES) for name in TOKENIZER_FILES if (path / name).is_file()}
+    except OSError as error:
+        raise ElasticError(f"cannot be read: {error.strerror}", path=error.filename or path, remedy=_FOLDER) from None
+    try:
         with silent():
             # Said in so many words: where it is left open, the user is asked whether to run the folder's code.
             config = AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # each kind of wrong value has its own
         raise ElasticError(f"no configuration of transformers: {one_line(error)}", path=path, remedy=_FOLDER) from None
-    files = {name: read_bounded(path / name, MOST_MODEL_BYTES) for name in TOKENIZER_FILES if (path / name).is_file()}
-    tokenizer = HuggingFaceTokenizer(files) if any(name in files for name in _VOCABULARY_FILES) else None
+    tokenizer = _tokenizer(files, path)
     configuration = _configuration_of(config, path, None if tokenizer is None else tokenizer.separator)
     names = _class_names(config, configuration.classes, path)
     random = not any((path / name).is_file() for name in _WEIGHT_FILES)
@@ -107,6 +110,16 @@ def load_hugging_face(
     weights = _taken(model, configuration, os.fspath(folder), random)
     check_resident(configuration, weights.resident, path)
     return weights, tokenizer, names
+
+
+def _tokenizer(files: Mapping[str, bytes], path: Path) -> HuggingFaceTokenizer | None:
+    """The tokenizer that a folder holds; None where it holds none."""
+    if not any(name in files for name in _VOCABULARY_FILES):
+        return None
+    try:
+        return HuggingFaceTokenizer(files)
+    except ElasticError as error:  # which knows the files' contents alone
+        raise ElasticError(error.what, path=path, remedy=error.remedy) from None
 
 
 def _class_names(config: Any, classes: int, path: Path) -> tuple[str, ...]:

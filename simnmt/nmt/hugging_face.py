@@ -13,7 +13,7 @@ import torch
 from transformers import AutoConfig, MarianConfig, MarianMTModel
 from transformers.utils import logging
 
-from simnmt.files import MOST_TENSOR_BYTES, check_files_in
+from simnmt.files import check_model_folder
 from simnmt.nmt.architecture import TransformerArchitecture, architecture_of
 from simnmt.nmt.errors import NmtError, OutOfMemory
 from simnmt.nmt.marian import MarianModel
@@ -31,7 +31,10 @@ def load_hf(folder: str | os.PathLike[str]) -> MarianModel:
     Raises `NmtError` and `OutOfMemory`.
     """
     try:
-        check_files_in(Path(folder), MOST_TENSOR_BYTES)
+        check_model_folder(Path(folder))
+    except OSError as error:
+        raise NmtError(f"cannot be read: {error.strerror}", path=error.filename or folder, remedy=_FOLDER) from None
+    try:
         with silent():
             # Said in so many words: where it is left open, the user is asked whether to run the folder's code.
             config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -229,6 +230,26 @@ def test_what_cannot_be_used_is_refused_with_its_folder(break_it: Callable[[Path
     with pytest.raises(ElasticError, match=said) as caught:
         load_encoder(tmp_path)
     assert caught.value.path == str(tmp_path) and caught.value.remedy and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "vocab.txt", "merges.txt"])
+def test_a_text_of_the_folder_that_is_too_large_is_named_and_not_read(name: str, tmp_path: Path) -> None:
+    """Of 300 MB of nothing: it is a vocabulary or a configuration, and no weights."""
+    saved(tmp_path)
+    (tmp_path / name).touch()
+    os.truncate(tmp_path / name, 300 << 20)
+    with pytest.raises(ElasticError) as caught:
+        load_encoder(tmp_path)
+    assert caught.value.path == str(tmp_path / name)
+    assert caught.value.what == "cannot be read: more than 268,435,456 bytes"
+
+
+def test_a_tokenizer_that_is_none_is_refused_with_its_folder(tmp_path: Path) -> None:
+    saved(tmp_path)
+    (tmp_path / "tokenizer.json").write_text("[1, 2")
+    with pytest.raises(ElasticError, match="no usable tokenizer") as caught:
+        load_encoder(tmp_path)
+    assert caught.value.path == str(tmp_path) and "\n" not in str(caught.value)
 
 
 def test_a_name_that_is_no_model() -> None:
