@@ -10,7 +10,7 @@ import math
 from dataclasses import fields
 from typing import Any, Literal, TypeVar, cast
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, TypeAdapter
+from pydantic import BaseModel, BeforeValidator, ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import PydanticKnownError
 
 EndOfSentence = Literal["none", "source", "target", "both"]
@@ -39,15 +39,25 @@ Content = TypeVar("Content")
 def checked_dataclass(kind: type[Content], content: Any) -> Content:
     """Return plain content as the dataclass `kind`, its types and the limits of its fields checked.
 
-    Raises `ValueError` for content of another type, unknown keys, numbers that are not finite, and values out of limits.
+    Raises `ValueError`, a line that begins with the key concerned, for content of another type, unknown keys, numbers that are
+    not finite, and values out of limits.
     """
     known = {field.name for field in fields(cast(Any, kind))}
-    if not isinstance(content, dict) or not content.keys() <= known:
+    if not isinstance(content, dict):
         raise ValueError(f"not a record of {', '.join(sorted(known))}")
-    if not _finite(content):
-        raise ValueError("a number is not finite")
-    # As JSON, since strict Python takes nothing but an instance of the dataclass.
-    TypeAdapter(kind).validate_json(json.dumps(content), strict=True)
+    for name, value in content.items():
+        if name not in known:
+            raise ValueError(f"{name}: unknown key")
+        if not _finite(value):
+            raise ValueError(f"{name}: holds a number that is not finite")
+    try:
+        # As JSON, since strict Python takes nothing but an instance of the dataclass.
+        TypeAdapter(kind).validate_json(json.dumps(content), strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        value = "" if first["type"] == "missing" else f", got {json.dumps(first['input'])[:40]}"
+        place = ".".join(str(part) for part in first["loc"])
+        raise ValueError(f"{place}: {first['msg'][:1].lower()}{first['msg'][1:]}{value}") from None
     return kind(**content)  # what was checked, not the copy, in which whole numbers among reals have become reals
 
 

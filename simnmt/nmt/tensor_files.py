@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
@@ -51,6 +51,24 @@ def read_tensors(path: str | os.PathLike[str], *, copies: bool = False) -> tuple
     except (SafetensorError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
         raise TensorFileError(str(error)) from None
     return ({name: tensor.clone() for name, tensor in tensors.items()} if copies else tensors), notes
+
+
+def check_tensors(tensors: Mapping[str, Tensor], shapes: Mapping[str, Sequence[int]]) -> None:
+    """Raise `ValueError` for the first tensor that is missing, unknown, of another shape, or not finite in some number."""
+    for name in shapes:
+        if name not in tensors:
+            raise ValueError(f"{name} is missing")
+    for name, tensor in tensors.items():
+        if name not in shapes:
+            raise ValueError(f"{name} is no tensor of this training")
+        if tuple(tensor.shape) != tuple(shapes[name]):
+            raise ValueError(f"{name} is {_size(tensor.shape)}, where {_size(shapes[name])} is needed")
+        if tensor.is_floating_point() and not tensor.isfinite().all():
+            raise ValueError(f"{name} holds a number that is not finite")
+
+
+def _size(shape: Sequence[int]) -> str:
+    return " x ".join(map(str, shape)) or "a single number"
 
 
 def own_tensors(model: nn.Module) -> dict[str, Tensor]:

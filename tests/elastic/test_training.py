@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from simnmt.elastic.elastic_encoder import ElasticEncoder
@@ -211,6 +212,36 @@ def test_a_damaged_folder_is_named(trained: tuple[Path, dict[str, Any]], task: T
         (folder / name).write_bytes(b"x" if name == STATE_FILE else (trained[0] / name).read_bytes())
     with pytest.raises(ElasticError, match="state cannot be read"):
         train(task, folder, RECIPE)
+
+
+@pytest.mark.parametrize(
+    ("standing", "tensors", "said"),
+    [
+        ({"epoch": -1}, {}, "epoch: input should be greater than or equal to 0, got -1"),
+        ({"batch": 10**6}, {}, "batch: 1,000,000 where an epoch has "),
+        ({}, {"weights.word.weight": None}, "weights.word.weight is missing"),
+        ({}, {"mean.word.weight": torch.zeros(3)}, "mean.word.weight is 3, where "),
+        ({}, {"exp_avg.word.weight": torch.full((1,), torch.nan)}, "exp_avg.word.weight is 1, where "),
+        ({}, {"other": torch.zeros(3)}, "other is no tensor of this training"),
+    ],
+)
+def test_a_state_that_does_not_fit_is_refused_and_what_is_wrong_named(
+    trained: tuple[Path, dict[str, Any]],
+    task: Task,
+    tmp_path: Path,
+    standing: dict[str, Any],
+    tensors: dict[str, torch.Tensor | None],
+    said: str,
+) -> None:
+    state = shutil.copytree(trained[0], tmp_path / "m") / STATE_FILE
+    with safe_open(state, framework="pt") as file:
+        note = json.loads(file.metadata()["simnmt"])
+    note["standing"] |= standing
+    changed = {name: own for name, own in (load_file(state) | tensors).items() if own is not None}
+    save_file(changed, state, {"simnmt": json.dumps(note)})
+    with pytest.raises(ElasticError) as caught:
+        train(task, tmp_path / "m", RECIPE, threads=1)
+    assert caught.value.what.startswith(f"the state cannot be used: {said}")
 
 
 @pytest.mark.parametrize(

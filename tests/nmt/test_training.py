@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import shutil
 import signal
 from collections.abc import Callable, Iterator
@@ -323,18 +324,18 @@ def test_a_damaged_state_is_told_in_a_line(small_text: Text, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "hurt",
+    ("hurt", "said"),
     [
-        lambda tensors: tensors.pop("weights.combine.weight"),
-        lambda tensors: tensors.pop("exp_avg.combine.weight"),
-        lambda tensors: tensors.update({"exp_avg.combine.weight": torch.zeros(3)}),
-        lambda tensors: tensors.update({"rest.combine.weight": torch.zeros(3)}),
-        lambda tensors: tensors.update({"weights.combine.weight": torch.zeros(3)}),
+        (lambda tensors: tensors.pop("weights.combine.weight"), "weights.combine.weight is missing"),
+        (lambda tensors: tensors.pop("exp_avg.combine.weight"), "exp_avg.combine.weight is missing"),
+        (lambda tensors: tensors.update({"exp_avg.combine.weight": torch.zeros(3)}), "exp_avg.combine.weight is 3, where "),
+        (lambda tensors: tensors.update({"rest.combine.weight": torch.zeros(3)}), "rest.combine.weight is no tensor of this"),
+        (lambda tensors: tensors.update({"weights.combine.weight": torch.zeros(3)}), "weights.combine.weight is 3, where "),
     ],
     ids=["no weight", "no moment", "another moment", "another kind", "another weight"],
 )
 def test_a_state_of_other_tensors_is_told_in_a_line(
-    begun: tuple[Path, Text], tmp_path: Path, hurt: Callable[[dict[str, Any]], object]
+    begun: tuple[Path, Text], tmp_path: Path, hurt: Callable[[dict[str, Any]], object], said: str
 ) -> None:
     folder, text = begun
     state = shutil.copytree(folder, tmp_path / "m") / "state.safetensors"
@@ -343,7 +344,7 @@ def test_a_state_of_other_tensors_is_told_in_a_line(
     tensors = load_file(state)
     hurt(tensors)
     save_file(tensors, state, note)
-    with pytest.raises(TrainingError, match=r"state\.safetensors: the state does not fit the model \(start again"):
+    with pytest.raises(TrainingError, match=rf"state\.safetensors: the state cannot be used: {re.escape(said)}.*\(start again"):
         train(text, tmp_path / "m", SHORT, budget=Budget(steps=2), threads=1)
 
 
@@ -426,18 +427,21 @@ def test_a_name_means_a_small_model_and_a_file_what_it_says(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    "damage",
+    ("damage", "said"),
     [
-        {"step": "one"},
-        {"epoch": -1},
-        {"batch": 1.5},
-        {"seconds": float("nan")},
-        {"curves": [{"step": "x"}]},
-        {"sittings": None},
-        {"unknown": 1},
+        ({"step": "one"}, 'step: input should be a valid integer, got "one"'),
+        ({"epoch": -1}, "epoch: input should be greater than or equal to 0, got -1"),
+        ({"batch": 1.5}, "batch: input should be a valid integer, got 1.5"),
+        ({"batch": 10**6}, "batch: 1,000,000 where an epoch has "),
+        ({"seconds": float("nan")}, "seconds: holds a number that is not finite"),
+        ({"curves": [{"step": "x"}]}, 'curves.0.step: input should be a valid number, got "x"'),
+        ({"sittings": None}, "sittings: input should be a valid integer, got null"),
+        ({"unknown": 1}, "unknown: unknown key"),
     ],
 )
-def test_a_state_with_a_wrong_counter_is_refused(begun: tuple[Path, Text], tmp_path: Path, damage: dict[str, Any]) -> None:
+def test_a_state_with_a_wrong_counter_is_refused_and_the_counter_named(
+    begun: tuple[Path, Text], tmp_path: Path, damage: dict[str, Any], said: str
+) -> None:
     folder, text = begun
     shutil.copytree(folder, tmp_path / "m")
     path = tmp_path / "m" / "state.safetensors"
@@ -445,7 +449,7 @@ def test_a_state_with_a_wrong_counter_is_refused(begun: tuple[Path, Text], tmp_p
         note = json.loads(file.metadata()["simnmt"])
     note["standing"] |= damage
     save_file(load_file(path), path, {"simnmt": json.dumps(note)})
-    with pytest.raises(TrainingError, match="the state does not fit the model"):
+    with pytest.raises(TrainingError, match=re.escape(f"the state cannot be used: {said}")):
         train(text, tmp_path / "m", SHORT, budget=Budget(steps=2), threads=1)
 
 
@@ -459,5 +463,5 @@ def test_a_state_with_weights_that_are_not_finite_is_refused(begun: tuple[Path, 
     name = next(name for name, tensor in tensors.items() if tensor.is_floating_point() and tensor.ndim == 2)
     tensors[name][0, 0] = math.nan
     save_file(tensors, path, notes)
-    with pytest.raises(TrainingError, match="the state does not fit the model"):
+    with pytest.raises(TrainingError, match=re.escape(f"the state cannot be used: {name} holds a number that is not finite")):
         train(text, tmp_path / "m", SHORT, budget=Budget(steps=2), threads=1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from simnmt.elastic.errors import ElasticError
 from simnmt.elastic.tokenizer import UNKNOWN
 from simnmt.elastic.training.model import ElasticClassifier
 from simnmt.elastic.training.recipe import ElasticRecipe
+from simnmt.nmt.tensor_files import check_tensors
 from simnmt.streams import stream
 
 _FAST = ("word.", "classifier.")
@@ -113,13 +114,19 @@ class ElasticLearner:
         return kept
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go back to what `tensors` gave; raises `KeyError` or `RuntimeError` where they do not fit."""
-        for kind, model in (("weights", self.model), ("mean", self.mean)):
+        """Go back to what `tensors` gave; raises `ValueError`, which names the first that does not fit."""
+        models, parameters = {"weights": self.model, "mean": self.mean}, dict(self.model.named_parameters())
+        # A parameter that no step has moved yet has no moments.
+        learnt = [name for name in parameters if any(f"{kind}.{name}" in tensors for kind in _MOMENTS)]
+        shapes: dict[str, Sequence[int]] = {
+            f"{kind}.{name}": own.shape for kind, model in models.items() for name, own in model.state_dict().items()
+        }
+        for kind in _MOMENTS:
+            shapes |= {f"{kind}.{name}": () if kind == "step" else parameters[name].shape for name in learnt}
+        check_tensors(tensors, shapes)
+        for kind, model in models.items():
             model.load_state_dict({name: tensors[f"{kind}.{name}"] for name in model.state_dict()})
-        for name, parameter in self.model.named_parameters():
-            if f"step.{name}" in tensors:
-                if any(tensors[f"{kind}.{name}"].shape not in ((), parameter.shape) for kind in _MOMENTS):
-                    raise RuntimeError(f"the moments of {name} are of another shape")
-                self.optimizer.state[parameter] = {
-                    kind: tensors[f"{kind}.{name}"].to(self.device, copy=True) for kind in _MOMENTS
-                }
+        for name in learnt:
+            self.optimizer.state[parameters[name]] = {
+                kind: tensors[f"{kind}.{name}"].to(self.device, copy=True) for kind in _MOMENTS
+            }

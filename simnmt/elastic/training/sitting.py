@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from simnmt.elastic.errors import ElasticError
 from simnmt.elastic.task import Task
 from simnmt.elastic.tokenizer import PADDING, Pieces, padded
 from simnmt.elastic.training.batches import epoch_batches, in_order, lengths_of
@@ -19,7 +20,7 @@ from simnmt.elastic.training.folder import STATE_FILE, save_state
 from simnmt.elastic.training.learner import ElasticLearner
 from simnmt.elastic.training.recipe import ElasticRecipe
 from simnmt.nmt.training.interrupts import held_back
-from simnmt.nmt.training.state import NotNegative, NotNegativeReal
+from simnmt.nmt.training.state import START_AGAIN, NotNegative, NotNegativeReal
 
 SAVE_EVERY_S = 120.0
 """What a power cut costs at most; an interrupt costs nothing."""
@@ -83,13 +84,12 @@ class Sitting:
 
     def run(self) -> None:
         """Step until the recipe ends; whatever ends it earlier, the last whole step is kept."""
-        standing, recipe, saved_s = self.standing, self.recipe, time.monotonic()
-        batches, epoch = list[NDArray[np.int64]](), -1
+        standing, saved_s = self.standing, time.monotonic()
+        epoch, batches = standing.epoch, self._batches()
         try:
             while True:
                 if epoch != standing.epoch:
-                    epoch = standing.epoch
-                    batches = epoch_batches(self.examples.lengths, recipe.batch_tokens, seed=recipe.seed, epoch=epoch)
+                    epoch, batches = standing.epoch, self._batches()
                 share = self._share(len(batches))
                 if share >= 1.0:
                     break
@@ -106,6 +106,15 @@ class Sitting:
             raise
         with held_back():
             self._save()
+
+    def _batches(self) -> list[NDArray[np.int64]]:
+        """Batches of the epoch that is under way. Raises `ElasticError` for a state that counts more of them."""
+        recipe, standing = self.recipe, self.standing
+        batches = epoch_batches(self.examples.lengths, recipe.batch_tokens, seed=recipe.seed, epoch=standing.epoch)
+        if standing.batch >= len(batches):
+            what = f"the state cannot be used: batch: {standing.batch:,} where an epoch has {len(batches):,} batches"
+            raise ElasticError(what, path=self.out / STATE_FILE, remedy=START_AGAIN)
+        return batches
 
     def _share(self, batches: int) -> float:
         if self.recipe.minutes is not None:

@@ -30,7 +30,7 @@ from simnmt.elastic.training.recipe import ElasticRecipe
 from simnmt.elastic.training.sitting import Encoded, Progress, Sitting, Standing
 from simnmt.files import MOST_MODEL_BYTES, read_bounded, sole_writer, written_whole
 from simnmt.nmt.devices import torch_device
-from simnmt.nmt.training.state import check_finite
+from simnmt.nmt.training.state import START_AGAIN, one_line
 
 
 def train(
@@ -88,12 +88,11 @@ def _train(
         if (out / STATE_FILE).exists():
             note, tensors = load_state(out / STATE_FILE)
             try:
-                standing = checked_dataclass(Standing, note["standing"])
-                check_finite(tensors)
+                standing = checked_dataclass(Standing, note.get("standing"))
                 learner.restore(tensors)
-            except (KeyError, TypeError, ValueError, RuntimeError):
-                remedy = "start again in another folder"
-                raise ElasticError("the state does not fit the model", path=out / STATE_FILE, remedy=remedy) from None
+            except (TypeError, ValueError, RuntimeError) as error:
+                what = f"the state cannot be used: {one_line(error)}"
+                raise ElasticError(what, path=out / STATE_FILE, remedy=START_AGAIN) from None
         examples = Encoded.of(task, pieces, recipe.positions)
         looked = None if dev is None else Encoded.of(dev, pieces, recipe.positions)
         sitting = Sitting(out, identity, recipe, learner, standing, examples, looked, tell)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 import torch
@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from simnmt.nmt.memory import within_memory
 from simnmt.nmt.models import TranslationModel
-from simnmt.nmt.tensor_files import own_tensors
+from simnmt.nmt.tensor_files import check_tensors, own_tensors
 from simnmt.nmt.training.encoded import Batch
 from simnmt.nmt.training.errors import TrainingError
 from simnmt.nmt.training.recipe import Recipe
@@ -96,24 +96,18 @@ class Learner:
         }
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go back to what `tensors` gave, and keep them; raises `ValueError` or `RuntimeError` where they do not fit."""
-        kinds: dict[str, dict[str, Tensor]] = {_WEIGHTS: {}, **{kind: {} for kind in _MOMENTS}}
-        for key, tensor in tensors.items():
-            kind, _, name = key.partition(".")
-            kinds.setdefault(kind, {})[name] = tensor
-        weights = kinds.pop(_WEIGHTS)
+        """Go back to what `tensors` gave, and keep them; raises `ValueError`, which names the first that does not fit."""
         parameters = dict(self.model.named_parameters())
-        learnt = kinds["step"].keys()
-        known = weights.keys() == own_tensors(self.model).keys() and learnt <= parameters.keys()
-        if not known or kinds.keys() != set(_MOMENTS) or any(moments.keys() != learnt for moments in kinds.values()):
-            raise ValueError("other names than the model's")
-        for kind, moments in kinds.items():
-            for name, moment in moments.items():
-                if moment.shape != (() if kind == "step" else parameters[name].shape):
-                    raise ValueError(f"{kind} of {name} is of another shape")
+        # A parameter that no step has moved yet has no moments.
+        learnt = [name for name in parameters if any(f"{kind}.{name}" in tensors for kind in _MOMENTS)]
+        shapes: dict[str, Sequence[int]] = {f"{_WEIGHTS}.{name}": own.shape for name, own in own_tensors(self.model).items()}
+        for kind in _MOMENTS:
+            shapes |= {f"{kind}.{name}": () if kind == "step" else parameters[name].shape for name in learnt}
+        check_tensors(tensors, shapes)
+        weights = {name.removeprefix(f"{_WEIGHTS}."): own for name, own in tensors.items() if name.startswith(f"{_WEIGHTS}.")}
         self.model.load_state_dict(weights, strict=False)
         state = {
-            index: {kind: moments[name] for kind, moments in kinds.items()}
+            index: {kind: tensors[f"{kind}.{name}"] for kind in _MOMENTS}
             for index, name in enumerate(parameters)
             if name in learnt
         }

@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from simnmt.nmt.checkpoint import save_checkpoint
 from simnmt.nmt.training.encoded import EncodedPairs
+from simnmt.nmt.training.errors import TrainingError
 from simnmt.nmt.training.folder import TrainingFolder
 from simnmt.nmt.training.interrupts import held_back
 from simnmt.nmt.training.learner import Learner
 from simnmt.nmt.training.recipe import Budget
-from simnmt.nmt.training.state import Standing, save_state
+from simnmt.nmt.training.state import START_AGAIN, Standing, save_state
 
 SAVE_EVERY_S = 120.0
 """What a power cut costs at most; an interrupt costs nothing."""
@@ -52,12 +53,11 @@ class Sitting:
         """
         standing, recipe = self.standing, self.recipe
         saved_s = time.monotonic()
+        epoch, batches = standing.epoch, self._batches()
         try:
-            epoch, batches = -1, list[NDArray[np.int64]]()
             while (share := self._share(budget, len(batches))) < 1.0:
                 if epoch != standing.epoch:
-                    epoch = standing.epoch
-                    batches = self.pairs.epoch(recipe.batch_tokens, seed=recipe.seed, epoch=epoch)
+                    epoch, batches = standing.epoch, self._batches()
                     continue
                 if standing.step % recipe.validate_every == 0 and standing.looked_at != standing.step and standing.step:
                     self._look()
@@ -78,6 +78,14 @@ class Sitting:
             raise
         with held_back():
             self._save()
+
+    def _batches(self) -> list[NDArray[np.int64]]:
+        """Batches of the epoch that is under way. Raises `TrainingError` for a state that counts more of them."""
+        batches = self.pairs.epoch(self.recipe.batch_tokens, seed=self.recipe.seed, epoch=self.standing.epoch)
+        if self.standing.batch >= len(batches):
+            what = f"the state cannot be used: batch: {self.standing.batch:,} where an epoch has {len(batches):,} batches"
+            raise TrainingError(what, path=self.folder.state, remedy=START_AGAIN)
+        return batches
 
     def _share(self, budget: Budget, batches: int) -> float:
         standing = self.standing

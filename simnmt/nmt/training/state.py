@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
 from safetensors import SafetensorError
-from torch import Tensor
 
 from simnmt.configuration import checked_dataclass
 from simnmt.nmt.tensor_files import read_tensors, write_tensors
@@ -20,7 +18,7 @@ from simnmt.nmt.training.learner import Learner
 VERSION = 2
 _NOTE = "simnmt"
 """What the file's header calls our part of it."""
-_START_AGAIN = "start again in another folder"
+START_AGAIN = "start again in another folder"
 
 
 NotNegative = Annotated[int, Field(ge=0)]
@@ -85,24 +83,21 @@ def load_state(path: Path, identity: dict[str, Any], learner: Learner) -> Standi
         version, recorded, standing = note["version"], dict(note["identity"]), note["standing"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         reason = getattr(error, "strerror", None) or "damaged, or not a state of a training"
-        raise TrainingError(f"the state cannot be read: {reason}", path=path, remedy=_START_AGAIN) from None
+        raise TrainingError(f"the state cannot be read: {reason}", path=path, remedy=START_AGAIN) from None
     if version != VERSION:
-        raise TrainingError(f"a state of version {version}, not {VERSION}", path=path, remedy=_START_AGAIN)
+        raise TrainingError(f"a state of version {version}, not {VERSION}", path=path, remedy=START_AGAIN)
     check_identity(recorded, identity, path.parent)
     try:
         done = checked_dataclass(Standing, standing)
-        check_finite(tensors)
         learner.restore(tensors)
         return done
-    except (KeyError, TypeError, ValueError, RuntimeError):
-        raise TrainingError("the state does not fit the model", path=path, remedy=_START_AGAIN) from None
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TrainingError(f"the state cannot be used: {one_line(error)}", path=path, remedy=START_AGAIN) from None
 
 
-def check_finite(tensors: Mapping[str, Tensor]) -> None:
-    """Raise `ValueError` where a tensor holds a number that is not finite: nothing can be learnt from there."""
-    for name, tensor in tensors.items():
-        if tensor.is_floating_point() and not tensor.isfinite().all():
-            raise ValueError(f"{name} holds a number that is not finite")
+def one_line(error: Exception) -> str:
+    """Return what is wrong with a state, at most 200 characters on one line."""
+    return " ".join(str(error).split())[:200] or type(error).__name__
 
 
 def check_identity(recorded: dict[str, Any], wanted: dict[str, Any], folder: Path) -> None:
