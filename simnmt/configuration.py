@@ -72,4 +72,4 @@ def _finite(value: Any) -> bool:
 class Configuration(BaseModel):
     """What a part of a scenario file may say. A unit stands in the key's name; numbers carry none."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False, defer_build=True)

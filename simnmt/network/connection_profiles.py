@@ -25,7 +25,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr
 
 from simnmt import shipped
 from simnmt.errors import InputError
@@ -117,6 +116,8 @@ def _typical_seed(process: Process, count: int) -> int:
 
 def _draw(process: Process, count: int, seed: int, move_s: float = 0.0) -> Floats:
     """`count` RTTs of levels moved by that many seconds; each part has a stream of its own."""
+    from scipy.special import ndtr  # here, since it takes a third of the start of a process
+
     level = _levels(process, count, stream(seed, 0, "rtt level"))
     innovation = stream(seed, 0, "rtt residual").standard_normal(count).tolist()
     rho = process["residual_lag_1"]

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+import itertools
 import json
 import os
+import textwrap
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core.core_schema import ModelSchema
 
 from simnmt import shipped
+from simnmt.configuration import Configuration
 from simnmt.policies.configuration import KINDS
 from simnmt.scenario.errors import ScenarioError
 from simnmt.scenario.model import Scenario
@@ -16,9 +24,40 @@ SCHEMA_FILE = "scenario.schema.json"
 """Where a template's first line tells the editor to look, beside the scenario."""
 
 
+class DescribedSchema(GenerateJsonSchema):
+    """Writes the JSON Schema of a `Configuration` with the docstring below each field as its description.
+
+    pydantic can do so itself (`use_attribute_docstrings`), but parses the source of every class at import: a quarter of what a
+    process of a run takes to start. Here sources are read when a schema is asked for.
+    """
+
+    def model_schema(self, schema: ModelSchema) -> JsonSchemaValue:
+        """Return the schema of one class, described."""
+        described = super().model_schema(schema)
+        for name, text in _field_docstrings(schema["cls"]).items():
+            if name in described.get("properties", {}):
+                described["properties"][name].setdefault("description", text)
+        return described
+
+
+def _field_docstrings(model: type) -> dict[str, str]:
+    found = dict[str, str]()
+    for base in reversed(model.__mro__):
+        if issubclass(base, Configuration) and base is not Configuration:
+            body = cast(ast.ClassDef, ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]).body
+            for field, below in itertools.pairwise(body):
+                if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+                    match below:
+                        case ast.Expr(value=ast.Constant(value=str(text))):
+                            found[field.target.id] = inspect.cleandoc(text)
+    return found
+
+
 def schema_text() -> str:
     """The JSON Schema of scenario files."""
-    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema"} | Scenario.model_json_schema()
+    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema"} | Scenario.model_json_schema(
+        schema_generator=DescribedSchema
+    )
     schema["properties"]["policies"] |= _policies_by_name(schema)
     for mapping in schema["properties"].values():
         _refuse_other_names(mapping)

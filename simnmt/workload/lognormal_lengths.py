@@ -7,7 +7,6 @@ from math import log, log1p, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from simnmt.streams import stream
 from simnmt.workload.length_table import LengthTable
@@ -36,6 +35,8 @@ class LognormalLengths:
         One source from each `size`-th part of the distribution: independent ones miss the standard deviation by 0.9 % at the
         paper's 30,000 sentences, so that one workload in thirty would not have its moments.
         """
+        from scipy.special import ndtri  # here, since it takes a third of the start of a process
+
         variance = log1p((self.src_sd / self.src_mean) ** 2)
         share = (generator.permutation(size) + generator.random(size)) / size
         drawn = np.exp(log(self.src_mean) - variance / 2 + sqrt(variance) * ndtri(share))

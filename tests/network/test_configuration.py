@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from simnmt.errors import InputError
 from simnmt.network.bandwidth_series import BandwidthSeries
 from simnmt.network.configuration import NetworkConfiguration, input_paths, load_network, resolved
+from simnmt.scenario.template import DescribedSchema
 
 NETWORK = NetworkConfiguration.model_validate
 
@@ -181,7 +182,7 @@ def test_a_file_that_cannot_be_used_is_read_within_the_name_of_its_key(
 
 
 def test_the_schema_describes_every_key_and_form() -> None:
-    schema = NetworkConfiguration.model_json_schema()
+    schema = NetworkConfiguration.model_json_schema(schema_generator=DescribedSchema)
     assert all("description" in key for key in schema["properties"].values())
     assert len(schema["properties"]["rtt"]["anyOf"]) == 3
     assert len(schema["properties"]["uplink_mbps"]["anyOf"]) == 3

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
-from scipy.stats import rankdata
 
 from simnmt.network.errors import TraceError
 from simnmt.network.rtt_series import RttSeries
@@ -70,6 +68,9 @@ def _memory(residual_s: Floats, ordinary: list[NDArray[np.bool_]]) -> tuple[floa
 
     A residual's score is that of its rank among its level's, so no tail and no level weighs more than another.
     """
+    from scipy.special import ndtri  # here, since scipy takes a third of the start of a process
+    from scipy.stats import rankdata
+
     score = np.full(len(residual_s), np.nan)
     for here in ordinary:
         score[here] = ndtri((rankdata(residual_s[here]) - 0.5) / here.sum())

@@ -17,8 +17,6 @@ from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field, ValidationError, model_validator
-from scipy.signal import lfilter
-from scipy.special import ndtr
 
 from simnmt.configuration import NO_TRUTH_VALUE, Configuration
 from simnmt.network.errors import TraceError
@@ -96,6 +94,8 @@ def draw(process: RttProcess, duration_s: float, seed: int, name: str = "synthet
     The same seed draws the same series, and a longer one begins with the shorter. Raises `TraceError` for more than
     `MOST_SAMPLES`.
     """
+    from scipy.special import ndtr  # here, since it takes a third of the start of a process
+
     check_duration(process, duration_s)
     count = max(1, round(duration_s / process.step_s))
     time_s: Floats = np.arange(count, dtype=np.float64) * float(process.step_s)
@@ -151,6 +151,8 @@ def process_text(process: RttProcess) -> str:
 
 def _score(process: RttProcess, count: int, random: np.random.Generator) -> Floats:
     """Normal scores: an AR(1) of `slow_share` of the variance, and noise."""
+    from scipy.signal import lfilter
+
     shock, fresh = random.standard_normal((2, count))
     shock[1:] *= (1 - process.persistence**2) ** 0.5
     slow: Floats = lfilter([1.0], [1.0, -process.persistence], shock)

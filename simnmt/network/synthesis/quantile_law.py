@@ -8,7 +8,6 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
-from scipy.special import ndtr, ndtri
 
 from simnmt.configuration import Configuration
 
@@ -57,6 +56,8 @@ def score_correlation(law: QuantileLaw, mean_product_s2: float) -> float:
     Each value is the law's quantile at the score's probability: a Gaussian copula. Values of heavy tails are less
     correlated than their scores, so the scores have to be solved for.
     """
+    from scipy.special import ndtr, ndtri  # here, since it takes a third of the start of a process
+
     score = ndtri((np.arange(_GRID) + 0.5) / _GRID)
     value_s = law.at(ndtr(score))
     correlations = np.linspace(0.0, 1.0, 26)
