@@ -77,7 +77,7 @@ def test_so_it_is_with_times_that_are_30_percent_wrong_where_the_gateway_has_a_q
 def test_where_the_gateway_is_believed_too_fast_and_never_fills_even_the_true_waits_cost(tmp_path: Path) -> None:
     """Too little is sent away already, and a wait at the server is one more reason to send less."""
     workloads = {"w": {"lengths": "@de-en-news", "end_nodes": 200, "arrivals": poisson(40.0)}}
-    small = {"version": 1, "name": "small", "requests": 3_000, "replications": 10, "workloads": workloads, "gap_analysis": True}
+    small = {"version": 1, "name": "small", "requests": 2_000, "replications": 5, "workloads": workloads, "gap_analysis": True}
     deployment = many_gateways_that_never_fill(tmp_path)
     with policies.believing((0.7, 1.3)):
         runs, told = policies.run(small | {"policies": QUEUES} | {key: deployment[key] for key in ("devices", "networks")})
