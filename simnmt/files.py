@@ -28,6 +28,8 @@ _PARTIAL = ".simnmt-partial-"
 _PIECE_BYTES = 1 << 20
 _TEXT_SUFFIXES = (".json", ".jsonl", ".txt", ".model", ".spm", ".jinja")
 """Of configurations, indices, vocabularies and tokenizers in a model's folder."""
+_LOCK_ATTEMPTS = 100
+"""To take a folder that other processes remove in between; each needs a process that ends in these microseconds."""
 
 
 def check_regular(path: str | os.PathLike[str], most_bytes: int, *, pipes: bool = False) -> None:
@@ -123,32 +125,57 @@ class FolderLock:
     """Hold a folder as its only writer until `close`; the folder and its parents are made where missing.
 
     The lock is on the folder itself, so it leaves no file behind, and a killed process loses it. A folder that this object
-    made and that is still empty at the end is removed again. Raises `BlockingIOError` if another process holds the folder,
-    and `OSError` if the folder cannot be made.
+    made and that is still empty at the end is removed again, but only by the holder: of two that made it together the loser
+    leaves it to the winner. `new`: the folder must not exist yet. Raises `BlockingIOError` if another process holds the folder,
+    `FileExistsError` for an existing one that should be new, and `OSError` if the folder cannot be made.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, new: bool = False) -> None:
         self._made = [path for path in (folder.absolute(), *folder.absolute().parents) if not os.path.lexists(path)]
         self._descriptor: int | None = None
+        self._held = False
         try:
-            while True:
-                folder.mkdir(parents=True, exist_ok=True)
-                if os.name == "nt":
+            for attempts_left in reversed(range(_LOCK_ATTEMPTS)):
+                if self._take(folder, new=new, last=not attempts_left):
                     return
-                self._descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-                if try_lock(self._descriptor) is False:
-                    raise BlockingIOError(errno.EWOULDBLOCK, "another process is writing it", os.fspath(folder))
-                if is_still_at(self._descriptor, Path(os.path.realpath(folder))):
-                    return
-                os.close(self._descriptor)  # the process that held it has just removed it
-                self._descriptor = None
-        except BaseException:
+            raise _held_elsewhere(folder)
+        except OSError:
             self.close()
             raise
+        except BaseException:  # an interrupt, perhaps between making and locking
+            self.close()
+            for path in self._made:
+                remove_unlocked(path, only_empty=True)
+            raise
+
+    def _take(self, folder: Path, *, new: bool, last: bool) -> bool:
+        """Make and lock the folder; return False if a process that ended removed it, or a parent of it, in between."""
+        try:
+            folder.mkdir(parents=True, exist_ok=not new)
+            if os.name == "nt":  # a folder cannot be opened there
+                self._held = True
+                return True
+            self._descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            if last:  # no race: the place takes no folder, as /proc does not
+                raise
+            return False
+        if try_lock(self._descriptor) is False:
+            raise _held_elsewhere(folder)
+        self._held = is_still_at(self._descriptor, Path(os.path.realpath(folder)))
+        if self._held and new and any(folder.iterdir()):  # ours was removed, and another process has made and filled this one
+            self._held = False
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), os.fspath(folder))
+        if not self._held:
+            os.close(self._descriptor)
+            self._descriptor = None
+        return self._held
 
     def close(self) -> None:
         """Release the folder."""
-        remove_empty(self._made)
+        if self._held:
+            self._held = False
+            remove_empty(self._made)
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -158,6 +185,10 @@ class FolderLock:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+def _held_elsewhere(folder: Path) -> BlockingIOError:
+    return BlockingIOError(errno.EWOULDBLOCK, "another process is writing it", os.fspath(folder))
 
 
 @contextmanager
@@ -246,6 +277,15 @@ def sweep_left_overs(folder: Path) -> None:
             paths = [Path(entry.path) for entry in entries if entry.name.startswith(_PARTIAL)]
         for path in paths:
             remove_unlocked(path)
+
+
+def is_vacant(folder: Path) -> bool:
+    """Return whether a folder holds nothing but unfinished writes, which the first `written_whole` in it sweeps.
+
+    They are what a killed process left, or what one is writing that holds the folder. Raises `OSError`.
+    """
+    with os.scandir(folder) as entries:
+        return all(entry.name.startswith(_PARTIAL) for entry in entries)
 
 
 def remove_unlocked(path: Path, *, only_empty: bool = False) -> None:

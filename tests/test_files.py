@@ -7,14 +7,16 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from simnmt import files
 from simnmt.costs import write_profile
 from simnmt.costs.profile import DeviceProfile, ProfileError
-from simnmt.files import FolderLock, read_bounded, written_whole
-from simnmt.results.run_directory import reserved, whole
+from simnmt.files import FolderLock, read_bounded, try_lock, written_whole
+from simnmt.results.run_directory import RunDirectoryError, reserved, whole
 
 
 def names_in(folder: Path) -> list[str]:
@@ -153,6 +155,97 @@ def test_a_folder_has_one_writer(tmp_path: Path) -> None:
     with FolderLock(tmp_path / "new" / "m"):
         pass
     assert names_in(tmp_path) == ["deep"]
+
+
+def test_the_loser_of_two_first_writers_leaves_the_folder_of_the_winner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both have made the folder, as far as they know, before either of them locks it."""
+    folder, both_have_opened = tmp_path / "deep" / "m", threading.Barrier(2, timeout=10.0)
+
+    def lock_after_both_have_opened(descriptor: int) -> bool | None:
+        both_have_opened.wait()
+        return try_lock(descriptor)
+
+    def contend(_: int) -> FolderLock | None:
+        try:
+            return FolderLock(folder)
+        except BlockingIOError:
+            return None
+
+    monkeypatch.setattr(files, "try_lock", lock_after_both_have_opened)
+    with ThreadPoolExecutor(2) as pool:
+        [winner] = [lock for lock in pool.map(contend, range(2)) if lock is not None]
+    assert folder.is_dir()
+    with winner:
+        (folder / "file").touch()
+    assert names_in(folder) == ["file"]
+
+
+def test_a_folder_that_vanishes_between_making_and_locking_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the holder before, which removes it and its parents while it is empty."""
+    opened: list[Path] = []
+
+    def open_once_removed(path: Path, flags: int) -> int:
+        opened.append(path)
+        if len(opened) == 1:
+            path.rmdir()
+            path.parent.rmdir()
+        return os_open(path, flags)
+
+    os_open = os.open
+    monkeypatch.setattr(os, "open", open_once_removed)
+    with FolderLock(tmp_path / "deep" / "m"):
+        assert len(opened) == 2 and (tmp_path / "deep" / "m").is_dir()
+    assert names_in(tmp_path) == []
+
+
+def test_an_interrupt_before_the_lock_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = iter([KeyboardInterrupt()])
+
+    def interrupted_once(descriptor: int) -> bool | None:
+        for interrupt in calls:
+            raise interrupt
+        return try_lock(descriptor)
+
+    monkeypatch.setattr(files, "try_lock", interrupted_once)
+    with pytest.raises(KeyboardInterrupt):
+        FolderLock(tmp_path / "deep" / "m")
+    assert names_in(tmp_path) == []
+
+
+def test_a_name_that_another_run_holds_while_it_sweeps_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that begins in the same second looks for left-overs, and locks the folder that is just made for a moment."""
+    answers = iter([False])
+    monkeypatch.setattr(files, "try_lock", lambda descriptor: next(answers, True))
+    with reserved(tmp_path, "small") as target, whole(target) as folder:
+        (folder / "page").write_text("page")
+    assert target.name.endswith("-2") and names_in(target) == ["page"]
+
+
+def test_runs_that_begin_together_get_folders_of_their_own(tmp_path: Path) -> None:
+    begin = threading.Barrier(6, timeout=10.0)
+
+    def run(number: int) -> Path:
+        begin.wait()
+        with reserved(tmp_path / "reports", "small") as target, whole(target) as folder:
+            (folder / "page").write_text(str(number))
+        return target
+
+    for _ in range(5):
+        with ThreadPoolExecutor(6) as pool:
+            targets = list(pool.map(run, range(6)))
+        assert [(target / "page").read_text() for target in targets] == [str(number) for number in range(6)]
+    assert len(names_in(tmp_path / "reports")) == 30
+
+
+def test_a_link_to_nowhere_holds_no_runs(tmp_path: Path) -> None:
+    """It exists and is no folder: a search for a free name in it would never end."""
+    (tmp_path / "reports").symlink_to("nowhere")
+    with pytest.raises(RunDirectoryError, match="cannot write the run"), reserved(tmp_path / "reports", "small"):
+        raise AssertionError("must not come this far")
 
 
 def test_a_read_is_bounded(tmp_path: Path) -> None:

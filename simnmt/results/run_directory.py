@@ -6,13 +6,12 @@ import csv
 import errno
 import hashlib
 import io
-import itertools
 import json
 import os
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -60,27 +59,27 @@ def reserved(folder: Path, stem: str) -> Iterator[Path]:
     are removed first. Raises `RunDirectoryError` if none can be made.
     """
     name = f"{stem}-{datetime.now(timezone.utc):%Y%m%d-%H%M%S}"
-    path = folder / name
-    made = missing_parents(path)
     _sweep_reserved(folder)
+    path, lock = _locked_new_folder(folder, name)
+    with lock:
+        yield path
+
+
+def _locked_new_folder(folder: Path, name: str) -> tuple[Path, FolderLock]:
+    """Make and lock a folder of that name, or with -2 and so on where another run has it, is making it or sweeps it."""
     try:
-        for number in itertools.count(2):
-            try:
-                path.mkdir(parents=True)
-                break
-            except FileExistsError:
-                path = folder / f"{name}-{number}"
-            except OSError as error:
-                raise _unwritable(folder, error) from None
-        with FolderLock(path):
-            yield path
-    except BaseException:
-        # Not only around the yield: an interrupt may come just after the folder was made.
-        remove_empty([path, *made])
-        raise
+        for number in range(1, _MOST_OF_A_SECOND + 1):
+            path = folder / (name if number == 1 else f"{name}-{number}")
+            with suppress(FileExistsError, BlockingIOError):
+                return path, FolderLock(path, new=True)
+        raise FileExistsError(errno.EEXIST, "no free name")
+    except OSError as error:
+        raise _unwritable(folder, error) from None
 
 
 _RESERVED = re.compile(r".+-\d{8}-\d{6}(-\d+)?")
+_MOST_OF_A_SECOND = 1_000
+"""Runs of one name that begin in one second; more mean that the place takes no folder, such as a link to nowhere."""
 
 
 def _sweep_reserved(folder: Path) -> None:
@@ -108,9 +107,9 @@ def whole(target: Path) -> Iterator[Path]:
         sweep_left_overs(place.parent)
         with PartialFolder(place.parent) as partial:
             yield partial
-            if place.is_dir():
+            if os.name == "nt" and place.is_dir():
                 place.rmdir()
-            partial.rename(place)
+            partial.rename(place)  # over an empty folder, without a moment in which another run could take its name
     except OSError as error:
         remove_empty(made)
         raise _unwritable(target, error) from error
@@ -161,7 +160,8 @@ def check_free(target: Path) -> None:
         made = missing_parents(place)
         try:
             attempt.mkdir(parents=True)
-            attempt.rmdir()
+            with suppress(FileNotFoundError):  # another run sweeps left-overs
+                attempt.rmdir()
         finally:
             remove_empty(made)
     except OSError as error:
