@@ -36,8 +36,17 @@ COMMANDS = {
     "init": "init new.yaml",
     "trace import": "trace import office.csv --out imported.csv",
 }
-CHANGES = {"manifest.json", "report.html"}
-"""Files that hold the time of writing."""
+TRAININGS = {
+    "nmt train": "nmt train --src one.txt --tgt other.txt --model tiny.json --heldout 20 --batch-tokens 200 --steps 1 "
+    "--threads 1 --out model",
+    "sti train": "sti train --task films.tsv --layers 2 --slices 2 --width 8 --ffn 8 --vocab 30 --positions 8 --epochs 1 "
+    "--threads 1 --out model",
+}
+"""The next run goes on with what they left."""
+CHANGES = {"manifest.json", "report.html", "training.json", "state.safetensors"}
+"""Files that hold the time of writing, or how long it took."""
+FIRST_WRITE = 16
+"""File operations, among which the first file of any of these commands is written."""
 
 
 def run_until(command: Callable[[], Any], kill_at: int | None) -> tuple[int, int]:
@@ -81,10 +90,35 @@ def contents(folder: Path) -> dict[str, bytes]:
     }
 
 
+@pytest.fixture
+def training_inputs(folder: Path) -> Path:
+    """Texts and an architecture for the trainings."""
+    torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
+    pytest.importorskip("sacrebleu", reason="the extra packages of simnmt[models] are not installed")
+    if torch.cuda.is_available():
+        pytest.skip("with a GPU autograd has threads, which do not outlive a fork")
+    from tests.nmt import toy_language
+
+    toy_language.write(folder, 120)
+    (folder / "tiny.json").write_text(toy_language.GRU.model_dump_json())
+    rows = [f"a {word} {thing}\t{label}" for word, label in (("good", 1), ("bad", 0)) for thing in ("film", "book", "day")]
+    (folder / "films.tsv").write_text("sentence\tlabel\n" + "\n".join(rows * 4) + "\n")
+    return folder
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_what_a_killed_command_left_is_swept_by_the_next(folder: Path, simnmt: Callable[..., Any], name: str) -> None:
+    check_kills(folder, simnmt, name, COMMANDS[name])
+
+
+@pytest.mark.parametrize("name", TRAININGS)
+def test_a_killed_training_is_taken_up_by_the_next(training_inputs: Path, simnmt: Callable[..., Any], name: str) -> None:
+    check_kills(training_inputs, simnmt, name, TRAININGS[name])
+
+
+def check_kills(folder: Path, simnmt: Callable[..., Any], name: str, arguments: str) -> None:
     def command() -> Any:
-        return simnmt(*COMMANDS[name].split())
+        return simnmt(*arguments.split())
 
     shutil.copytree(folder, folder.parent / "fresh")
 
@@ -93,7 +127,8 @@ def test_what_a_killed_command_left_is_swept_by_the_next(folder: Path, simnmt: C
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         shutil.copytree(folder.parent / "fresh", folder, dirs_exist_ok=True)
 
-    assert command().status == 0  # imports are done before the forks
+    first = command()  # imports are done before the forks
+    assert first.status == 0, first.err
     whole = contents(folder)
     afresh()
     ended, operations = run_until(command, None)
@@ -101,7 +136,8 @@ def test_what_a_killed_command_left_is_swept_by_the_next(folder: Path, simnmt: C
 
     def check(generator: random.Random) -> None:
         afresh()
-        ended, _ = run_until(command, generator.randrange(operations))
+        among = operations if generator.random() < 0.5 else min(operations, FIRST_WRITE)
+        ended, _ = run_until(command, generator.randrange(among))
         assert ended == signal.SIGKILL
         left = sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
         for name, content in contents(folder).items():
@@ -112,7 +148,7 @@ def test_what_a_killed_command_left_is_swept_by_the_next(folder: Path, simnmt: C
             elif list(path.rglob("manifest.json")):  # complete, so that no other run may touch it
                 shutil.rmtree(path)
         done = command()
-        assert (done.status, done.err) == (0, ""), (done, left)
+        assert (done.status, done.err) == (0, first.err), (done, left)
         assert contents(folder) == whole, (left, sorted(contents(folder)))
         assert not list(folder.rglob(".simnmt-partial-*")), left
         assert not [path for path in folder.glob("reports/*") if not any(path.iterdir())], left

@@ -103,6 +103,15 @@ def test_two_trainings_do_not_write_one_folder(small_text: Text, tmp_path: Path)
     assert [path.name for path in tmp_path.iterdir()] == ["m"]
 
 
+def test_what_a_killed_first_write_left_is_swept(small_text: Text, tmp_path: Path) -> None:
+    """It was refused: a folder that holds something else than a training."""
+    left = tmp_path / "m" / ".simnmt-partial-0123abcd"
+    left.mkdir(parents=True)
+    (left / "content").write_text("half")
+    train(small_text, tmp_path / "m", SHORT, budget=Budget(steps=0), threads=1)
+    assert (tmp_path / "m" / "training.json").is_file() and not left.exists()
+
+
 def test_a_tiny_model_learns_to_spell_numbers(trained: tuple[Path, dict[str, Any]], text: Text) -> None:
     folder, account = trained
     assert account["result"]["chrf"] > 75 and account["result"]["bleu"] > 45

@@ -28,7 +28,7 @@ from simnmt.elastic.training.folder import (
 from simnmt.elastic.training.learner import ElasticLearner
 from simnmt.elastic.training.recipe import ElasticRecipe
 from simnmt.elastic.training.sitting import Encoded, Progress, Sitting, Standing
-from simnmt.files import MOST_MODEL_BYTES, read_bounded, sole_writer, written_whole
+from simnmt.files import MOST_MODEL_BYTES, is_vacant, read_bounded, sole_writer, written_whole
 from simnmt.nmt.devices import torch_device
 from simnmt.nmt.training.state import START_AGAIN, one_line
 
@@ -166,7 +166,7 @@ def _check(out: Path, identity: dict[str, Any]) -> bool:
     try:
         if out.exists() and not out.is_dir():
             raise ElasticError("not a folder", path=out, remedy="give another --out")
-        if not out.is_dir() or not any(out.iterdir()):
+        if not out.is_dir() or is_vacant(out):
             return False
     except OSError as error:
         raise unusable(out, error) from None

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from simnmt.files import read_bounded, written_whole
+from simnmt.files import is_vacant, read_bounded, written_whole
 from simnmt.nmt.architecture import architecture_of
 from simnmt.nmt.checkpoint import SOURCE_TOKENIZER, TARGET_TOKENIZER, TRAINING_FILE
 from simnmt.nmt.training.corpus import Text
@@ -29,7 +29,7 @@ class TrainingFolder:
         try:
             if path.exists() and not path.is_dir():
                 raise TrainingError("not a folder", path=path, remedy="give another --out")
-            if path.is_dir() and any(path.iterdir()) and not self.account.is_file():
+            if path.is_dir() and not is_vacant(path) and not self.account.is_file():
                 raise TrainingError("holds something else than a training", path=path, remedy="give another --out")
             if self.account.is_file() and not self.begun and "training" in read_account(path):
                 what = f"holds a trained model, but no {STATE_FILE} to go on from"
