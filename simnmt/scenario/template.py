@@ -16,6 +16,7 @@ from pydantic_core.core_schema import ModelSchema
 
 from simnmt import shipped
 from simnmt.configuration import Configuration
+from simnmt.files import written_whole
 from simnmt.policies.configuration import KINDS
 from simnmt.scenario.errors import ScenarioError
 from simnmt.scenario.model import Scenario
@@ -87,21 +88,22 @@ def _policies_by_name(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def write_template(name: str, path: Path) -> list[Path]:
-    """Write a shipped scenario to `path` and the schema beside it; returns what was written.
+    """Write a shipped scenario to `path` and the schema beside it, each whole; returns what was written.
 
-    Nothing is overwritten: raises `ScenarioError` if `path` exists or cannot be written.
+    The scenario comes last: where it exists, so does its schema. Nothing is overwritten: raises `ScenarioError` if `path`
+    exists or cannot be written.
     """
     text = shipped.find("scenarios", name).read_bytes()
     if os.path.lexists(path):
         raise ScenarioError("there is something of that name already", path=str(path), remedy="name another, or remove it")
     beside = path.with_name(SCHEMA_FILE)
-    contents = {path: text} if os.path.lexists(beside) else {path: text, beside: schema_text().encode()}
+    contents = {} if os.path.lexists(beside) else {beside: schema_text().encode()}
     written: list[Path] = []
     try:
-        for file, content in contents.items():
-            with file.open("xb") as stream:
-                written.append(file)
-                stream.write(content)
+        for file, content in (contents | {path: text}).items():
+            with written_whole(file) as partial:
+                partial.write_bytes(content)
+            written.insert(0, file)
     except BaseException as error:
         for file in written:
             file.unlink(missing_ok=True)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from simnmt.scenario.template import write_template
 
 resource = pytest.importorskip("resource")
 
@@ -36,12 +40,31 @@ def test_a_run_that_finds_no_room(folder: Path, with_room_for: Callable[..., Any
 
 
 def test_a_template_that_finds_no_room(folder: Path, with_room_for: Callable[..., Any], tree: Callable[..., Any]) -> None:
-    """There is room for the scenario, none for the schema."""
+    """There is room for the scenario, none for the schema, which is written first."""
     before = tree(folder)
     done = with_room_for(4_000, "init", "new.yaml")
     assert (done.status, done.out) == (2, "")
     assert done.err == f"simnmt: new.yaml: cannot be written: {os.strerror(errno.EFBIG)} (name another)\n"
     assert tree(folder) == before
+
+
+def test_an_init_that_is_killed_amid_a_file_leaves_no_half(folder: Path, simnmt: Callable[..., Any]) -> None:
+    """The system kills a process that writes beyond its limit, unless the process ignores that signal, as Python does."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # forking beside threads: the child takes no lock of theirs
+        child = os.fork()
+    if child == 0:
+        try:
+            signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, 1_000))
+            write_template("quickstart", Path("new.yaml"))
+        finally:
+            os._exit(0)
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGXFSZ
+    assert not Path("new.yaml").exists() and not Path("scenario.schema.json").exists()
+    assert simnmt("init", "new.yaml").status == 0
+    assert not list(folder.glob(".simnmt-partial-*"))
 
 
 def test_a_length_table_that_finds_no_room(folder: Path, with_room_for: Callable[..., Any], tree: Callable[..., Any]) -> None:
