@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from rich.progress import BarColumn, Progress, TextColumn
 
-from simnmt.cli.terminal import progress_console
+from simnmt.cli.progress import DescriptionColumn, live_progress
+from simnmt.cli.terminal import without_controls
 
 if TYPE_CHECKING:
     from simnmt.calibrate.progress import Listener
@@ -20,7 +21,7 @@ class _Bar:
         self._task = progress.add_task("loading the model", total=None, left="")
 
     def say(self, text: str) -> None:
-        self._progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self._progress.console.print(without_controls(text), markup=False, highlight=False, soft_wrap=True)
 
     def measured(self, part: str, done_s: float, left_s: float) -> None:
         left = f"{left_s / 60:.0f} min left" if left_s > 90.0 else f"{left_s:.0f} s left"
@@ -30,6 +31,5 @@ class _Bar:
 @contextmanager
 def time_bar() -> Iterator[Listener]:
     """Moves with the seconds measured, as a share of what all will take; goes when the block ends."""
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[left]}"))
-    with Progress(*columns, console=progress_console(), transient=True) as progress:
+    with live_progress(DescriptionColumn(), BarColumn(), TextColumn("{task.fields[left]}")) as progress:
         yield _Bar(progress)

@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
-from simnmt.cli.terminal import progress_console
+from simnmt.cli.terminal import cleaned_streams, progress_console
+from simnmt.errors import printable
 
 
 class Move(Protocol):
@@ -19,11 +21,31 @@ class Move(Protocol):
         """To what is done of what there is in all; `what` is at work."""
 
 
+class DescriptionColumn(TextColumn):
+    """What is at work, on one line, with control characters as escapes: it may name a file or hold its words."""
+
+    def __init__(self) -> None:
+        super().__init__("{task.description}", markup=False)
+
+    def render(self, task: Task) -> Text:
+        """Return the description as rich draws it."""
+        return Text(printable(task.description), style=self.style, justify=self.justify)
+
+
+@contextmanager
+def live_progress(*columns: ProgressColumn) -> Iterator[Progress]:
+    """Draw bars of these columns, which go when the block ends; what is printed meanwhile is cleaned as elsewhere.
+
+    While bars are drawn, rich puts streams of its own in the place of the cleaned ones.
+    """
+    with Progress(*columns, console=progress_console(), transient=True) as progress, cleaned_streams():
+        yield progress
+
+
 @contextmanager
 def bar() -> Iterator[Move]:
     """Gives the callback that moves the bar, which goes when the block ends."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=progress_console(), transient=True) as progress:
+    with live_progress(DescriptionColumn(), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()) as progress:
         task = progress.add_task("runs", total=None)
 
         def move(done: int, total: int, what: str = "runs") -> None:
@@ -38,8 +60,7 @@ def stages() -> Iterator[Callable[[str, float | None], None] | None]:
     if not sys.stderr.isatty():
         yield None
         return
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=progress_console(), transient=True) as progress:
+    with live_progress(DescriptionColumn(), BarColumn(), TimeRemainingColumn()) as progress:
         task, at = progress.add_task("", total=None), ""
 
         def tell(stage: str, share: float | None) -> None:

@@ -98,13 +98,12 @@ def _bar(duration_s: float) -> Iterator[Progress | None]:
     if not sys.stderr.isatty():
         yield None
         return
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 
-    from simnmt.cli.terminal import progress_console
+    from simnmt.cli.progress import DescriptionColumn, live_progress
     from simnmt.network.recording.words import so_far
 
-    columns = (TextColumn("recording"), BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
-    with Progress(*columns, console=progress_console(), transient=True) as shown:
+    with live_progress(TextColumn("recording"), BarColumn(), DescriptionColumn(), TimeRemainingColumn()) as shown:
         task = shown.add_task("", total=duration_s)
 
         def progress(passed_s: float, samples: Samples) -> None:
