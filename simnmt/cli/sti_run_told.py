@@ -131,7 +131,7 @@ def _remarks(source: RunSource, engaged: Engaged, turns: Sequence[Turn]) -> Iter
             else ""
         )
         yield f"the deadline was missed in turn {', '.join(missed)}{smaller}"
-    proposal = None if engaged.fills_deadline else fill_proposal(source.cost, turns[0].plan, cold=engaged.cold)
+    proposal = None if engaged.fills_deadline else fill_proposal(source.cost, turns[0].plan, reclaimed=engaged.cold)
     if proposal is not None:
         yield f"turn 1: {proposal.removesuffix('.')}"
     short = [str(number) for number, turn in enumerate(turns, start=1) if turn.plan.short_of_io]

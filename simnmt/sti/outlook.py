@@ -117,13 +117,16 @@ def outlook(
     return Outlook(cost, plan, timeline, tuple(_layers(cost, plan)), memory, others, best, tuple(remarks))
 
 
-def fill_proposal(cost: StiCost, plan: Plan, *, cold: bool = False, similar: float = 0.0) -> str | None:
+def fill_proposal(
+    cost: StiCost, plan: Plan, *, cold: bool = False, similar: float = 0.0, reclaimed: bool = False
+) -> str | None:
     """Return the sentence that proposes `--fill` where it would use what a plan leaves of its deadline; None elsewhere.
 
     A pipeline that never waits (STI-12) may end long before its deadline, because its first layers have to arrive first.
     Waiting within the deadline buys bits with that time. `cold` and `similar` are those that the plan was made with.
+    `reclaimed`: plans are made for a filled buffer, and executed with an empty one (STI-18), which has to read more.
     """
-    unused_s = plan.deadline_s - plan.latency_s
+    unused_s = plan.deadline_s - _executed(cost, plan, reclaimed=reclaimed).latency_s
     if unused_s < UNUSED_SHARE * plan.deadline_s:
         return None
     filled = planned(
@@ -136,6 +139,7 @@ def fill_proposal(cost: StiCost, plan: Plan, *, cold: bool = False, similar: flo
         steps=plan.steps,
         fills_deadline=True,
     )
+    filled = _executed(cost, filled, reclaimed=reclaimed)
     if filled.misses_deadline or len(filled.bits) < len(plan.bits) or sum(filled.bits.values()) <= sum(plan.bits.values()):
         return None
     before, after = (sum(each.bits.values()) / len(each.bits) for each in (plan, filled))
@@ -143,6 +147,15 @@ def fill_proposal(cost: StiCost, plan: Plan, *, cold: bool = False, similar: flo
         f"{1e3 * unused_s:.3g} ms of the deadline stay unused: waiting for reads within it (--fill) would raise the bits of a "
         f"shard from {before:.2f} to {after:.2f} on average, in {1e3 * filled.latency_s:.4g} ms."
     )
+
+
+def _executed(cost: StiCost, plan: Plan, *, reclaimed: bool) -> Plan:
+    """Return the plan with the latency of its execution, which is another one where the buffer is empty."""
+    if not reclaimed:
+        return plan
+    empty = replace(plan, preloaded=frozenset())
+    timeline = timeline_of(empty, cost)
+    return replace(empty, latency_s=timeline.latency_s, stall_s=timeline.stall_s)
 
 
 def timeline_json(timeline: Timeline) -> dict[str, Any]:

@@ -76,8 +76,9 @@ def test_a_plan_may_wait_within_the_deadline(path: Path) -> None:
     assert len(kept["plan"]["shards"]) < len(late["plan"]["shards"])
 
 
-def test_time_that_a_plan_leaves_unused_is_proposed_to_be_filled(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A disk too slow for more bits without waiting, and a deadline three times as long as the submodel computes."""
+@pytest.fixture
+def slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Costs that do not change, of a disk too slow for more bits without waiting."""
 
     def known(store: ShardStore, *others: Any) -> RunSource:
         sizes = {bits: round(store.mean_size(bits)) for bits in BITS}
@@ -87,10 +88,26 @@ def test_time_that_a_plan_leaves_unused_is_proposed_to_be_filled(path: Path, mon
         return RunSource("made up", "synthetic", cost, 6, 2e6, ())
 
     monkeypatch.setattr(sti_run_source, "_measured", known)
+
+
+def test_time_that_a_plan_leaves_unused_is_proposed_to_be_filled(path: Path, slow_disk: None) -> None:
+    """A deadline three times as long as the submodel computes."""
     asked = ("--deadline-ms", "20", "--preload-mb", "0.005", "--length", "6", "--turns", "1")
     [proposal] = [remark for remark in as_json(str(path), *asked)["remarks"] if "stay unused" in remark]
     assert proposal.startswith("turn 1: ") and "(--fill) would raise the bits of a shard" in proposal
     assert not [remark for remark in as_json(str(path), *asked, "--fill")["remarks"] if "stay unused" in remark]
+
+
+@pytest.mark.parametrize(("deadline_ms", "in_time"), [("9", False), ("20", True)])
+def test_filling_is_proposed_to_a_cold_engagement_only_where_it_ends_in_time(
+    path: Path, slow_disk: None, deadline_ms: str, in_time: bool
+) -> None:
+    """The plan counts on a buffer that the first turn finds empty: what it should hold is read within the deadline too."""
+    asked = (str(path), "--deadline-ms", deadline_ms, "--preload-mb", "0.005", "--length", "6", "--turns", "1")
+    [filled] = as_json(*asked, "--cold", "--fill")["turns"]
+    assert (filled["planned_latency_s"] <= float(deadline_ms) / 1e3) is in_time
+    for more, proposed in (((), True), (("--cold",), in_time)):
+        assert any("stay unused" in remark for remark in as_json(*asked, *more)["remarks"]) is proposed, more
 
 
 def test_the_json_holds_plans_and_executions(path: Path) -> None:
