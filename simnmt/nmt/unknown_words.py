@@ -59,8 +59,8 @@ def replace_unknown(target: Sequence[TargetPiece], source: Sequence[str], dictio
 
     An unknown token that makes a word of its own becomes the dictionary's translation of the source word attended to (looked
     up as it stands, then in lower case), or else that word, without punctuation around it. One that is a part of a word becomes
-    the piece attended to. Neighbours that attend to the same word or piece give it once. Where the attention points at the end
-    of the source, `UNKNOWN` stays.
+    the piece attended to. Neighbours that attend to the same word or piece give it once, those that attend to others and make
+    words of their own have a blank between them. Where the attention points at the end of the source, `UNKNOWN` stays.
     """
     parts, replaced, last = list[str](), 0, ""
     for at, piece in enumerate(target):
@@ -68,18 +68,20 @@ def replace_unknown(target: Sequence[TargetPiece], source: Sequence[str], dictio
             parts.append(piece.text)
             last = ""
             continue
+        alone = _stands_alone(target, at)
+        between = BLANK if alone and at > 0 and target[at - 1].unknown else ""
         if piece.attended >= len(source):
-            parts.append(UNKNOWN)
+            parts.append(between + UNKNOWN)
             last = ""
             continue
-        if _stands_alone(target, at):
+        if alone:
             word = _word(source, piece.attended)
             substitute = dictionary.get(word) or dictionary.get(word.lower()) or word
         else:
             substitute = source[piece.attended].strip(BLANK)
         replaced += 1
         if substitute != last:
-            parts.append(substitute)
+            parts.append(between + substitute)
         last = substitute
     return " ".join("".join(parts).replace(BLANK, " ").split()), replaced
 

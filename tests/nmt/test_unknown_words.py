@@ -35,6 +35,9 @@ def target(*pieces: str | int) -> list[TargetPiece]:
         (["▁the", "▁", 10, "▁end"], {}, "the ⁇ end", 0),
         ([8], {"☃": "snow man"}, "snow man", 1),
         (["▁", 5], {}, "Kowalski", 1),
+        (["▁", 0, 3], {"Monsieur": "Mister"}, "Mister Kowalski", 2),
+        (["▁(", 3, 10, 0, ")"], {}, "(Kowalski ⁇ Monsieur)", 2),
+        (["▁snow", 3, 0, "▁ball"], {}, "snowKMon ball", 2),
     ],
     ids=[
         "copied without punctuation",
@@ -48,6 +51,9 @@ def target(*pieces: str | int) -> list[TargetPiece]:
         "the end of the source replaces nothing",
         "alone",
         "punctuation belongs to its word",
+        "neighbours of two words have a blank between them",
+        "and none towards punctuation",
+        "inside a word there is none",
     ],
 )
 def test_sharp_01_an_unknown_token_becomes_the_word_attended_to(
