@@ -3,6 +3,7 @@
 #define SIMNMT_SHARP_BEST_H
 
 #include "output_layer.h"
+#include "sharp_cells.h"
 
 /* Of each row of x + bias the `size` best columns and their log-probabilities, [rows][size]; x stays as it is, log_sums is memory of `rows`. A row
    without a result, all its words banned or one of them NaN, gets an empty list. */
@@ -18,11 +19,6 @@ static void sharp_fused_best(const float *x, int64_t stride, const float *bias, 
         if (end < rows) empty_list((List){values + end * size, columns + end * size, size});
         first = end;
     }
-}
-
-/* x becomes x + bias. */
-static void sharp_add_bias(float *restrict x, const float *restrict bias, int64_t count) {
-    for (int64_t i = 0; i < count; i++) x[i] += bias[i];
 }
 
 /* x becomes its log-softmax, or its softmax times `share`. */

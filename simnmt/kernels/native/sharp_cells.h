@@ -4,6 +4,11 @@
 
 #include "activations.h"
 
+/* x becomes x + bias. */
+static void sharp_add_bias(float *restrict x, const float *restrict bias, int64_t count) {
+    for (int64_t i = 0; i < count; i++) x[i] += bias[i];
+}
+
 /* h' = u h + (1 - u) tanh(q (W_h h) + given_h), gates in the order update, reset, candidate. `carried` is W h; `given` + `more` + `bias` is all
    else, `more` NULL or 0 to be left out. `gate` is memory of 3 w. */
 static void sharp_gru(const float *restrict carried, const float *restrict given, const float *restrict more, const float *restrict bias,

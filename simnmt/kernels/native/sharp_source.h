@@ -92,9 +92,7 @@ static void sharp_read_direction(const sharp_source *source, sharp_reader *reade
         if (step)
             sharp_multiply(source->int16, layer->state + direction, layer->state[direction].packed, h, 1, reader->rows, reader->carried, gates);
         if (layer->kind == SHARP_GRU) {
-            const float *restrict reset_bias = layer->reset_bias + direction * w;
-            float *restrict candidate = reader->carried + 2 * w;
-            for (int64_t i = 0; i < w; i++) candidate[i] += reset_bias[i];
+            sharp_add_bias(reader->carried + 2 * w, layer->reset_bias + direction * w, w);
             sharp_gru(reader->carried, given, NULL, bias, h, w, (int)source->activation, reader->gate, after);
         } else {
             sharp_lstm(reader->carried, given, NULL, bias, reader->cell[step & 1], w, (int)source->activation, reader->gate, after,
