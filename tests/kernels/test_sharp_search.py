@@ -195,6 +195,31 @@ def test_sharp_14_an_ensemble_averages_distributions() -> None:
     closely(found, oracle(models, states, 4))
 
 
+def with_logits(offset: float, seed: int) -> SharpWeights:
+    """A model whose logits are its output biases: multiples of 1/1024, which float32 holds exactly up to 16,384."""
+    model = weights(seed)
+    biases = offset + np.random.default_rng(seed).integers(-4_096, 4_096, model.vocab) / 1_024
+    return replace(model, output=np.zeros_like(model.output), output_bias=biases.astype(np.float32))
+
+
+@each_level
+@pytest.mark.parametrize("options", [{}, {"fused": True}, {"gemm": "int16", "merge": True}], ids=str)
+@pytest.mark.parametrize("offset", [0.0, 1e4, -1e4])
+def test_log_probabilities_hold_at_large_logits(level, options, offset) -> None:
+    """FNI-07: subtracting a rounded log-sum, each would be off by 5e-4 at 1e4."""
+    model, words, steps = with_logits(offset, 8), [5, 40, 7, TOKENS.eos], 6
+    logits = model.output_bias.astype(np.float64)
+    logits[TOKENS.pad] = -np.inf  # never chosen
+    exact = (logits - logits.max()) - np.log(np.exp(logits - logits.max()).sum())
+    assert np.abs(decoder(model, level, **options).forced(source(), words).log_probs - exact[words]).max() <= 1e-5
+    alone = decoder(model, level, **options).decode(source(), forced_len=steps)
+    theirs = oracle([model], [source()], 4, forced_len=steps)
+    assert abs(alone.log_prob - theirs.log_prob) <= steps * 1e-5
+    models = [model, with_logits(offset, 9)]
+    both = decode_ensemble([decoder(each, level, **options) for each in models], [source()] * 2, forced_len=steps)
+    assert abs(both.log_prob - oracle(models, [source()] * 2, 4, forced_len=steps).log_prob) <= steps * 1e-5
+
+
 def test_candidates_alone_are_chosen_and_their_order_changes_nothing() -> None:
     model = weights(5)
     candidates = np.array([3, 9, 17, 5, 11, 1, 60, 44])

@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
@@ -134,6 +135,24 @@ def test_the_sharp_decoder_finds_what_torch_finds(form: str, width: int) -> None
     ours = SharpTranslator([model], DecoderSettings(beam=width), max_len=15).translate(alone)
     assert [each.tokens for each in ours] == [each.tokens for each in theirs]
     assert [each.log_prob for each in ours] == pytest.approx([each.score for each in theirs], abs=1e-3)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("offset", [1e4, -1e4])
+def test_scores_at_large_logits_are_those_of_float64_in_torch_and_in_the_kernels(offset: float, fused: bool) -> None:
+    """Logits are the output biases alone: multiples of 1/1024, which float32 holds exactly up to 16,384."""
+    model, steps = lively_of("gru"), 6
+    biases = offset + np.random.default_rng(3).integers(-4_096, 4_096, model.vocab) / 1_024
+    biases[[model.pad_token, model.eos_token]] = offset - 1_000.0  # neither is chosen, nor does it count
+    with torch.no_grad():
+        model.projection.weight.zero_()
+        model.projection.bias.copy_(torch.from_numpy(biases))
+    expected = -steps * np.log(np.exp(biases - biases.max()).sum())
+    alone, src, lengths = sources(SHARP, [5])
+    [theirs] = beam(model, src, lengths, beam=2, max_len=steps, length_penalty=0.0, fused=fused)
+    [ours] = SharpTranslator([model], DecoderSettings(beam=2, fused=fused), max_len=steps).translate(alone)
+    assert theirs.score == pytest.approx(expected, abs=steps * 1e-5)
+    assert ours.log_prob == pytest.approx(expected, abs=steps * 1e-5)
 
 
 @pytest.mark.parametrize("form", FORMS)
