@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable
 
+from simnmt.calibrate.box import BoxDescription
 from simnmt.calibrate.box.tree import Tree
 
 SPAN_S = 0.5
@@ -14,9 +15,14 @@ QUIET_SHARE = 0.1
 """Above this share of the CPUs in use by others, repeats of a short cell are visibly disturbed."""
 
 
-def is_busy(others_cpus: float, cpus: int) -> bool:
-    """Whether others compute here; `others_cpus`: CPUs' worth of time that they use."""
-    return others_cpus > QUIET_SHARE * cpus
+def counted_cpus(box: BoxDescription) -> int:
+    """Return the CPUs over which `others_cpus` is counted: all of the box, though this process may be allowed fewer of them."""
+    return box.logical_cores or box.usable_cpus
+
+
+def is_busy(others_cpus: float, box: BoxDescription) -> bool:
+    """Return whether other processes compute on this box; `others_cpus`: CPUs' worth of time that they use."""
+    return others_cpus > QUIET_SHARE * counted_cpus(box)
 
 
 class BusyWatch:

@@ -21,7 +21,7 @@ def state(box: BoxDescription) -> dict[str, Any]:
     others = busy.others_cpus()
     return {
         "others_cpus": others,
-        "busy": None if others is None else busy.is_busy(others, box.logical_cores or box.usable_cpus),
+        "busy": None if others is None else busy.is_busy(others, box),
         "load_average": None if box.load_average is None else box.load_average[0],
         "governor": box.governor,
         "frequency_mhz": box.frequency_mhz,

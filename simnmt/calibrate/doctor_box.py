@@ -80,7 +80,7 @@ def clock(box: BoxDescription, tree: Tree) -> Iterator[Finding]:
 
 def load(box: BoxDescription, others_cpus: float | None = None) -> Iterator[Finding]:
     """Whether others compute here: by what they use at this moment where that is known, else by the load average."""
-    cpus = box.logical_cores or box.usable_cpus
+    cpus = busy.counted_cpus(box)
     if others_cpus is not None:
         now, what = others_cpus, f"others use {others_cpus:.2f} of {_counted(cpus, 'CPU')}"
     elif box.load_average is not None:
@@ -88,7 +88,7 @@ def load(box: BoxDescription, others_cpus: float | None = None) -> Iterator[Find
     else:
         yield Finding("warning", "load", "whether the box is quiet cannot be told")
         return
-    if busy.is_busy(now, cpus):
+    if busy.is_busy(now, box):
         remedy = f"wait until it is below {busy.QUIET_SHARE * cpus:.1f}: see top"
         yield Finding("warning", "load", f"{what}: others compute here, and will disturb the times", remedy)
     else:

@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from simnmt.calibrate import busy
-from simnmt.calibrate.box import describe
+from simnmt.calibrate.box import BoxDescription, describe
 
 REFERENCE_BOUND = 0.10
 """Largest relative difference of the reference readings of one round. A quiet virtual machine stays within 0.02 for seconds."""
@@ -91,13 +91,13 @@ class RoundGuard:
         *,
         root: str | os.PathLike[str] = "/",
         watch: Callable[[], busy.BusyWatch] | None = None,
-        cpus: int | None = None,
+        box: BoxDescription | None = None,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         """`reference`: times the reference work once, in seconds; by default products of a matrix that caches hold in part."""
         self._reference = reference or matrix_reference()
         self._watch = watch or (lambda: busy.BusyWatch(root))
-        self._cpus = cpus or describe(libraries=False).usable_cpus
+        self._box = box or describe(libraries=False)
         self._say = say
 
     def measure(self, wanted: int, run_round: Callable[[int, Checkpoint], T]) -> GuardedRounds[T]:
@@ -124,7 +124,7 @@ class RoundGuard:
     def _check(self, readings: Sequence[float], others_cpus: float | None) -> RoundCheck:
         least, greatest = min(readings), max(readings)
         spread = greatest / least - 1.0 if least > 0.0 else 0.0
-        return RoundCheck(others_cpus, spread, others_cpus is not None and busy.is_busy(others_cpus, self._cpus))
+        return RoundCheck(others_cpus, spread, others_cpus is not None and busy.is_busy(others_cpus, self._box))
 
 
 def describe_check(check: RoundCheck) -> str:

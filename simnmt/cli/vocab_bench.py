@@ -68,6 +68,8 @@ def bench(
 
 
 def _told(done: ProjectionBench) -> str:
+    from simnmt.calibrate.box import describe
+    from simnmt.calibrate.busy import is_busy
     from simnmt.cli.tables import aligned
 
     lines = [f"{done.box}, {done.date}: {done.setting.clusters:,} clusters, weights in {done.setting.dtype}, found in memory"]
@@ -86,7 +88,7 @@ def _told(done: ProjectionBench) -> str:
     ]
     lines += [aligned(["V", "width", "rows", "columns", "scattered", "own"], [_even(each) for each in done.break_even], 0)]
     lines += ["", *_judged(done)]
-    if done.others_cpus is not None and done.others_cpus >= 0.1:
+    if done.others_cpus is not None and is_busy(done.others_cpus, describe(libraries=False)):
         lines += [f"The box was not alone: others used {done.others_cpus:.1f} CPUs before or after."]
     return "\n".join(lines)
 

@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from simnmt.calibrate import conditions, doctor_box
+from simnmt.calibrate.box import BoxDescription
 from simnmt.calibrate.busy import is_busy, others_cpus, own_frequency_mhz
+from simnmt.calibrate.round_guard import RoundGuard
 
 HZ = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 
@@ -48,9 +51,31 @@ def test_a_box_without_an_account_tells_nothing(tmp_path: Path) -> None:
     assert own_frequency_mhz(tmp_path) is None
 
 
+def box_of(cpus: int, allowed: int | None = None, quota: float | None = None) -> BoxDescription:
+    numbers = () if allowed is None else tuple(range(allowed))
+    return BoxDescription("x86_64", "Linux", logical_cores=cpus, allowed_cpus=numbers, cpu_quota=quota)
+
+
 def test_busy_is_a_share_of_the_cpus() -> None:
-    assert is_busy(0.3, 2)
-    assert not is_busy(0.3, 16)
+    assert is_busy(0.3, box_of(2))
+    assert not is_busy(0.3, box_of(16))
+
+
+@pytest.mark.parametrize(("others", "busy"), [(0.3, False), (2.0, True)])
+def test_a_box_is_busy_everywhere_by_the_same_cpus(monkeypatch: pytest.MonkeyPatch, others: float, busy: bool) -> None:
+    """All of 16 CPUs, over which the work of others is counted, though this process may use two of them."""
+    box = box_of(16, allowed=2, quota=2.0)
+    monkeypatch.setattr("simnmt.calibrate.busy.others_cpus", lambda: others)
+    assert box.usable_cpus == 2 and conditions.state(box)["busy"] is busy
+    [finding] = doctor_box.load(box, others)
+    assert (finding.verdict == "warning") is busy
+
+    class Watch:
+        def others_cpus(self) -> float:
+            return others
+
+    guard = RoundGuard(lambda: 1.0, watch=Watch, box=box)  # type: ignore[arg-type]
+    assert guard.measure(1, lambda number, checkpoint: number).rounds[0][1].busy is busy
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="the system has no affinity")

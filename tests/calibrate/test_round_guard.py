@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
+from simnmt.calibrate.box import BoxDescription
 from simnmt.calibrate.round_guard import ATTEMPTS_PER_ROUND, Checkpoint, GuardedRounds, RoundGuard, matrix_reference
 
 
@@ -28,7 +29,7 @@ def measure(
     guard = RoundGuard(
         lambda: next(script, 1.0),
         watch=lambda: Watch(next(watches)),  # type: ignore[arg-type, return-value]
-        cpus=2,
+        box=BoxDescription(machine="x86_64", system="Linux", logical_cores=2),
         say=(said if said is not None else []).append,
     )
 

@@ -73,7 +73,7 @@ def run_study(
         bench = StudyBench(translator, directions, settings, contexts, progress, guard or RoundGuard(say=progress))
         for part in (each for each in PARTS if each in parts):
             others, begin_s = busy.others_cpus(), time.perf_counter()
-            if part in TIMED_PARTS and others is not None and busy.is_busy(others, describe(libraries=False).usable_cpus):
+            if part in TIMED_PARTS and others is not None and busy.is_busy(others, describe(libraries=False)):
                 progress(f"{part}: others use {others:.1f} CPUs here; what is timed now is disturbed")
             labels = bench.labels(part)
             if left := [each.label for each in directions if each.label not in labels]:
