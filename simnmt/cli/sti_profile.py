@@ -52,6 +52,10 @@ def profile(
     device_name: Annotated[
         str | None, typer.Option("--device-name", metavar="NAME", help="Of this box [its processor].")
     ] = None,
+    unit: Annotated[
+        str | None,
+        typer.Option("--unit", metavar="UNIT", help="What a token is [the store's sentencepiece model; else subword]."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the profile as JSON and nothing else.")] = False,
 ) -> None:
     """Measure T_io of shards by bits and T_comp of layers by width on this box, and on a task what each shard is worth.
@@ -84,7 +88,7 @@ def profile(
         pace_bytes_per_s=None if pace_mb is None else 1e6 * pace_mb,
         **{key: value for key, value in given.items() if value is not None},
     )
-    named = Named(name or out.stem, device_name)
+    named = Named(name or out.stem, device_name, unit)
     with bar() as move:
         if store is not None:
             found, said = _of_store(store, task, settings, named, out, before, move)

@@ -42,10 +42,11 @@ def unit_of(path: str | os.PathLike[str]) -> str:
 
     The package sentencepiece is not needed. Raises `CorpusError` for a file that cannot be read.
     """
-    return _unit(_read(Path(path)))
+    return unit_of_content(_read(Path(path)))
 
 
-def _unit(model: bytes) -> str:
+def unit_of_content(model: bytes) -> str:
+    """Return the name of the unit of a sentencepiece model, of which `model` is the file's content."""
     return f"{UNIT_PREFIX}{hashlib.sha256(model).hexdigest()[:12]}"
 
 
@@ -62,7 +63,7 @@ class SentencePieceCounter:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         model = _read(self.path)
-        self.unit = _unit(model)
+        self.unit = unit_of_content(model)
         """The name that lengths counted so go by."""
         self._encode = _loaded(self.path, model).encode
 

@@ -17,6 +17,7 @@ from simnmt.costs import read_profile
 from simnmt.elastic.evaluation import Evaluator
 from simnmt.elastic.store import write_store
 from simnmt.elastic.tokenizer import PIECES_FILE, learn_pieces, padded
+from simnmt.workload.sentencepiece_unit import unit_of_content
 from tests.elastic.made_encoder import made_weights
 from tests.elastic.whole_logits import logits_of
 
@@ -70,6 +71,14 @@ def test_a_store_and_a_task_make_a_profile_that_a_planner_can_read(here: Path, s
     assert len(profile.sti.compute.slowed_by_reads or ()) == 4
     assert profile.plane.s_per_tgt_token == 0.0
     assert not (here / "p.json.importance.jsonl").exists()
+    named = unit_of_content(PIECES.files[PIECES_FILE])
+    assert (profile.length_unit.src, profile.length_unit.tgt) == (named, named)
+
+
+def test_a_unit_is_what_the_user_says_and_without_a_tokeniser_no_other(here: Path, simnmt: Callable[..., Any]) -> None:
+    for options, unit in (((), "subword"), (("--unit", "word"), "word")):
+        assert simnmt("sti", "profile", "mute", *QUICK, *options, "--out", "p.json").status == 0
+        assert read_profile(here / "p.json").length_unit.src == unit
 
 
 def test_what_another_profile_knows_is_kept(here: Path, simnmt: Callable[..., Any]) -> None:

@@ -26,6 +26,7 @@ from simnmt.names import did_you_mean
 from simnmt.nmt.architecture import ARCHITECTURES, TransformerArchitecture, read_architecture
 from simnmt.nmt.engine import EngineAccount
 from simnmt.nmt.processor import cpu_name
+from simnmt.workload.sentencepiece_unit import unit_of_content
 
 if TYPE_CHECKING:
     from simnmt.elastic.store import ShardStore
@@ -34,15 +35,19 @@ if TYPE_CHECKING:
 TOOL = f"simnmt sti profile, simnmt {__version__}"
 ANY_LENGTH = 10**6
 """Of a classifier's target, which takes no time."""
+UNIT = "subword"
+"""Of models without a sentencepiece model that could name it; as `simnmt calibrate` calls it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """How profile and box are to be called."""
+    """How profile and box are to be called, and the unit of the lengths."""
 
     profile: str
     device: str | None = None
     """None: the processor and its threads."""
+    unit: str | None = None
+    """What a token of either side is; None: a piece of the store's sentencepiece model, named by its content, else `UNIT`."""
 
 
 def profile_store(
@@ -76,7 +81,7 @@ def profile_store(
         found = classifier_importance(store, task, journal, progress, threads=settings.threads)
         blocks["sti"] = blocks["sti"].model_copy(update={"importance": found})
     ranges = {"src_len": [1, store.configuration.positions], "tgt_len": [0, ANY_LENGTH]}
-    return _told(blocks, account, box, named, into, ranges)
+    return _told(blocks, account, box, named, into, ranges, _unit_of(store))
 
 
 def profile_model(
@@ -106,7 +111,14 @@ def profile_model(
     with _watched(settings) as box:
         blocks = translator_blocks(architecture, folder, settings, progress)
     ranges = {"src_len": [1, architecture.max_positions], "tgt_len": [1, architecture.max_positions]}
-    return _told(blocks, account, box, named, into, ranges)
+    return _told(blocks, account, box, named, into, ranges, UNIT)
+
+
+def _unit_of(store: ShardStore) -> str:
+    from simnmt.elastic.tokenizer import PIECES_FILE
+
+    pieces = store.beside().get(PIECES_FILE)
+    return UNIT if pieces is None else unit_of_content(pieces)
 
 
 def _refuse_into(into: DeviceProfile, known: str, measured: str) -> None:
@@ -165,6 +177,7 @@ def _told(
     named: Named,
     into: DeviceProfile | None,
     ranges: Mapping[str, Any],
+    unit: str,
 ) -> tuple[DeviceProfile, list[str]]:
     remarks = conditions.remarks(box.block, None, on_cpu=True)
     name = box.description.board or box.description.cpu_model
@@ -184,8 +197,8 @@ def _told(
             },
             "model": {"name": profiling.model_name(account.model), "vocab": account.vocab},
             "length_unit": {
-                "src": "subword",
-                "tgt": "subword",
+                "src": named.unit or unit,
+                "tgt": named.unit or unit,
                 # A classifier emits nothing, and its lengths are all that it reads.
                 "end_of_sentence": "both" if ranges["tgt_len"][0] > 0 else "none",
             },
@@ -212,6 +225,7 @@ def _completed(before: DeviceProfile, sti: dict[str, Any], box: _Box, named: Nam
     """The profile with the block; what it knew stays, and when the block came is told."""
     kept = before.model_dump(mode="json")
     state = kept["conditions"] or {}
+    unit = {} if named.unit is None else {"src": named.unit, "tgt": named.unit}
     later = {"parts": ["sti"], "date": profiling.now(), "tool": TOOL} | box.block
     return checked_profile(
         kept
@@ -219,6 +233,7 @@ def _completed(before: DeviceProfile, sti: dict[str, Any], box: _Box, named: Nam
             "schema_version": SCHEMA_VERSION,
             "name": named.profile,
             "device": kept["device"] | ({"name": named.device} if named.device else {}),
+            "length_unit": kept["length_unit"] | unit,
             "sti": sti,
             "conditions": state | {"later": [*state.get("later", []), later]},
             "provenance": kept["provenance"] | {"source": f"{before.provenance.source}; later: sti"},
