@@ -13,12 +13,12 @@ Rows = list[dict[str, Any]]
 KEYS = {"id", "claim", "published", "ours", "verdict", "why", "hardware_dependent", "basis"}
 
 
-def verdicts(rows: Rows) -> dict[str, str]:
-    return {record["id"][-2]: record["verdict"] for record in evaluate(rows)}
+def verdicts(rows: Rows, gaps: Rows | None = None) -> dict[str, str]:
+    return {record["id"][-2]: record["verdict"] for record in evaluate(rows, gaps=gaps or ())}
 
 
-def test_all_five_hold_on_the_published_totals(published_rows: Rows) -> None:
-    assert verdicts(published_rows) == dict.fromkeys("abcde", "holds")
+def test_all_five_hold_on_the_published_totals(published_rows: Rows, published_gaps: Rows) -> None:
+    assert verdicts(published_rows, published_gaps) == dict.fromkeys("abcde", "holds")
 
 
 @pytest.mark.parametrize(
@@ -61,8 +61,8 @@ def test_cells_where_the_oracle_uses_one_device_are_left_out(tampered: Callable[
     assert ours["b"] == "in 5 of 5 cells" and "EN-ZH" not in ours["d"]
 
 
-def test_inferred_profiles_are_shown_as_fitted(published_rows: Rows) -> None:
-    fitted = evaluate(published_rows, {"inferred", "measured"})
+def test_inferred_profiles_are_shown_as_fitted(published_rows: Rows, published_gaps: Rows) -> None:
+    fitted = evaluate(published_rows, {"inferred", "measured"}, published_gaps)
     assert all(set(record) == KEYS and record["basis"] == "fitted" for record in fitted)
     assert all(("fitted" in record["why"]) == record["hardware_dependent"] for record in fitted)
     assert {record["basis"] for record in evaluate(published_rows, {"measured"})} == {"measured"}
@@ -87,4 +87,18 @@ def test_a_larger_gap_of_the_transformer_holds_only_by_its_lengths(
     assert record["verdict"] == verdict
     assert ("not the paper's cause" in record["why"]) == (verdict == "does not hold")
     without = next(each for each in evaluate(published_rows) if each["id"] == "CNMT-17 (e)")
+    assert without["verdict"] == "not measurable here", "order alone supports no cause"
     assert "was not looked at" in without["why"]
+
+
+@pytest.mark.parametrize(("half_width", "verdict"), [(None, "holds"), (0.1, "holds"), (9.0, "not distinguishable")])
+def test_a_larger_gap_of_the_transformer_holds_only_beyond_its_noise(
+    published_rows: Rows, published_gaps: Rows, half_width: float | None, verdict: str
+) -> None:
+    """The least gap of EN-ZH is 8.8 %, the greatest of the others 1.2 %."""
+    for row in published_gaps:
+        if half_width is not None:
+            row["low_percent"], row["high_percent"] = row["change_percent"] - half_width, row["change_percent"] + half_width
+    (record,) = (each for each in evaluate(published_rows, (), published_gaps) if each["id"] == "CNMT-17 (e)")
+    assert record["verdict"] == verdict
+    assert ("one replication" in record["why"]) == (half_width is None)

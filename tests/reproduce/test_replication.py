@@ -17,8 +17,8 @@ from simnmt.reproduce.cnmt.replication import claims_as_text, fit_and_replay, re
 Rows = list[dict[str, Any]]
 
 
-def test_each_claim_is_a_sentence_that_opens_with_its_verdict(published_rows: Rows) -> None:
-    lines = claims_as_text(evaluate(published_rows, ["inferred"])).splitlines()
+def test_each_claim_is_a_sentence_that_opens_with_its_verdict(published_rows: Rows, published_gaps: Rows) -> None:
+    lines = claims_as_text(evaluate(published_rows, ["inferred"], published_gaps)).splitlines()
     assert lines[0] == (
         "Holds: CNMT-17 (a). The oracle's total time is at most every other policy's (a theorem back to back on one RTT clock)."
     )
@@ -26,10 +26,10 @@ def test_each_claim_is_a_sentence_that_opens_with_its_verdict(published_rows: Ro
         line.startswith(f"Holds: CNMT-17 ({letter}). ") for letter, line in zip("abcde", lines, strict=False)
     )
     assert lines[5].startswith("The profiles were inferred") and lines[5].endswith("CNMT-17 (b), (c), (d), (e).")
-    measured = claims_as_text(evaluate(published_rows, ["measured"])).splitlines()
+    measured = claims_as_text(evaluate(published_rows, ["measured"], published_gaps)).splitlines()
     assert measured == lines[:5]
     assert claims_as_text(evaluate([])).splitlines()[4].startswith("Not measurable here: CNMT-17 (e). ")
-    text = replicate(published_rows, ["inferred"]).text()
+    text = replicate(published_rows, ["inferred"], published_gaps).text()
     assert not any(twice in text for twice in ("..", "))", ".)", ".;", ":.", "((", ". ("))
 
 
@@ -40,6 +40,8 @@ def test_a_whole_fit_writes_six_profiles_and_two_series_and_replays_the_table_on
     names = [name for each in DATA_SETS for name in each.profiles]
     assert {path.name for path in tmp_path.iterdir()} == {"cp1.csv", "cp2.csv", *(f"{name}.json" for name in names)}
     assert len(found.ratios) == 24 and len(found.cells) == 36
+    [last] = [record for record in found.claims if record["id"] == "CNMT-17 (e)"]
+    assert "most of the gap: EN-ZH CP1 " in last["why"], "judged by its cause too"
     assert f"--cp2-mean-ms {1e3 * fit.mean_rtt_s['cp2']:g}" in read_notes(tmp_path / "cp2.csv")["made"]
     for name in names:
         execution = read_profile(tmp_path / f"{name}.json").execution

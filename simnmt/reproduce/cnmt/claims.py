@@ -7,10 +7,13 @@ from typing import Any
 
 from simnmt.reproduce.cnmt import published
 from simnmt.reproduce.cnmt.table_one import total_times
+from simnmt.reproduce.verdicts import FAILS, HOLDS, UNCLEAR, UNKNOWN
 
 Cell = tuple[str, str]
 """(workload, network)."""
 
+TRANSFORMER = "en-zh"
+"""The data set that the paper translates by a Transformer."""
 NEAR_TIE: Cell = ("en-zh", "cp2")
 """Where the published Naive and C-NMT cannot be told apart: who leads depends on the column."""
 
@@ -45,11 +48,11 @@ def evaluate(
     """One record per claim (a) to (e): id, claim, published, ours, verdict, why, hardware_dependent, basis.
 
     `rows`: a run's rows, back to back and without queues; `profile_kinds`: the kinds of the device profiles
-    it used. `verdict` is "holds", "does not hold" or "not measurable here"; `basis` is "fitted" if any
+    it used. `verdict` is "holds", "does not hold", "not distinguishable" or "not measurable here"; `basis` is "fitted" if any
     profile was inferred, else "measured" or "synthetic" by the profiles, "unknown" if none is given. Cells
     where the oracle uses a single device are left out of (b), (d) and (e): nothing can be gained there. `gaps`: the gap
-    analysis of the same run, by which (e) is judged: the paper explains the Transformer's gap by its lengths. Without it the
-    cause is not looked at, and the `why` says so.
+    analysis of the same run, by which (e) is judged: the paper explains the Transformer's gap by its lengths, and over several
+    replications the analysis tells how far each gap is known. Without it the order of the gaps may refute (e), not more.
     """
     rows = list(rows)
     total_s = total_times(rows)
@@ -84,12 +87,12 @@ def record_of(
     claim: str,
     theirs: str,
     ours: str,
-    holds: bool | None,
+    holds: bool | str | None,
     why: str,
     hardware_dependent: bool,
 ) -> dict[str, Any]:
-    """A record of one claim; `holds` is None where it cannot be told."""
-    verdict = "not measurable here" if holds is None else "holds" if holds else "does not hold"
+    """A record of one claim; `holds` is None where it cannot be told, or the verdict itself."""
+    verdict = holds if isinstance(holds, str) else UNKNOWN if holds is None else HOLDS if holds else FAILS
     return {
         "id": identifier,
         "claim": claim,
@@ -217,13 +220,24 @@ def _lengths_explain(gaps: list[Mapping[str, Any]]) -> tuple[bool | None, str]:
     """Whether the lengths make the largest part of EN-ZH's gap in every cell, and in words; None without a gap analysis."""
     parts: dict[Cell, dict[str, float]] = {}
     for row in gaps:
-        if row["workload"] == "en-zh" and row["removed"] not in ("nothing", "everything"):
+        if row["workload"] == TRANSFORMER and row["removed"] not in ("nothing", "everything"):
             parts.setdefault((row["workload"], row["network"]), {})[row["removed"]] = row["change_percent"]
     if not parts:
         return None, "; what causes the gap was not looked at"
     largest = {cell: min(changes, key=changes.__getitem__) for cell, changes in parts.items()}
-    told = ", ".join(f"{_name(cell)} by {source} ({-parts[cell][source]:.2f} %)" for cell, source in largest.items())
-    return all(source == "length regression" for source in largest.values()), f"; most of the gap: {told}"
+    shares = ", ".join(f"{_name(cell)} {-parts[cell][source]:.2f} % by {source}" for cell, source in largest.items())
+    return all(source == "length regression" for source in largest.values()), f"; most of the gap: {shares}"
+
+
+def _gap_intervals(gaps: list[Mapping[str, Any]], cells: Collection[Cell]) -> dict[Cell, tuple[float, float]] | None:
+    """By cell, the 95 % interval of C-NMT's gap to the oracle in percent; None unless it is known of every cell."""
+    intervals: dict[Cell, tuple[float, float]] = {}
+    for row in gaps:
+        cell, low, high = (row["workload"], row["network"]), row.get("low_percent"), row.get("high_percent")
+        if cell in cells and row["removed"] == "everything" and low is not None and high is not None:
+            # Told everything, C-NMT is the oracle: this is the oracle over C-NMT, and the gap is C-NMT over the oracle.
+            intervals[cell] = 100 * (100 / (100 + high) - 1), 100 * (100 / (100 + low) - 1)
+    return intervals if set(intervals) == set(cells) else None
 
 
 def _gap_larger_for_the_transformer(
@@ -234,17 +248,28 @@ def _gap_larger_for_the_transformer(
 ) -> dict[str, Any]:
     measured = [cell for cell in _having(total_s, cells, "cnmt", "oracle") if cell not in idle]
     gap = {cell: 100 * (total_s[(*cell, "cnmt")] / total_s[(*cell, "oracle")] - 1) for cell in measured}
-    transformer = [gap[cell] for cell in measured if cell[0] == "en-zh"]
-    recurrent = [gap[cell] for cell in measured if cell[0] != "en-zh"]
-    comparable = bool(transformer and recurrent)
-    holds = min(transformer) > max(recurrent) if comparable else None
-    if holds is None:
-        why = "needs EN-ZH and a recurrent model beside it"
+    transformer = [cell for cell in measured if cell[0] == TRANSFORMER]
+    recurrent = [cell for cell in measured if cell[0] != TRANSFORMER]
+    holds: bool | str | None
+    if not (transformer and recurrent):
+        holds, why = None, "needs EN-ZH and a recurrent model beside it"
     else:
-        place = "above" if holds else "not above"
+        least, greatest = min(gap[cell] for cell in transformer), max(gap[cell] for cell in recurrent)
         by_lengths, cause = _lengths_explain(gaps)
-        why = f"its least gap, {min(transformer):.2f} %, is {place} their greatest, {max(recurrent):.2f} %{cause}"
-        if holds and by_lengths is False:
+        holds = least > greatest
+        why = f"its least gap, {least:.2f} %, is {'above' if holds else 'not above'} their greatest, {greatest:.2f} %"
+        if holds:
+            intervals = _gap_intervals(gaps, measured)
+            if intervals is None:
+                why += "" if by_lengths is None else ", of one replication, whose noise is not known"
+            elif min(intervals[cell][0] for cell in transformer) > max(intervals[cell][1] for cell in recurrent):
+                why += ", and so are their intervals over replications"
+            else:
+                holds, why = UNCLEAR, f"{why}, but their intervals over replications overlap"
+        why += cause
+        if holds is True and by_lengths is None:
+            holds = None
+        elif by_lengths is False and holds:
             holds, why = False, f"{why}, which is not the paper's cause: that EN-ZH's lengths are harder to predict"
     return record_of(
         "CNMT-17 (e)",

@@ -47,6 +47,8 @@ class Pair:
     """The shares are what the oracle did in this replay."""
     rows: list[Row]
     """Of the policies, on networks called as in Table I."""
+    gaps: list[Row] = field(default_factory=list)
+    """The gap analysis on these networks, by which (e) is judged; empty where none was made."""
 
     @property
     def distance(self) -> float:
@@ -140,20 +142,29 @@ def replayed_pairs(plan: Plan, workload: str, requests: int, folder: Path, jobs:
         },
         "requests": requests,
         "replications": 1,
+        "gap_analysis": workload == claims.TRANSFORMER,
     }
     room = folder / f"levels {workload}"
     room.mkdir()
     result = run_plan(build(scenario.model_copy(update=changed), Path.cwd()), folder=room, jobs=jobs)
-    rows_at: dict[str, list[Row]] = {label: [] for label in called.values()}
-    for row in result.rows:
-        rows_at[row["network"]].append(row)
+    rows_at, gaps_at = _by_network(result.rows), _by_network(result.gaps)
     pairs = []
     for mean in means:
-        rows = [row | {"network": name} for name in published.NETWORKS for row in rows_at[called[name, mean[name]]]]
+        rows, gaps = (
+            [row | {"network": name} for name in published.NETWORKS for row in at.get(called[name, mean[name]], [])]
+            for at in (rows_at, gaps_at)
+        )
         shares = {(workload, row["network"]): row["offloaded_share"] for row in rows if row["policy"] == "oracle"}
         if all(map(_within, shares.values())):
-            pairs.append(Pair(Levels(mean, shares), rows))
+            pairs.append(Pair(Levels(mean, shares), rows, gaps))
     return pairs
+
+
+def _by_network(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    grouped: dict[str, list[Row]] = {}
+    for row in rows:
+        grouped.setdefault(row["network"], []).append(row)
+    return grouped
 
 
 def _means(plan: Plan, workload: str, requests: int) -> list[dict[str, float]]:
@@ -176,7 +187,8 @@ def over_combinations(pairs: Mapping[str, Sequence[Pair]], kinds: Collection[str
     best: tuple[Pair, ...] | None = None
     verdicts: list[dict[str, Any]] = []
     for combination in product(*pairs.values()):
-        records = claims.evaluate([row for pair in combination for row in pair.rows], kinds)
+        gaps = [row for pair in combination for row in pair.gaps]
+        records = claims.evaluate([row for pair in combination for row in pair.rows], kinds, gaps)
         holds = [record["verdict"] == "holds" for record in records]
         combinations += 1
         for record, is_so in zip(records, holds, strict=True):

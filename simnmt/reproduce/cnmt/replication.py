@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from simnmt.reproduce.cnmt import claims, table_one
-from simnmt.reproduce.cnmt.confirm import confirm
+from simnmt.reproduce.cnmt.confirm import confirm, gap_analysis
 from simnmt.reproduce.cnmt.fit import FIT_REQUESTS, LEVELS, SEEDS, Progress, TableOneFit, fit_table_one
 from simnmt.reproduce.cnmt.inferred_profiles import fit_as_text, profiles, write_inferred, write_levels
 from simnmt.reproduce.cnmt.published import all_implied_ratios
@@ -89,7 +89,8 @@ def fit_and_replay(
     fit = fit_table_one(seeds=seeds, levels=levels, requests=fit_requests, jobs=jobs, progress=progress)
     with TemporaryDirectory(prefix="simnmt-") as folder:  # replayed as users will: from the files
         write_fit(Path(folder), fit)
-        found = replicate(confirm(Path(folder), requests=requests, jobs=jobs).rows, ["inferred"])
+        result = confirm(Path(folder), requests=requests, jobs=jobs)
+        found = replicate(result.rows, ["inferred"], gap_analysis(Path(folder), requests=requests, jobs=jobs))
     return fit, found
 
 
