@@ -80,13 +80,8 @@ def _ladder(speeds: SharpSpeeds, agreements: Sequence[RungAgreement]) -> Records
             f"{LADDER[-1].factor:.2f} from the speeds, {published.SPEED_UP} in the text",
             f"{_median(total):.2f}; with the paper's table {_median(table[-1].ratios(table[0])):.2f}. Without the source side "
             f"{rungs[-1].decoder_over(rungs[0]):.2f} and {table[-1].decoder_over(table[0]):.2f}",
-            worst([judged(total, lambda ratio: ratio >= LEAST_TOTAL), *_lossless(agreements)]),
-            "over float32 products packed the same way, which a library's are not; "
-            + (
-                f"and every rung keeps {100 * LEAST_SAME:.1f} % of a trained model's words (SHARP-10)"
-                if agreements
-                else "how many words the rungs keep needs --model (SHARP-10)"
-            ),
+            _whole_ladder(judged(total, lambda ratio: ratio >= LEAST_TOTAL), agreements),
+            f"over float32 products packed the same way, which a library's are not; {_kept_words(agreements)}",
             "SHARP-11 (b)",
         ),
         _told(
@@ -102,9 +97,18 @@ def _ladder(speeds: SharpSpeeds, agreements: Sequence[RungAgreement]) -> Records
     ]
 
 
-def _lossless(agreements: Sequence[RungAgreement]) -> list[str]:
-    """Whether speed was not bought with other words; empty without a trained model."""
-    return [HOLDS if all(rung.share >= LEAST_SAME for rung in agreements) else FAILS] if agreements else []
+def _whole_ladder(speed: str, agreements: Sequence[RungAgreement]) -> str:
+    """Return the verdict on the ladder's speed: it holds only where a trained model keeps its words (SHARP-10)."""
+    if not agreements:
+        return UNKNOWN if speed == HOLDS else speed
+    return worst([speed, HOLDS if all(rung.share >= LEAST_SAME for rung in agreements) else FAILS])
+
+
+def _kept_words(agreements: Sequence[RungAgreement]) -> str:
+    if not agreements:
+        return "speed alone: that the rungs keep a trained model's words needs --model and --text (SHARP-10)"
+    least = 100 * min(rung.share for rung in agreements)
+    return f"every rung keeps at least {least:.2f} % of a trained model's words, {100 * LEAST_SAME:.1f} % asked (SHARP-10)"
 
 
 def _products(speeds: SharpSpeeds) -> Records:
