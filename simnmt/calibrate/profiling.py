@@ -45,7 +45,13 @@ def put_together(
 
 
 def completed(
-    before: DeviceProfile, settings: Settings, blocks: dict[str, Any], *, name: str | None, device_name: str | None
+    before: DeviceProfile,
+    settings: Settings,
+    account: EngineAccount,
+    blocks: dict[str, Any],
+    *,
+    name: str | None,
+    device_name: str | None,
 ) -> DeviceProfile:
     """A profile with these blocks beside its own; date, tool and conditions of its execution stay as they are.
 
@@ -58,6 +64,8 @@ def completed(
     if "overheads" in blocks:
         # Those that belong to parts which are not measured now stay.
         blocks = blocks | {"overheads": (kept["overheads"] or {}) | blocks["overheads"]}
+    if kept["engine"] is not None:
+        kept["engine"] |= _clipping(account)
     if "step" in settings.parts and before.reconciliation is not None:
         # The new steps are held against the same whole executions, not against what the old ones made of them.
         kept["execution"]["plane"] = kept["reconciliation"]["measured_plane"]
@@ -95,8 +103,17 @@ def engine_block(account: EngineAccount, beam: int) -> dict[str, Any]:
         "fused": account.fused,
         "decoder": account.decoder,
         "weights": account.weights,
+        **_clipping(account),
         "architecture": account.architecture,
         "versions": account.versions,
+    }
+
+
+def _clipping(account: EngineAccount) -> dict[str, int | None]:
+    clipping = account.clipping
+    return {
+        "clipped_weights": None if clipping is None else clipping.clipped,
+        "product_weights": None if clipping is None else clipping.weights,
     }
 
 

@@ -81,7 +81,7 @@ def calibrate(
                     settings, account, box, blocks, name=name or path.stem, device_name=device_name
                 )
             else:
-                profile = profiling.completed(before, settings, blocks, name=name, device_name=device_name)
+                profile = profiling.completed(before, settings, account, blocks, name=name, device_name=device_name)
             write_profile(path, profile)
             journal.remove()
     doubts = [doubt.message for doubt in profile_doubts(profile)]

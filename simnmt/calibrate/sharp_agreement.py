@@ -12,6 +12,7 @@ from simnmt.calibrate.errors import CalibrationError
 from simnmt.calibrate.sharp_products import Activations
 from simnmt.calibrate.sharp_speeds import rung_settings
 from simnmt.costs.decoder_settings import DecoderSettings
+from simnmt.kernels.scales import Clipping
 from simnmt.nmt.checkpoint import SOURCE_TOKENIZER, TARGET_TOKENIZER
 from simnmt.nmt.errors import need
 from simnmt.nmt.models import load_model
@@ -48,6 +49,8 @@ class RungAgreement:
     """Of the hypotheses' states, mean over sentences (SHARP-09)."""
     bleu: float | None = None
     """Of its translations; None without references."""
+    clipping: Clipping | None = None
+    """Of its 16-bit products; None where they are of float32."""
 
     @property
     def share(self) -> float:
@@ -216,4 +219,5 @@ class _Rung:
             sum(own.tokens == other.tokens for own, other in both),
             sum(own.distinct_share for own, _ in both) / len(both),
             None if bleu is None else bleu.of([own.tokens for own, _ in both]),
+            self.translator.clipping(),
         )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from simnmt.kernels.scales import Clipping
     from simnmt.nmt.sharp_translation import SharpTextTranslator
 
 app = typer.Typer(help="Small translation models of our own: for measuring deployment, not for winning at translation.")
@@ -224,6 +225,7 @@ def translate(
             candidates=vocabulary,
             dictionary=dictionary,
         )
+        _warn_of_clipping(translator.clipping())
     else:
         translator = Translator.load(
             model[0],
@@ -259,6 +261,12 @@ def _refuse_beside_sharp(context: typer.Context) -> None:
         raise typer.BadParameter("the sharp decoder runs on one thread of the CPU", param_hint="--device, --threads")
 
 
+def _warn_of_clipping(clipping: Clipping | None) -> None:
+    message = None if clipping is None else clipping.warning()
+    if message is not None:
+        print(f"warning: {message}", file=sys.stderr)
+
+
 def _note(text: str) -> None:
     print(f"simnmt: note: {text}", file=sys.stderr)
 
@@ -288,12 +296,11 @@ def _progress() -> Iterator[Callable[[str, float | None], None] | None]:
     if not sys.stderr.isatty():
         yield None
         return
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, TimeRemainingColumn
 
-    from simnmt.cli.terminal import progress_console
+    from simnmt.cli.progress import DescriptionColumn, live_progress
 
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=progress_console(), transient=True) as progress:
+    with live_progress(DescriptionColumn(), BarColumn(), TimeRemainingColumn()) as progress:
         task = progress.add_task("", total=None)
 
         def tell(stage: str, share: float | None) -> None:

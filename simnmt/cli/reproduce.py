@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -239,6 +240,8 @@ def _sharp(
     with directory_of(out, "sharp") as directory:
         with progress_bar() as progress:
             found = reproduce(quick=quick, rounds=rounds, model=model, text=text, references=references, progress=progress)
+        for warning in found.warnings:
+            print(f"warning: {warning}", file=sys.stderr)
         document = document_of(found)
         write(directory, document, render_sharp(document))
     tell(directory, document, as_text(found), as_json)

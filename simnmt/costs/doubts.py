@@ -70,7 +70,7 @@ def profile_doubts(profile: DeviceProfile, cost_models: Sequence[str] = COST_MOD
         []
     """
     doubts = [*_of_conditions(profile), *_of_execution(profile), *_of_heldout_errors(profile)]
-    doubts += [*_of_reconciliation(profile), *_of_decoder(profile)]
+    doubts += [*_of_reconciliation(profile), *_of_decoder(profile), *_of_clipping(profile)]
     if profile.sti is not None:
         doubts += sti_doubts(profile.sti)
     return [doubt for doubt in doubts if set(doubt.cost_models) & set(cost_models)]
@@ -129,6 +129,21 @@ def chance_level_message(accuracy: float, majority: float, examples: int, task: 
         f"right on {100 * accuracy:.1f} % of {task}, whose commonest class alone gives {100 * majority:.1f} %: nothing shows "
         "that the model has learnt the task"
     )
+
+
+def clipped_weights_message(clipped: int, weights: int) -> str | None:
+    """Return the warning of weights that 16-bit products clip to [-1, 1]; None if they clip none (SHARP-05).
+
+    Example:
+        >>> clipped_weights_message(3, 12_000).partition(" lie")[0]
+        '3 of 12,000 weights (0.025 %)'
+        >>> clipped_weights_message(0, 12_000) is None
+        True
+    """
+    if not clipped:
+        return None
+    share = f"{clipped:,} of {weights:,} weights ({100 * clipped / weights:.2g} %)"
+    return f"{share} lie beyond [-1, 1], where 16-bit products clip them: translations may differ (compare with float32)"
 
 
 def busy_message(others_cpus: float | None, activity: str) -> str:
@@ -259,3 +274,17 @@ def _of_decoder(profile: DeviceProfile) -> Iterator[Doubt]:
     if error is not None and error.mean > ERROR_BOUND:
         share = f"{100 * error.mean:.3g} %, above {100 * ERROR_BOUND:.0f} %"
         yield _of_model("decoder", f"decoder: variants composed of single options err by {share} (choose measured ones)")
+
+
+def _of_clipping(profile: DeviceProfile) -> Iterator[Doubt]:
+    """Weights beyond what 16-bit products can hold: of the engine itself, or of variants of its decoder."""
+    engine, decoder = profile.engine, profile.decoder
+    if engine is None or engine.clipped_weights is None or engine.product_weights is None:
+        return
+    cost_models = ("execution", "decoder") if engine.compute_type == "int16" else ("decoder",)
+    rounds = engine.compute_type == "int16" or (
+        decoder is not None and any(variant.settings.gemm == "int16" for variant in decoder.variants)
+    )
+    message = clipped_weights_message(engine.clipped_weights, engine.product_weights)
+    if rounds and message is not None:
+        yield Doubt("decoder", cost_models, message)

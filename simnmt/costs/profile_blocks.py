@@ -42,6 +42,11 @@ class EngineBlock(Configuration):
     from before it was kept."""
     weights: Literal["random", "checkpoint"] = "random"
     """Times depend on the architecture, not on the weights; what a model says depends on both."""
+    clipped_weights: Annotated[int, Field(ge=0, le=10**15)] | None = None
+    """Of the sharp decoder's model, weights that its 16-bit products clip, whether or not products are of 16 bits here; null:
+    another backend, or a file from before they were counted."""
+    product_weights: Count | None = None
+    """All weights of these products."""
     architecture: dict[str, Any] = Field(default_factory=dict)
     versions: dict[str, str] = Field(default_factory=dict)
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simnmt.costs.doubts import clipped_weights_message
 from simnmt.kernels.arrays import checked
 from simnmt.kernels.errors import KernelError
 
@@ -113,9 +115,40 @@ def choose_scales(weight: NDArray[np.float32], input_limit: float) -> Scales:
 
 def beyond_limit(weight: NDArray[np.float32]) -> tuple[NDArray[np.float64], int]:
     """Return what clipping takes off the magnitudes of each output's weights [out, in], summed, and how many it clips."""
-    beyond = [np.maximum(np.abs(part) - np.float32(WEIGHT_LIMIT), 0.0) for part in _parts(weight)]
-    sums = np.concatenate([part.sum(axis=1, dtype=np.float64) for part in beyond])
-    return sums, sum(int(np.count_nonzero(part)) for part in beyond)
+    sums, clipped = list[NDArray[np.float64]](), 0
+    for part in _parts(weight):
+        beyond = np.maximum(np.abs(part) - np.float32(WEIGHT_LIMIT), 0.0)
+        sums.append(beyond.sum(axis=1, dtype=np.float64))
+        clipped += int(np.count_nonzero(beyond))
+    return np.concatenate(sums), clipped
+
+
+@dataclass(frozen=True, slots=True)
+class Clipping:
+    """How many weights of a model's products lie beyond [-1, 1], where 16-bit products clip them (SHARP-05)."""
+
+    clipped: int
+    weights: int
+    """All weights of these products."""
+
+    def warning(self) -> str | None:
+        """Return the warning of clipped weights; None if none is clipped."""
+        return clipped_weights_message(self.clipped, self.weights)
+
+
+def clipping_of(matrices: Iterable[NDArray[np.float32]]) -> Clipping:
+    """Count over the matrices [out, in] of a model.
+
+    Example:
+        >>> import numpy as np
+        >>> clipping_of([np.float32([[0.5, -2.0]]), np.float32([[1.0]])])
+        Clipping(clipped=1, weights=3)
+    """
+    clipped = weights = 0
+    for matrix in matrices:
+        clipped += beyond_limit(matrix)[1]
+        weights += matrix.size
+    return Clipping(clipped, weights)
 
 
 def checked_weight(weight: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -8,6 +8,7 @@ from random import Random
 from typing import Any, Literal, Protocol
 
 from simnmt.costs.decoder_settings import DecoderSettings
+from simnmt.kernels.scales import Clipping
 from simnmt.nmt.architecture import Architecture
 from simnmt.nmt.errors import NmtError
 
@@ -73,6 +74,8 @@ class EngineAccount:
     """What chose the part of it that steps multiplied: clustered or candidates; None for all of it."""
     decoder: dict[str, Any] | None = None
     """How the sharp decoder was written, its beam aside, which is the work's; None for other backends."""
+    clipping: Clipping | None = None
+    """Of the sharp decoder's weights in 16 bits; None for other backends."""
 
 
 class Engine(Protocol):

@@ -20,7 +20,7 @@ from simnmt.nmt.models import LoadedModel, load_model
 from simnmt.nmt.processor import cpu_name
 from simnmt.nmt.sharp_model import AttentionalModel
 from simnmt.nmt.sharp_translator import SharpTranslator, candidates_of
-from simnmt.nmt.sharp_weights import sharp_weights
+from simnmt.nmt.sharp_weights import model_clipping, sharp_weights
 from simnmt.nmt.vocabulary.candidate_lists import KIND, CandidateLists
 
 CANDIDATES = 500
@@ -67,6 +67,7 @@ class SharpEngine:
             versions={"torch": str(torch.__version__), "kernels": compiled.level if compiled else "numpy"},
             vocabulary=None if lists is None else KIND,
             decoder=settings.model_dump(mode="json", exclude={"beam"}),
+            clipping=model_clipping([model]),
         )
 
     def run(self, work: Work) -> Timing:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from simnmt.costs.decoder_settings import DecoderSettings
+from simnmt.kernels.scales import Clipping
 from simnmt.kernels.sharp import SharpTranslation
 from simnmt.kernels.sharp.structs import MOST_MEMBERS
 from simnmt.nmt.errors import NmtError
@@ -90,6 +91,10 @@ class SharpTextTranslator:
             lists = CandidateLists.load(candidates, models[0])
         settings = TECHNIQUES[technique].model_copy(update={"beam": beam, "fused": fused})
         return cls(models, *vocabularies[0], settings, max_len=max_len, lists=lists, dictionary=entries)
+
+    def clipping(self) -> Clipping | None:
+        """Return how many weights the 16-bit products of `fast` clip; None for `exact`."""
+        return self._translator.clipping()
 
     def stream(self, lines: Iterable[str]) -> Iterator[Translation]:
         """One translation per line, in order, each as soon as its line is there."""

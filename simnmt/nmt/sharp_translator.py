@@ -8,10 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simnmt.costs.decoder_settings import DecoderSettings
+from simnmt.kernels.scales import Clipping
 from simnmt.kernels.sharp import ForcedSteps, SharpDecoder, SharpTranslation, SharpWeights, SourceEncoder, decode_ensemble
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.sharp_model import AttentionalModel
-from simnmt.nmt.sharp_weights import sharp_weights, source_weights
+from simnmt.nmt.sharp_weights import model_clipping, sharp_weights, source_weights
 from simnmt.nmt.vocabulary.candidate_lists import CandidateLists
 
 SourceStates = list[NDArray[np.float32]]
@@ -82,6 +83,10 @@ class SharpTranslator:
     def compiled(self) -> bool:
         """Whether the kernels run in C; else in numpy, much slower."""
         return self._decoders[0].compiled
+
+    def clipping(self) -> Clipping | None:
+        """Return how many weights the 16-bit products clip, of all models together; None where products are of float32."""
+        return None if self.settings.gemm != "int16" else model_clipping(self.models)
 
 
 def candidates_of(lists: CandidateLists | None, source: Sequence[int]) -> NDArray[np.int64] | None:

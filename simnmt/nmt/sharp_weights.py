@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from simnmt.kernels.scales import Clipping, clipping_of
 from simnmt.kernels.sharp import (
     Attention,
     BottomCell,
@@ -60,6 +63,13 @@ def source_weights(model: AttentionalModel) -> SourceWeights:
         for layer in range(model.architecture.source_layers)
     )
     return SourceWeights(_array(model.src_embedding.weight), layers)
+
+
+def model_clipping(models: Iterable[AttentionalModel]) -> Clipping:
+    """Return how many weights of both sides of the models 16-bit products clip (SHARP-05)."""
+    return clipping_of(
+        matrix for model in models for side in (source_weights(model), sharp_weights(model)) for matrix in side.matrices()
+    )
 
 
 def _direction(model: AttentionalModel, layer: int, side: str) -> SourceDirection:

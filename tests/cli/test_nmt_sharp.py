@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -78,7 +79,29 @@ def test_sharp_14_an_ensemble_of_one_model_twice_says_the_same_and_of_two_someth
     both = translated(simnmt, place, "--model", "a", "--model", "b")
     assert [line["score"] for line in both] != [line["score"] for line in alone]
     fast = translated(simnmt, place, "--model", "a", "--model", "b", "--sharp", "fast")
-    assert [line["src_len"] for line in fast] == [line["src_len"] for line in both]
+    assert [line["text"] for line in fast] == [line["text"] for line in both]
+    scores = [(line["score"], exact["score"]) for line, exact in zip(fast, both, strict=True) if exact["score"] is not None]
+    assert all(ours == pytest.approx(theirs, abs=0.01) for ours, theirs in scores)
+    assert any(ours != theirs for ours, theirs in scores), "16-bit products round"
+
+
+def test_weights_that_16_bit_products_clip_are_warned_of_in_one_line(simnmt: Callable[..., Any], place: Path) -> None:
+    model = build_model(SMALL, seed=0)
+    with torch.no_grad():
+        model.projection.weight[5, :2] = 3.0
+        model.encoder.weight_hh_l1_reverse[0, 0] = -1.5
+    save_checkpoint(place / "wide", model, SMALL)
+    for tokenizer in (SOURCE_TOKENIZER, TARGET_TOKENIZER):
+        (place / "wide" / tokenizer).write_bytes((place / "a" / tokenizer).read_bytes())
+    warnings = {}
+    for name, technique in (("wide", "fast"), ("wide", "exact"), ("a", "fast")):
+        done = simnmt("nmt", "translate", str(place / "in.txt"), "--model", str(place / name), "--sharp", technique)
+        assert done.status == 0
+        warnings[name, technique] = [line for line in done.err.splitlines() if line.startswith("warning: ")]
+    [warning] = warnings.pop(("wide", "fast"))
+    message = r"warning: 3 of [\d,]+ weights \(0\.\d+ %\) lie beyond \[-1, 1\], where 16-bit products clip them: .*"
+    assert re.fullmatch(message, warning)
+    assert not any(warnings.values())
 
 
 def test_sharp_01_unknown_words_are_replaced_where_the_decoder_looked(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

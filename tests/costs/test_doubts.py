@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from simnmt.costs import checked_profile, profile_doubts, read_profile
+from simnmt.costs.decoder_settings import DecoderSettings
 from simnmt.costs.doubts import chance_level_message, execution_messages
 from simnmt.costs.profile_summary import as_json, facts, title
 from simnmt.costs.reconciliation import reconciled
 from simnmt.shipped import find
+from tests.costs.made_decoder import decoder_block
 from tests.costs.made_profile import whole_profile
 from tests.costs.made_sti import sti_block
 
@@ -160,3 +162,17 @@ def test_only_the_doubts_of_the_cost_models_in_use_are_returned() -> None:
 
 def test_an_inferred_profile_has_no_doubts_of_measurement() -> None:
     assert profile_doubts(read_profile(find("calibration", "@tx2-marian"))) == []
+
+
+def test_weights_that_16_bit_products_clip_cast_doubt_where_these_are_used() -> None:
+    engine = good_profile()["engine"] | {"backend": "sharp", "clipped_weights": 3, "product_weights": 12_000}
+    rounding = decoder_block([DecoderSettings(gemm="float32"), DecoderSettings(gemm="int16")])
+    assert doubts(engine=engine) == [], "products of float32 clip nothing"
+    for blocks, cost_models in (
+        ({"engine": engine | {"compute_type": "int16"}}, ("execution", "decoder")),
+        ({"engine": engine, "decoder": rounding}, ("decoder",)),
+    ):
+        [(source, concerned, message)] = [doubt for doubt in doubts(**blocks) if "clip" in doubt[2]]
+        assert (source, concerned) == ("decoder", cost_models)
+        assert message.startswith("3 of 12,000 weights (0.025 %) lie beyond [-1, 1], where 16-bit products clip them")
+    assert doubts(engine=engine | {"compute_type": "int16", "clipped_weights": 0}) == []

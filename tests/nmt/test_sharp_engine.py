@@ -8,9 +8,13 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
 
+from simnmt.calibrate.profiling import engine_block  # noqa: E402
 from simnmt.costs.decoder_settings import DecoderSettings  # noqa: E402
+from simnmt.kernels.scales import Clipping  # noqa: E402
+from simnmt.nmt import sharp_engine  # noqa: E402
 from simnmt.nmt.engine import Work, load_engine  # noqa: E402
 from simnmt.nmt.errors import NmtError  # noqa: E402
+from simnmt.nmt.models import load_model  # noqa: E402
 from simnmt.nmt.sharp_engine import SharpEngine  # noqa: E402
 from tests.nmt.tiny import ARCHITECTURES  # noqa: E402
 
@@ -99,3 +103,22 @@ def test_what_it_does_not_run_is_told_in_a_line(tmp_path: Path, how: dict[str, o
 def test_a_beam_wider_than_the_vocabulary_is_told(tmp_path: Path) -> None:
     with pytest.raises(NmtError, match="a beam of 50 with a vocabulary of 50"):
         loaded(tmp_path).run(Work(2, 2, beam=50))
+
+
+def test_weights_that_16_bit_products_would_clip_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of both sides of the model; they stand in the profile, whose doubts warn of them."""
+    none = loaded(tmp_path).account.clipping
+    assert none is not None and none.clipped == 0 and none.weights > 1_000
+
+    def load_wide(*arguments: object, **options: object) -> object:
+        wide = load_model(*arguments, **options)  # type: ignore[arg-type]
+        with torch.no_grad():
+            wide.model.bottom.keys.weight[0, :2] = -1.5
+            wide.model.encoder.weight_ih_l0[0, 0] = 2.0
+        return wide
+
+    monkeypatch.setattr(sharp_engine, "load_model", load_wide)
+    account = loaded(tmp_path, compute_type="int16").account
+    assert account.clipping == Clipping(3, none.weights)
+    block = engine_block(account, 1)
+    assert (block["clipped_weights"], block["product_weights"]) == (3, none.weights)

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from simnmt.calibrate import sharp_speeds
+from simnmt.calibrate import sharp_agreement, sharp_speeds
 from simnmt.calibrate.sharp_agreement import RungAgreement
 from simnmt.calibrate.sharp_speeds import rung_settings
 from simnmt.cli.reproduce import app
 from simnmt.errors import InputError
+from simnmt.kernels.scales import Clipping
 from simnmt.reproduce.sharp.claims import all_claims
 from simnmt.reproduce.sharp.published import LADDER, SYSTEMS
 from simnmt.reproduce.sharp.reproduction import Reproduction, reproduce
@@ -111,3 +112,24 @@ def test_no_round_is_refused_in_one_line(tmp_path: Path, monkeypatch: pytest.Mon
     done = run("--rounds", "0")
     assert isinstance(done.exception, InputError) and "--rounds 0" in str(done.exception)
     assert not list(tmp_path.iterdir())
+
+
+def test_weights_that_16_bit_products_clip_are_warned_of_once_and_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a trained model, by every rung with 16-bit products."""
+    rungs = rung_settings(6, None, "polynomial")
+    agreements = [
+        RungAgreement(key, rungs[key], 1_000, 1_000, 10, 10, 0.7, clipping=None if key == "baseline" else Clipping(7, 35_000))
+        for key in ("baseline", "int16", "merge")
+    ]
+    monkeypatch.setattr(sharp_agreement, "sharp_agreement", lambda *_, **__: agreements)
+    monkeypatch.setattr(sharp_speeds, "sharp_speeds", lambda *_: as_published())
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text").write_text("un\n")
+    done = run("--model", "folder", "--text", "text", "--out", "out", "--json")
+    assert done.exit_code == 0, done.output
+    message = "7 of 35,000 weights (0.02 %) lie beyond [-1, 1], where 16-bit products clip them"
+    assert [line for line in done.stderr.splitlines() if line.startswith(f"warning: {message}")] == done.stderr.splitlines()
+    assert len(done.stderr.splitlines()) == 1
+    assert any(message in note for note in json.loads(done.stdout)["notes"])

@@ -147,6 +147,13 @@ class SharpWeights:
         """s, of a source state."""
         return int(self.bottom.context.shape[1])
 
+    def matrices(self) -> list[Float32]:
+        """Return the weights [out, in] of all products."""
+        bottom, attention = self.bottom, self.bottom.attention
+        cell = [bottom.state, bottom.word, bottom.context, attention.state, attention.word, attention.key]
+        above = [matrix for layer in self.stack for matrix in (layer.input, layer.state) if matrix is not None]
+        return [*cell, *above, self.output]
+
     def _wanted(self) -> list[tuple[str, Any, tuple[int, ...]]]:
         bottom, attention = self.bottom, self.bottom.attention
         r, e, s, a = bottom.width, self.embedding.shape[-1], self.source_width, attention.state.shape[0]
@@ -232,6 +239,11 @@ class SourceWeights:
     def width(self) -> int:
         """Of a source state: both directions of the last layer."""
         return 2 * self.layers[-1].width
+
+    def matrices(self) -> list[Float32]:
+        """Return the weights [out, in] of all products."""
+        directions = [side for layer in self.layers for side in (layer.forward, layer.backward)]
+        return [matrix for side in directions for matrix in (side.input, side.state)]
 
     def _expected(self) -> list[tuple[str, Any, tuple[int, ...]]]:
         below = int(self.embedding.shape[-1])

@@ -28,6 +28,12 @@ class Reproduction:
     agreements: list[RungAgreement] = field(default_factory=list)
     """Of each rung on a trained model; empty where none was given."""
 
+    @property
+    def warnings(self) -> list[str]:
+        """What a reader should know of the trained model: weights that the 16-bit products clip."""
+        messages = [rung.clipping.warning() for rung in self.agreements if rung.clipping is not None]
+        return list(dict.fromkeys(filter(None, messages)))
+
 
 def reproduce(
     *,

@@ -76,6 +76,7 @@ def notes(found: Reproduction) -> list[str]:
         if level
         else "No compiled kernels: the fallback in numpy ran, whose times say nothing of the paper's techniques.",
     ]
+    said += [f"The trained model: {warning}." for warning in found.warnings]
     if found.quick:
         said.append(
             "A quick look: fewer rounds, some of the systems and of figure 1's batches, and a smaller vocabulary, whose "
