@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -36,8 +36,9 @@ from simnmt.workload.configuration import (
     load_replayed_outliers,
     named_inputs,
 )
-from simnmt.workload.fertility import Fertility, counting_remedy, in_units
+from simnmt.workload.fertility import Fertility, check_fertility, counting_remedy, in_units
 from simnmt.workload.length_table import LengthTable
+from simnmt.workload.sentencepiece_unit import Side
 from simnmt.world.batch_pools import Batched
 from simnmt.world.streamed import Streamed
 
@@ -141,11 +142,12 @@ class Case:
         return streamed.compute.in_memory_s(src_len, tgt_len) * profile.residual.factor(standard_normal)
 
     def mean_alone_s(self, target: int) -> float:
-        """Return what a pair of the workload takes alone on a target on average, seconds.
+        """Return what a request takes alone on a target on average, seconds, as the target charges it back to back.
 
         A streamed model is taken to be in the last turn of an engagement, as it is while requests follow each other.
         """
-        src_len, tgt_len, weights = self.table.src_len, self.table.tgt_len, self.table.count
+        replayed = self.replayed
+        src_len, tgt_len = replayed.src_len, replayed.tgt_len
         decoding, streamed = self.decoding[target], self.streamed_at(target)
         if streamed is not None:
             alone_s = streamed.in_memory_s(src_len, tgt_len) + streamed.beyond_s(src_len)[-1]
@@ -153,7 +155,7 @@ class Case:
             alone_s = decoding.cost.solo_s(src_len, tgt_len)
         else:
             alone_s = self.profiles[target].plane.seconds(src_len, tgt_len)
-        return float(np.average(alone_s, weights=weights))
+        return float(np.average(alone_s, weights=replayed.count))
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,12 +222,15 @@ def _case(scenario: Scenario, name: str, base: Path, document: Document | None) 
         warnings = lengths_warnings(lengths, table)
         outliers = load_replayed_outliers(lengths, base, table)
         fertility, ends, unit = fertility_of(lengths), _end_of_sentence(read), read[0].length_unit
+        check_fertility(fertility, "src", table.src_unit, [profile.length_unit.src for profile in read])
+        check_fertility(fertility, "tgt", table.tgt_unit, [profile.length_unit.tgt for profile in read])
         alike = all((profile.length_unit.src, profile.length_unit.tgt) == (unit.src, unit.tgt) for profile in read)
         if fertility is None or not alike:
             fertility, unit = None, LengthUnit(src=table.src_unit, tgt=table.tgt_unit)
         table = in_units(table, fertility, unit.src, unit.tgt, ends)
         outliers = None if outliers is None else in_units(outliers, fertility, unit.src, unit.tgt, ends)
-        conversions = [_conversion(lengths, base, table, profile) for profile in read]
+        counted = _counted_fertility(lengths, base, table, read)
+        conversions = [_conversion(lengths, table, profile, counted) for profile in read]
         replayed = table if outliers is None else table.plus(outliers)
         table.split(scenario.fit.share, scenario.seed)  # refuses a corpus too small to split, here where its key is known
     profiles, decoders, doubts = list[DeviceProfile](), list[DecoderChoice | None](), list[tuple[Doubt, ...]]()
@@ -349,20 +354,38 @@ def _named_by_profile(
     return _named_by(document, "devices", device, "profile", *per_workload)
 
 
-def _conversion(lengths: Lengths, base: Path, table: LengthTable, profile: DeviceProfile) -> Conversion | None:
-    """Return how a profile's costs become costs per token of the workload: by the stated fertility, else by a counted one.
+def _counted_fertility(
+    lengths: Lengths, base: Path, table: LengthTable, profiles: Sequence[DeviceProfile]
+) -> dict[Side, dict[str, float]]:
+    """Return the fertility of the profiles' units that is not stated, counted on the corpus as far as it can be."""
+    stated = fertility_of(lengths) or Fertility()
+    units: dict[Side, tuple[str, list[str]]] = {
+        "src": (table.src_unit, [profile.length_unit.src for profile in profiles]),
+        "tgt": (table.tgt_unit, [profile.length_unit.tgt for profile in profiles]),
+    }
+    wanted = {
+        side: {unit for unit in of_profiles if unit != own_unit and stated.factor(side, unit) is None}
+        for side, (own_unit, of_profiles) in units.items()
+    }
+    return count_fertility(lengths, base, wanted)
+
+
+def _conversion(
+    lengths: Lengths, table: LengthTable, profile: DeviceProfile, counted: Mapping[Side, Mapping[str, float]]
+) -> Conversion | None:
+    """Return how a profile's costs become costs per token of the workload: by the stated fertility, else by the counted one.
 
     None where they count alike, and where neither is possible.
     """
     unit, stated = profile.length_unit, fertility_of(lengths) or Fertility()
     if (unit.src, unit.tgt) == (table.src_unit, table.tgt_unit):
         return None
-    counted = count_fertility(lengths, base, unit.src, unit.tgt)
-    src = 1.0 if unit.src == table.src_unit else stated.src or counted.src
-    tgt = 1.0 if unit.tgt == table.tgt_unit else stated.tgt or counted.tgt
+    stated_src, stated_tgt = stated.factor("src", unit.src), stated.factor("tgt", unit.tgt)
+    src = 1.0 if unit.src == table.src_unit else stated_src or counted["src"].get(unit.src)
+    tgt = 1.0 if unit.tgt == table.tgt_unit else stated_tgt or counted["tgt"].get(unit.tgt)
     if src is None or tgt is None:
         return None
-    return Conversion(src, tgt, unit.src, unit.tgt, counted=(stated.src, stated.tgt) == (None, None))
+    return Conversion(src, tgt, unit.src, unit.tgt, counted=(stated_src, stated_tgt) == (None, None))
 
 
 def _checked_profile(
@@ -385,11 +408,11 @@ def _checked_profile(
                 raise ProfileError(what, path=path, remedy=counting_remedy("src", conversion.src_unit))
         unit = LengthUnit(src=table.src_unit, tgt=table.tgt_unit)
         profile = profile.converted(conversion.src, conversion.tgt, unit)
-    for side, own in (("src", table.src_unit), ("tgt", table.tgt_unit)):
+    for side, counted in (("src", table.src_unit), ("tgt", table.tgt_unit)):
         expected = getattr(profile.length_unit, side)
-        if own != expected:
+        if counted != expected:
             raise ProfileError(
-                f"the profile counts {side} lengths by {expected}, workload {name} by {own}",
+                f"the profile counts {side} lengths by {expected}, workload {name} by {counted}",
                 path=path,
                 remedy=f"{counting_remedy(side, expected)}, or state workloads.{name}.lengths.fertility.{side}",
             )

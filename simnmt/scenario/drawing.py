@@ -68,14 +68,14 @@ def draw(scenario: Scenario, case: Case, network: str, links: Network, learnt: L
     arrivals = case.arrivals
     issued_s = arrivals.times(size, seed, replication, f"{case.name}/arrivals") if arrivals.discipline == "open" else None
     token_bytes = tuple(bytes_per_token(profile.model.vocab) for profile in case.profiles)
-    way = routes(links, tuple(scenario.devices), token_bytes, nodes, seed, replication, network)
+    network_routes = routes(links, tuple(scenario.devices), token_bytes, nodes, seed, replication, network)
     clock = clock_kind(scenario, case.name, network)
-    pace_s = clock_pace_s(scenario, case, network, way)
+    pace_s = clock_pace_s(scenario, case, network, network_routes)
     if pace_s is not None and clock == "pace":
         moments_s = np.arange(size, dtype=np.float64) * np.float64(pace_s)
     else:
-        moments_s = (np.arange(size) + 0.5) / size * way.lap_s if clock == "spread" or issued_s is None else issued_s
-    columns = written(folder, _blocks(scenario, case, learnt, replication, way, issued_s, moments_s))
+        moments_s = (np.arange(size) + 0.5) / size * network_routes.lap_s if clock == "spread" or issued_s is None else issued_s
+    columns = written(folder, _blocks(scenario, case, learnt, replication, network_routes, issued_s, moments_s))
     truth = Truth(
         columns["node"],
         columns["src_len"],
@@ -86,15 +86,16 @@ def draw(scenario: Scenario, case: Case, network: str, links: Network, learnt: L
         tuple(_joules(case, target) for target in range(len(case.profiles))),
     )
     requests, order = _for_the_world(truth, columns, issued_s, case.batches or case.streams)
+    run_moments_s = None if clock == "time" else moments_s
     looked_up = issued_s is None and (clock == "time" or arrivals.discipline == "closed")
     return Drawn(
         truth=truth,
         requests=requests,
         decided_order=order,
         issued_s=columns.get("issued_s"),
-        routes=way,
-        route=way.route(truth.src_len[:], truth.tgt_len[:], None if clock == "time" else moments_s) if looked_up else None,
-        moments_s=None if clock == "time" else moments_s,
+        routes=network_routes,
+        route=network_routes.route(truth.src_len[:], truth.tgt_len[:], run_moments_s) if looked_up else None,
+        moments_s=run_moments_s,
         pace_s=pace_s,
         clients=_clients(case, nodes, size, seed, replication),
     )
@@ -105,7 +106,7 @@ def _blocks(
     case: Case,
     learnt: Learnt,
     replication: int,
-    way: Routes,
+    network_routes: Routes,
     issued_s: Seconds | None,
     moments_s: Seconds,
 ) -> Iterator[dict[str, Array]]:
@@ -130,12 +131,12 @@ def _blocks(
             else decoding.cost.solo_s(src_len, tgt_len)
             for target, (device, decoding, more) in enumerate(zip(scenario.devices, case.decoding, more_s, strict=True))
         ]
-        ways = way.ways(moments_s[rows], node, src_len, tgt_len)
+        ways = network_routes.ways(moments_s[rows], node, src_len, tgt_len)
         columns: dict[str, Array] = {
             "node": node,
             "src_len": src_len,
             "tgt_len": tgt_len,
-            "rtt_time_s": np.mod(way.begin_s + moments_s[rows], way.lap_s),
+            "rtt_time_s": np.mod(network_routes.begin_s + moments_s[rows], network_routes.lap_s),
             **_numbered("execution_s", execution_s),
             **_numbered("transfer_s", ways.transfer_s),
             **_numbered("uplink_s", ways.uplink_s),

@@ -41,35 +41,35 @@ def clock_kind(scenario: Scenario, workload: str, network: str) -> ClockKind:
     return "pace" if clock is None and back_to_back else "time"
 
 
-def clock_pace_s(scenario: Scenario, case: Case, network: str, way: Routes) -> float | None:
+def clock_pace_s(scenario: Scenario, case: Case, network: str, network_routes: Routes) -> float | None:
     """Return the seconds of the traces that pass from one request to the next; None on the run's own time.
 
     On the clock `pace` that is what the scenario states, else the mean latency of the fixed policy that sends everything to the
-    first target, over all pairs of the workload and one lap of the access links: the same in every replication, however many
-    requests there are.
+    first target, over all pairs that requests are drawn from and one lap of the access links: the same in every replication,
+    however many requests there are.
     """
     clock = clock_kind(scenario, case.name, network)
     if clock == "time":
         return None
     if clock == "spread":
-        return way.lap_s / scenario.requests
+        return network_routes.lap_s / scenario.requests
     stated = scenario.networks[network].pace_s
     pace_s = stated.get(case.name) if isinstance(stated, dict) else stated
-    return pace_s if isinstance(pace_s, float) else case.mean_alone_s(0) + _mean_access_s(case.table, way)
+    return pace_s if isinstance(pace_s, float) else case.mean_alone_s(0) + _mean_access_s(case.replayed, network_routes)
 
 
-def _mean_access_s(table: LengthTable, way: Routes) -> float:
+def _mean_access_s(table: LengthTable, network_routes: Routes) -> float:
     """Return what a mean pair takes from the end nodes to the first target and back, on average over one lap of each link."""
-    if way.access is None:
+    if network_routes.access is None:
         return 0.0
     src_len, tgt_len = (
         np.full(_ACCESS_SAMPLES, round(float(np.average(lengths, weights=table.count))))
         for lengths in (table.src_len, table.tgt_len)
     )
     way_s = []
-    for link in way.access.links:
+    for link in network_routes.access.links:
         at_s = (np.arange(_ACCESS_SAMPLES) + 0.5) / _ACCESS_SAMPLES * link.rtt.duration_s
-        up_s, down_s = link.ways_s(at_s, src_len, tgt_len, way.token_bytes[0])
+        up_s, down_s = link.ways_s(at_s, src_len, tgt_len, network_routes.token_bytes[0])
         way_s.append(float((up_s + down_s).mean()))
     return sum(way_s) / len(way_s)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -14,7 +15,7 @@ from simnmt import shipped
 from simnmt.configuration import Configuration, EndOfSentence
 from simnmt.names import did_you_mean
 from simnmt.workload.arrivals import Arrivals, BackToBack
-from simnmt.workload.corpus import read_corpus
+from simnmt.workload.corpus import count_tokens, read_corpus
 from simnmt.workload.counting import MODEL_PREFIX, UNITS
 from simnmt.workload.fertility import Fertility
 from simnmt.workload.filters import FILTERS, RatioFilter, dropped_warning, keep
@@ -84,7 +85,8 @@ class _Counted(Configuration):
     """What may be said of any lengths."""
 
     fertility: Fertility | None = None
-    """Tokens of the device profiles' unit per token counted here, where the two units differ."""
+    """Tokens of the device profiles' unit per token counted here, where the two units differ; profiles that count in several
+    units need a number for each by its name."""
 
 
 class _Lengths(_Counted):
@@ -287,26 +289,36 @@ def fertility_of(config: Lengths) -> Fertility | None:
     return None if isinstance(config, str) else config.fertility
 
 
-def count_fertility(config: Lengths, base: Path, src_unit: str, tgt_unit: str) -> Fertility:
-    """Count on the corpus how many tokens of other units a token of the workload makes on average.
+def count_fertility(config: Lengths, base: Path, units: Mapping[Side, Collection[str]]) -> dict[Side, dict[str, float]]:
+    """Count on the corpus, in one reading, how many tokens of other units a token of the workload makes on average.
 
-    A side is None where its unit is the workload's, or cannot be counted: lengths without a text, a unit that is neither one of
-    `counting.UNITS` nor of a sentencepiece model that `config` names. All pairs count, whatever the filter.
+    Args:
+        config: what the workload says of its lengths.
+        base: the folder at which relative paths start.
+        units: by side, the units other than the workload's.
+
+    Returns the numbers by side and unit, without units that cannot be counted: those of lengths without a text, and those that
+    are neither one of `counting.UNITS` nor of a sentencepiece model that `config` names. All pairs count, whatever the filter.
 
     Raises `CorpusError` as `load_lengths` does.
     """
-    if not isinstance(config, _Text):
-        return Fertility()
-    unfiltered = config.model_copy(update={"filter": "none"})
-    sides: tuple[tuple[Side, str], ...] = (("src", src_unit), ("tgt", tgt_unit))
-    wanted = {f"{side}_unit": _countable(config, base, side).get(unit) for side, unit in sides}
-    known = {key: unit for key, unit in wanted.items() if unit is not None}
-    if not known:
-        return Fertility()
-    table, other = load_lengths(unfiltered, base), load_lengths(unfiltered.model_copy(update=known), base)
-    src = other.mean_src_len / table.mean_src_len if other.src_unit != table.src_unit else None
-    tgt = other.mean_tgt_len / table.mean_tgt_len if other.tgt_unit != table.tgt_unit else None
-    return Fertility(src=src, tgt=tgt)
+    fertility: dict[Side, dict[str, float]] = {"src": {}, "tgt": {}}
+    if not isinstance(config, _Text) or not any(units.values()):
+        return fertility
+    countable: dict[Side, dict[str, str]] = {
+        side: {unit: _asked(form, base) for unit, form in _countable(config, base, side).items() if unit in units[side]}
+        for side in fertility
+    }
+    if not any(countable.values()):
+        return fertility
+    workload_unit = {"src": _asked(config.src_unit, base), "tgt": _asked(config.tgt_unit, base)}
+    paths = [base / getattr(config, key) for key in _file_keys(config)]
+    keys = (config.src_key, config.tgt_key) if isinstance(config, JsonLinesFile) else None
+    tokens = count_tokens(paths, {side: [workload_unit[side], *forms.values()] for side, forms in countable.items()}, keys)
+    for side, forms in countable.items():
+        in_workload_unit, *in_others = tokens[side]
+        fertility[side] = {unit: total / in_workload_unit for unit, total in zip(forms, in_others, strict=True)}
+    return fertility
 
 
 def _countable(config: _Text, base: Path, side: Side) -> dict[str, str | SentencePieceUnit]:

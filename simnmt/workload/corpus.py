@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,7 @@ from simnmt.workload.filters import WORDS, Dropped, RatioFilter, TokensPerWord, 
 from simnmt.workload.json_rows import json_pairs, refuse_as_columns
 from simnmt.workload.language_order import languages_in
 from simnmt.workload.length_table import LengthTable
+from simnmt.workload.sentencepiece_unit import Side
 from simnmt.workload.text_lines import TextLines
 
 FilePath = str | os.PathLike[str]
@@ -80,6 +81,30 @@ def read_corpus(
         per_word,
     )
     return table, dropped
+
+
+def count_tokens(
+    files: list[Path], units: Mapping[Side, Sequence[str]], keys: tuple[str, str] | None = None
+) -> dict[Side, list[int]]:
+    """Count the tokens of both sides of parallel text, each in several units, in one reading.
+
+    Args:
+        files: two text files, or one of two columns or JSON Lines, as `read_corpus` takes them.
+        units: by side, names of `counting.UNITS` or `sentencepiece:PATH`.
+        keys: those of the two texts in JSON Lines.
+
+    Returns the totals by side in the order of the units. A pair of which a side has no token of its first unit does not count.
+
+    Raises `CorpusError` as `read_corpus` does for files and units.
+    """
+    src_counters, tgt_counters = ([unit_and_counter(unit, side)[1] for unit in units[side]] for side in ("src", "tgt"))
+    src_totals, tgt_totals = [0] * len(src_counters), [0] * len(tgt_counters)
+    for src, tgt in text_pairs(files, keys):
+        src_tokens, tgt_tokens = [count(src) for count in src_counters], [count(tgt) for count in tgt_counters]
+        if src_tokens[0] and tgt_tokens[0]:
+            src_totals = [total + more for total, more in zip(src_totals, src_tokens, strict=True)]
+            tgt_totals = [total + more for total, more in zip(tgt_totals, tgt_tokens, strict=True)]
+    return {"src": src_totals, "tgt": tgt_totals}
 
 
 _WORD_UNITS = ("word", "mixed")

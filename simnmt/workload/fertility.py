@@ -6,25 +6,74 @@ where only counts are, the mean number of subwords in a word has to be stated.
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterable
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag
 
 from simnmt.configuration import Configuration, EndOfSentence
+from simnmt.names import did_you_mean, listed
 from simnmt.workload.counting import UNIT_PREFIX, UNITS
 from simnmt.workload.errors import CorpusError
 from simnmt.workload.length_table import LengthTable
+from simnmt.workload.sentencepiece_unit import Side
 
 Factor = Annotated[float, Field(gt=0.0, le=100.0)]
 
 
-class Fertility(Configuration):
-    """How many tokens of the device profiles' unit a token of the workload's unit makes, on average."""
+def _factor_form(value: Any) -> str:
+    """The tag of the form that a fertility means to have; it is no key of the scenario."""
+    return "by_unit" if isinstance(value, dict) else "one_factor"
 
-    src: Factor | None = None
+
+Factors = Annotated[
+    Annotated[dict[str, Factor], Field(min_length=1), Tag("by_unit")] | Annotated[Factor, Tag("one_factor")],
+    Discriminator(_factor_form),
+]
+"""One number for the one unit of the device profiles, or a number for each of their units by its name."""
+
+
+class Fertility(Configuration):
+    """How many tokens of the device profiles' unit a token of the workload's unit makes, on average.
+
+    Profiles that count in several units need a number for each of these: `src: {subword: 1.3, char: 4.8}`.
+    """
+
+    src: Factors | None = None
     """Of the source side; left out where both count it alike."""
-    tgt: Factor | None = None
+    tgt: Factors | None = None
     """Of the target side; left out where both count it alike."""
+
+    def factor(self, side: Side, unit: str) -> float | None:
+        """Return how many tokens of a unit a token of the workload makes; None where that is not stated."""
+        stated = self.src if side == "src" else self.tgt
+        return stated.get(unit) if isinstance(stated, dict) else stated
+
+
+def check_fertility(fertility: Fertility | None, side: Side, own_unit: str, profile_units: Iterable[str]) -> None:
+    """Refuse a fertility that does not say which of the profiles' units it is for.
+
+    Args:
+        fertility: what is stated.
+        side: which side of the workload.
+        own_unit: the unit that the workload is counted in.
+        profile_units: the units of the device profiles.
+
+    Raises `CorpusError` for one number where profiles count in several units other than the workload's, and for a unit in
+    which no profile counts.
+    """
+    stated = None if fertility is None else fertility.src if side == "src" else fertility.tgt
+    units = list(dict.fromkeys(profile_units))
+    if isinstance(stated, dict):
+        for unit in stated:
+            if unit not in units:
+                what = f"fertility.{side} is stated for {unit!r}, in which no profile counts"
+                raise CorpusError(what, remedy=did_you_mean(unit, units))
+        return
+    foreign = [unit for unit in units if unit != own_unit]
+    if stated is not None and len(foreign) > 1:
+        what = f"fertility.{side} is one number, but the profiles count by {listed(foreign)}, the workload by {own_unit}"
+        raise CorpusError(what, remedy=f"state one for each: {side}: {{{', '.join(f'{unit}: NUMBER' for unit in foreign)}}}")
 
 
 def counting_remedy(side: str, wanted: str) -> str:
@@ -52,16 +101,17 @@ def in_units(
     they do not differ.
     """
     factors: list[float] = []
-    for side, own, wanted in (("src", table.src_unit, src_unit), ("tgt", table.tgt_unit, tgt_unit)):
-        stated = getattr(fertility or Fertility(), side)
-        if own != wanted and stated is None:
+    sides: tuple[tuple[Side, str, str], ...] = (("src", table.src_unit, src_unit), ("tgt", table.tgt_unit, tgt_unit))
+    for side, unit, wanted in sides:
+        stated = (fertility or Fertility()).factor(side, wanted)
+        if unit != wanted and stated is None:
             raise CorpusError(
-                f"{side} lengths of {table.name} are counted by {own}, the profile's by {wanted}",
-                remedy=f"{counting_remedy(side, wanted)}, take a profile measured by {own}, or state fertility.{side}: "
-                f"{wanted} per {own}",
+                f"{side} lengths of {table.name} are counted by {unit}, the profile's by {wanted}",
+                remedy=f"{counting_remedy(side, wanted)}, take a profile measured by {unit}, or state fertility.{side}: "
+                f"{wanted} per {unit}",
             )
-        if own == wanted and stated not in (None, 1.0):
-            what = f"fertility.{side} is {stated:g}, but table {table.name} and the profile both count it by {own}"
+        if unit == wanted and stated not in (None, 1.0):
+            what = f"fertility.{side} is {stated:g}, but table {table.name} and the profile both count it by {unit}"
             raise CorpusError(what, remedy="leave it out")
         factors.append(1.0 if stated is None else stated)
     if (table.src_unit, table.tgt_unit) != (src_unit, tgt_unit):

@@ -14,6 +14,8 @@ from simnmt.costs import ProfileError, write_profile
 from simnmt.costs.profile import LengthUnit
 from simnmt.scenario.build import build
 from simnmt.scenario.model import Scenario
+from simnmt.workload import corpus
+from simnmt.workload.errors import CorpusError
 from simnmt.workload.sentencepiece_unit import unit_of
 
 SPACED = ["one two three four", "five six", "seven eight nine", "ten"] * 9
@@ -87,6 +89,49 @@ def test_a_stated_fertility_serves_the_device_that_needs_it(own: Any, tmp_path: 
     assert case.table.src_unit == "word"
     assert case.profiles[1].plane.s_per_tgt_token == pytest.approx(2.0 * case.profiles[0].plane.s_per_tgt_token)
     assert not case.conversions[1].counted
+
+
+def two_foreign_units(own: Any, tmp_path: Path, make_profile: Callable[..., Any], fertility: dict[str, Any]) -> dict[str, Any]:
+    """A table of words for one device that counts pieces and another that counts subwords."""
+    scenario = own(("subword", "subword"), {"table": "@de-en-news", "fertility": fertility})
+    profile = make_profile().model_copy(update={"length_unit": LengthUnit(src="piece", tgt="piece")})
+    write_profile(tmp_path / "words.json", profile)
+    scenario["devices"]["gateway"]["outside_range_share"] = 1.0
+    return dict(scenario)
+
+
+def test_one_number_is_no_fertility_of_two_units(own: Any, tmp_path: Path, make_profile: Callable[..., Any]) -> None:
+    """It was applied to both, so that one of the devices was charged by another unit's factor."""
+    scenario = two_foreign_units(own, tmp_path, make_profile, {"src": 1.5, "tgt": 2.0})
+    message = r"fertility\.src is one number, but the profiles count by piece and subword, the workload by word "
+    with pytest.raises(CorpusError, match=message + r"\(state one for each: src: \{piece: NUMBER, subword: NUMBER\}\)"):
+        plan_of(scenario, tmp_path)
+
+
+def test_a_fertility_may_be_stated_for_each_of_two_units(own: Any, tmp_path: Path, make_profile: Callable[..., Any]) -> None:
+    fertility = {"src": {"piece": 1.2, "subword": 1.5}, "tgt": {"piece": 1.4, "subword": 2.0}}
+    case = plan_of(two_foreign_units(own, tmp_path, make_profile, fertility), tmp_path).cases["w"]
+    pieces, subwords = case.profiles
+    assert [(made.src, made.tgt, made.counted) for made in case.conversions] == [(1.2, 1.4, False), (1.5, 2.0, False)]
+    assert subwords.plane.s_per_tgt_token == pytest.approx(2.0 / 1.4 * pieces.plane.s_per_tgt_token)
+    fertility["src"]["subwrod"] = 1.5
+    with pytest.raises(CorpusError, match=r"fertility\.src is stated for 'subwrod', in which no .* \(did you mean subword\?\)"):
+        plan_of(two_foreign_units(own, tmp_path, make_profile, fertility), tmp_path)
+
+
+def test_the_units_that_all_profiles_need_are_counted_in_one_reading(
+    own: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_profile: Callable[..., Any]
+) -> None:
+    scenario = own(("char", "char"))
+    write_profile(
+        tmp_path / "words.json", make_profile().model_copy(update={"length_unit": LengthUnit(src="mixed", tgt="mixed")})
+    )
+    readings = []
+    read = corpus.text_pairs
+    monkeypatch.setattr(corpus, "text_pairs", lambda *files: readings.append(files) or read(*files))
+    conversions = plan_of(scenario, tmp_path).cases["w"].conversions
+    assert all(conversion.counted for conversion in conversions)
+    assert len(readings) == 2, "the lengths, and the fertility of both profiles"
 
 
 def test_an_error_proposes_what_exists(own: Any, tmp_path: Path) -> None:

@@ -226,7 +226,7 @@ def test_what_lengths_cannot_be(value: object, where: tuple[str, ...], message: 
     assert re.search(message, error["msg"])
     assert all(other["type"] == "extra_forbidden" for other in others)  # the unknown key that stands for a missing one
     tags = {"shipped_table", "table_file", "text_files", "tsv_file", "json_lines_file", "unit_by_name", "unit_of_model"}
-    tags |= {"filter_by_name", "filter_with_parameters"}
+    tags |= {"filter_by_name", "filter_with_parameters", "one_factor", "by_unit"}
     assert tuple(part for part in error["loc"] if part not in tags) == ("lengths", *where)
 
 
