@@ -1,4 +1,4 @@
-"""Which known name was meant by one that is not known, and the remedy that says so."""
+"""Names in messages: which known name was meant by one that is not known, and several names on one line."""
 
 from __future__ import annotations
 
@@ -8,6 +8,30 @@ from collections.abc import Callable, Iterable
 
 SLIP = 0.6
 """Likeness from which on a name is taken for a slip of a known one."""
+MOST_LISTED = 12
+"""Names that a message lists before it counts the others."""
+
+
+def listed(names: Iterable[str], last: str = "and", *, most: int = MOST_LISTED) -> str:
+    """Return names on one line; beyond `most` of them, how many more there are.
+
+    Args:
+        names: what to list, fit to be shown.
+        last: the word before the last name; a comma lists all names alike.
+        most: how many names are shown at most.
+
+    Example:
+        >>> listed(["edge"]), listed(["edge", "cloud", "naive"]), listed(["edge", "cloud", "naive"], ",")
+        ('edge', 'edge, cloud and naive', 'edge, cloud, naive')
+        >>> listed(["edge", "cloud", "naive"], most=1)
+        'edge and 2 more'
+    """
+    texts = list(names)
+    if len(texts) > most:
+        return f"{', '.join(texts[:most])} and {len(texts) - most:,} more"
+    if last == "," or len(texts) < 2:
+        return ", ".join(texts)
+    return f"{', '.join(texts[:-1])} {last} {texts[-1]}"
 
 
 def nearest(name: object, known: Iterable[str], *, likeness: float = SLIP) -> str | None:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Sequence
-
-_LISTED = 8
 
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
@@ -23,9 +20,3 @@ def named(text: object, most: int = 80) -> str:
 def quoted(value: object) -> str:
     """The value as Python writes it, shortened: for a complaint about a cell or a key."""
     return _SHORT.repr(value)
-
-
-def listed(names: Sequence[str]) -> str:
-    """The first few names and how many more there are."""
-    more = f" and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""
-    return ", ".join(named(name) for name in names[:_LISTED]) + more

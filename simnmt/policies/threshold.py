@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, Protocol
 
+from simnmt.workload.length_regression import LEAST_TGT_LEN
+
 
 class Plane(Protocol):
     """The coefficients of an execution plane."""
@@ -17,10 +19,6 @@ class Plane(Protocol):
     def s_per_tgt_token(self) -> float: ...  # noqa: D102
     @property
     def s_fixed(self) -> float: ...  # noqa: D102
-
-
-LEAST_TGT_LEN = 1.0
-"""Predicted lengths are never below this, see `LengthRegression.predict`."""
 
 
 @dataclass(frozen=True, slots=True)

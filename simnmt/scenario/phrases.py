@@ -9,9 +9,9 @@ from typing import Any, get_args
 from pydantic_core.core_schema import ErrorType
 
 from simnmt.errors import printable
-from simnmt.names import did_you_mean
+from simnmt.names import did_you_mean, listed
 from simnmt.scenario.schema_walk import Schema, SchemaWalk
-from simnmt.scenario.wording import listed, shown
+from simnmt.scenario.wording import shown
 
 Phrase = tuple[str, str | None]
 """What is wrong, and the remedy."""
@@ -111,11 +111,15 @@ def _size(context: Mapping[str, Any], value: Any, unit: str) -> str:
 
 def one_of(allowed: Collection[Any], value: object, got: str) -> Phrase:
     """Say that a value is none of those allowed."""
-    what = f"must be {'' if len(allowed) == 1 else 'one of '}{listed(allowed)}, got {got}"
+    what = f"must be {'' if len(allowed) == 1 else 'one of '}{_choices(allowed)}, got {got}"
     same = [choice for choice in allowed if str(choice) == str(value) and type(choice) is not type(value)]
     if same:
         return what, f"write {shown(same[0])}, {'with' if isinstance(same[0], str) else 'without'} quotes"
     return what, did_you_mean(value, [choice for choice in allowed if isinstance(choice, str)], "") or None
+
+
+def _choices(allowed: Collection[Any]) -> str:
+    return listed((choice if isinstance(choice, str) else shown(choice) for choice in allowed), ",")
 
 
 def _write_number(text: str) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from simnmt.errors import printable
 
@@ -54,13 +54,3 @@ def quoted(text: str) -> str:
 
 def _escape(char: str) -> str:
     return f"\\u{ord(char):04x}" if ord(char) < 0x10000 else f"\\U{ord(char):08x}"
-
-
-def listed(names: Iterable[object], last: str = ",") -> str:
-    """Names on one line, at most twelve of them."""
-    texts = [name if isinstance(name, str) else shown(name) for name in names]
-    if len(texts) > 12:
-        return ", ".join(texts[:12]) + ", ..."
-    if last != "," and len(texts) > 1:
-        return ", ".join(texts[:-1]) + f" {last} {texts[-1]}"
-    return ", ".join(texts)

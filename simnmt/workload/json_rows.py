@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
-from simnmt.names import did_you_mean
+from simnmt.names import did_you_mean, listed
 from simnmt.workload.json_object import json_kind, json_object
 from simnmt.workload.text_lines import TextLines
 
 WRAPPER = "translation"
 """The key under which Hugging Face's data sets keep a row's texts by language."""
-
-_SHOWN_KEYS = 12
 
 
 def json_pairs(lines: TextLines, src_key: str, tgt_key: str) -> Iterator[tuple[str, str]]:
@@ -74,8 +72,7 @@ def _refuse_keys(lines: TextLines, row: Mapping[str, Any], missing: str) -> NoRe
 
 
 def _listed(keys: Sequence[str]) -> str:
-    shown = [repr(key if len(key) <= 40 else key[:37] + "...") for key in keys[:_SHOWN_KEYS]]
-    return ", ".join(shown) + (", ..." if len(keys) > _SHOWN_KEYS else "")
+    return listed((repr(key if len(key) <= 40 else key[:37] + "...") for key in keys), ",")
 
 
 def _has_surrogate(text: str) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.workload.length_regression import LengthRegression, fit_lengths
+from simnmt.workload.length_regression import LEAST_TGT_LEN, LengthRegression, fit_lengths
 from simnmt.workload.length_table import LengthTable
 
 FloatArray = NDArray[np.float64]
@@ -66,7 +66,7 @@ class LengthDistribution:
     def mean(self, src_len: NDArray[np.int64]) -> FloatArray:
         """Expected target tokens, never below one; same shape as `src_len`."""
         row, ratio = self._nearest(src_len)
-        expected: FloatArray = np.maximum(self.means[row] * ratio, 1.0)
+        expected: FloatArray = np.maximum(self.means[row] * ratio, LEAST_TGT_LEN)
         return expected
 
     def quantile(self, src_len: NDArray[np.int64], q: float) -> FloatArray:
@@ -81,7 +81,7 @@ class LengthDistribution:
         level = q * (len(LEVELS) - 1)
         below = min(int(level), len(LEVELS) - 2)
         low, high = self.quantiles[row, below], self.quantiles[row, below + 1]
-        tokens: FloatArray = np.maximum((low + (level - below) * (high - low)) * ratio, 1.0)
+        tokens: FloatArray = np.maximum((low + (level - below) * (high - low)) * ratio, LEAST_TGT_LEN)
         return tokens
 
     def _nearest(self, src_len: NDArray[np.int64]) -> tuple[NDArray[np.intp], FloatArray]:

@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 
 from simnmt.workload.length_table import LengthTable
 
+LEAST_TGT_LEN = 1.0
+"""Predicted target lengths are never below this, tokens."""
+
 
 @dataclass(frozen=True, slots=True)
 class LengthRegression:
@@ -22,7 +25,7 @@ class LengthRegression:
 
     def predict(self, src_len: NDArray[np.int64]) -> NDArray[np.float64]:
         """Expected target tokens, never below one; same shape as `src_len`."""
-        tgt_len: NDArray[np.float64] = np.maximum(self.slope * src_len + self.offset, 1.0)
+        tgt_len: NDArray[np.float64] = np.maximum(self.slope * src_len + self.offset, LEAST_TGT_LEN)
         return tgt_len
 
 

@@ -12,8 +12,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from simnmt.names import listed
 from simnmt.network.csv_rows import Rows
-from simnmt.network.foreign_text import listed, named, quoted
+from simnmt.network.foreign_text import named, quoted
 from simnmt.network.traces import column_names
 from simnmt.network.traces.how_to_read import RATES, HowToRead
 from simnmt.network.traces.readings import NOUN, ROLE, Quantity, Readings
@@ -194,9 +195,9 @@ def _only(rows: Rows, what: str, found: Sequence[str], role: str) -> str:
         return found[0]
     rows.refuse_numbers()
     if found:
-        text = f"{listed(found)} could each be {what}"
+        text = f"{listed(map(named, found), ',')} could each be {what}"
         raise rows.wrong(text, rows.header_line, rows.index(found[0]), f"choose by --column {role}={named(found[0])}")
-    text = f"no column is called like {what}: {listed(rows.names)}"
+    text = f"no column is called like {what}: {listed(map(named, rows.names), ',')}"
     raise rows.wrong(text, rows.header_line, 0, f"name it by --column {role}=NAME")
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from simnmt.names import listed
 from simnmt.network.errors import TraceError
 from simnmt.network.foreign_text import named, quoted
 from simnmt.network.traces.how_to_read import HowToRead, Reply
@@ -21,7 +22,6 @@ _WORTH: dict[Reply, str] = {
     "mean": "the mean of each round's replies",
     "first": "the first of each round's replies",
 }
-_LISTED = 8
 _IN_STEP_S = 3600.0
 """A probe that was in step with its controller within an hour is off by far less than a round."""
 _NO_UNIX_TIME_S = 1e11
@@ -140,9 +140,7 @@ def _id(result: Mapping[str, Any], noun: str) -> str:
 
 
 def _listed(held: Counter[str]) -> str:
-    names = [f"{name} ({count:,})" for name, count in held.most_common()]
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return ", ".join(names[:_LISTED]) + more
+    return listed((f"{name} ({count:,})" for name, count in held.most_common()), ",")
 
 
 def _destination(result: Mapping[str, Any]) -> str | None:
