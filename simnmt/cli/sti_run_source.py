@@ -48,9 +48,9 @@ def costs(
     from simnmt import shipped
     from simnmt.costs import profile_doubts, read_profile
 
-    found = read_profile(shipped.find("calibration", profile) if profile.startswith("@") else profile)
-    cost = found.sti_cost
-    block = found.sti
+    device_profile = read_profile(shipped.find("calibration", profile) if profile.startswith("@") else profile)
+    cost = device_profile.sti_cost
+    block = device_profile.sti
     assert block is not None
     if block.fingerprint is not None:
         store.check_model(block.fingerprint)
@@ -62,12 +62,12 @@ def costs(
             remedy="profile at this pace, or leave --pace-mb out",
         )
     return RunSource(
-        found.name,
+        device_profile.name,
         block.kind,
         cost,
         max(cost.comp_s) if length is None else length,
         paced,
-        tuple(doubt.message for doubt in profile_doubts(found, ["sti"])),
+        tuple(doubt.message for doubt in profile_doubts(device_profile, ["sti"])),
     )
 
 

@@ -8,8 +8,8 @@ from typing import Any
 from simnmt.results.gap_words import gap_sentences, is_gap
 from simnmt.results.result import RunResult
 from simnmt.results.stability import worst
-from simnmt.results.verdict import NAMES
-from simnmt.results.wording import interval_decimals
+from simnmt.results.summary import Row, objective_name
+from simnmt.results.wording import format_interval
 
 
 def aligned(header: Sequence[str], rows: Sequence[Sequence[str]], texts: int) -> str:
@@ -51,7 +51,7 @@ def _recommendations(result: RunResult) -> list[str]:
         parts = ("sentence", "gap", "reason", "triviality", "variants")
         texts = [[verdict[part] for part in parts if verdict.get(part)] for verdict in result.verdicts]
         return [line for number, of_cell in enumerate(texts) for line in ([""] * bool(number) + of_cell)]
-    what = NAMES[result.recommendations[0]["objective"]]
+    what = objective_name(result.recommendations[0]["objective"])
     header = [
         "workload",
         "network",
@@ -70,10 +70,9 @@ def _recommendations(result: RunResult) -> list[str]:
             (record["policy"] or "-") + ("*" if record["unstable"] else "") + ("!" if record["slo_met"] is False else ""),
             ", ".join(record["indistinguishable"]) or "-",
             _scaled(record["objective_s"], 1e3, ".1f"),
-            _scaled(record["margin"], 100.0, "+.2f"),
-            "-" if record["margin_low"] is None else f"[{100 * record['margin_low']:+.2f}, {100 * record['margin_high']:+.2f}]",
+            *_relative_change(record, "margin"),
             record["runner_up"] or "-",
-            _scaled(record["above_oracle"], 100.0, "+.2f"),
+            _relative_change(record, "above_oracle")[0],
         ]
         for record in result.recommendations
     ]
@@ -129,7 +128,7 @@ def _missed(result: RunResult) -> list[str]:
     }
     lines = []
     for name, deadline_s in deadlines_s.items():
-        which = f"deadline{'s' * (len(deadline_s) > 1)} of {', then '.join(f'{1e3 * each:g}' for each in deadline_s)} ms"
+        which = f"deadline{'s' * (len(deadline_s) > 1)} of {', then '.join(f'{1e3 * limit_s:g}' for limit_s in deadline_s)} ms"
         shares = [100 * row[key] for row in result.rows if row.get(key := f"{name}_missed_share") is not None]
         if shares:
             ends = f"{min(shares):.1f}" if max(shares) - min(shares) < 0.05 else f"{min(shares):.1f} to {max(shares):.1f}"
@@ -168,17 +167,21 @@ def _change(comparison: dict[str, Any] | None) -> str:
     if comparison is None:
         return "-"
     mark = "~" if comparison["verdict"] == "not distinguishable" else ""
-    low, high = comparison["low_percent"], comparison["high_percent"]
-    decimals = 2 if low is None else interval_decimals(low, high)
-    return f"{mark}{comparison['change_percent']:+.{decimals}f}{'*' if comparison.get('unstable') else ''}"
+    return f"{mark}{_change_and_interval(comparison)[0]}{'*' if comparison.get('unstable') else ''}"
 
 
-def _change_and_interval(row: dict[str, Any]) -> tuple[str, str]:
-    change, low, high = row["change_percent"], row["low_percent"], row["high_percent"]
-    if low is None:
-        return f"{change:+.2f}", "-"
-    decimals = interval_decimals(low, high)
-    return f"{change:+.{decimals}f}", f"[{low:+.{decimals}f}, {high:+.{decimals}f}]"
+def _change_and_interval(row: Row) -> tuple[str, str]:
+    change, interval = format_interval(row["change_percent"], row["low_percent"], row["high_percent"])
+    return change, interval or "-"
+
+
+def _relative_change(record: Row, name: str) -> tuple[str, str]:
+    """Return a relative change of a recommendation and its interval as texts, percent; dashes where it is not known."""
+    if record[name] is None:
+        return "-", "-"
+    low, high = (None if record[f"{name}_{end}"] is None else 100.0 * record[f"{name}_{end}"] for end in ("low", "high"))
+    change, interval = format_interval(100.0 * record[name], low, high)
+    return change, interval or "-"
 
 
 def _gaps(result: RunResult) -> list[str]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from simnmt.results.summary import PARTS, Row
+from simnmt.results.summary import OBJECTIVES, PARTS, Row
 
-OVER_LOAD = {"mean": "mean_latency_s", "p95": "p95_latency_s"}
+OVER_LOAD: dict[str, str] = {name: OBJECTIVES[name] for name in ("mean", "p95")}
 """What is shown over the load, and the keys of the rows that hold it."""
 
 
@@ -39,13 +39,13 @@ def over_load(rows: Sequence[Row], sweeps: Sequence[Row], colours: Mapping[str, 
 
     A policy has no number at a load at which it is unstable, for there is no mean to be shown there.
     """
-    found: dict[tuple[str, str, tuple[str, ...]], dict[str, Any]] = {}
+    figures: dict[tuple[str, str, tuple[str, ...]], dict[str, Any]] = {}
     by_place = {(row["workload"], row["network"], row["policy"]): row for row in rows}
     policies = list(dict.fromkeys(row["policy"] for row in rows))
     for sweep in sweeps:
         network, plain = sweep["network"], sweep["baseline"]
         workloads = tuple(point["workload"] for point in sweep["points"])
-        entry = found.setdefault(
+        entry = figures.setdefault(
             (network, plain, workloads), {"network": network, "plain": plain, "workloads": list(workloads), "changes": []}
         )
         keys = ("change_percent", "low_percent", "high_percent")
@@ -61,7 +61,7 @@ def over_load(rows: Sequence[Row], sweeps: Sequence[Row], colours: Mapping[str, 
                 end or "ms": [[None if row.get("unstable") else _ms(row.get(f"{key}{end}")) for row in line] for line in lines]
                 for end in ("", "_low", "_high")
             }
-    return list(found.values())
+    return list(figures.values())
 
 
 def _ms(seconds: float | None) -> float | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from simnmt.report.paper_page import Figure, Line, render_paper, table
 from simnmt.report.sharp_figures import drawings
-from simnmt.report.typography import number, significant
+from simnmt.report.typography import number, significant, typeset_interval
 
 Record = Mapping[str, Any]
 
@@ -67,7 +67,7 @@ def _ladder(rows: Sequence[Record]) -> dict[str, Any]:
                     number(row["factor"], 3),
                     ""
                     if row["step"] is None
-                    else Figure(number(row["step"], 3), f"[{number(row['step_low'], 3)}, {number(row['step_high'], 3)}]"),
+                    else Figure(*typeset_interval(row["step"], row["step_low"], row["step_high"], signs="minus", most=3)),
                     Figure(number(row["decoder_factor"], 3), f"source {significant(row['source_ms'], 3)} ms"),
                     number(row["predicted_factor"], 2),
                 ),

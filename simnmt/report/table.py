@@ -6,10 +6,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from simnmt.report.typography import DASH, THIN, is_number, number, signed
+from simnmt.report.typography import DASH, THIN, is_number, number, typeset_interval
 from simnmt.results.stability import SUFFIX, device_names, overloaded, worst
 from simnmt.results.summary import Row
-from simnmt.results.wording import interval_decimals
 
 BASELINES = ("edge", "cloud", "oracle")
 """The order in which changes are shown; others follow as they come."""
@@ -218,16 +217,14 @@ def _figure(row: Row, column: Column, scale: Scale, most: int, units: Sequence[s
         return Figure(column.key, None, DASH)
     low, high = row.get(f"{column.key}_low"), row.get(f"{column.key}_high")
     decimals = most if column.measure in (REQUESTS, LOAD) else _fewer(most, value * scale.factor)
-    interval = ""
-    if not column.plain and overload is None and is_number(low) and is_number(high):
-        decimals = interval_decimals(low * scale.factor, high * scale.factor, decimals)
-        interval = f"[{number(low * scale.factor, decimals)}, {number(high * scale.factor, decimals)}]"
+    ends = [end * scale.factor if overload is None and is_number(end) else None for end in (low, high)]
+    text, interval = typeset_interval(value * scale.factor, ends[0], ends[1], signs="minus", most=decimals)
     return Figure(
         column.key,
         value,
-        number(value * scale.factor, decimals),
+        text,
         unit=scale.unit if len(units) > 1 else "",
-        interval=interval,
+        interval="" if column.plain else interval,
         verdict=_overloaded(row, column.head) if column.measure is LOAD else "",
         remark="this run" if overload is not None and column.measure is TOTAL else "",
     )
@@ -260,11 +257,9 @@ def _change(comparison: Row | None, baseline: str) -> Figure:
     if comparison is None or not is_number(comparison["change_percent"]):
         return Figure(key, None, DASH)
     percent, low, high = comparison["change_percent"], comparison["low_percent"], comparison["high_percent"]
-    bounded = is_number(low) and is_number(high)
-    decimals = interval_decimals(low, high, _fewer(2, percent)) if bounded else _fewer(2, percent)
-    interval = f"[{signed(low, decimals)}, {signed(high, decimals)}]" if is_number(low) and is_number(high) else ""
+    text, interval = typeset_interval(percent, low, high, most=_fewer(2, percent))
     remark = "this run" if comparison.get("unstable") else ""
-    return Figure(key, percent, signed(percent, decimals), interval=interval, verdict=comparison["verdict"], remark=remark)
+    return Figure(key, percent, text, interval=interval, verdict=comparison["verdict"], remark=remark)
 
 
 def _measures(columns: Iterable[Column]) -> list[Measure]:
@@ -280,13 +275,13 @@ def _scale(rows: Iterable[Row], columns: Iterable[Column], measure: Measure) -> 
 
 def _decimals(rows: Sequence[Row], columns: Iterable[Column], scales: Mapping[Measure, Scale]) -> dict[Measure, int]:
     """So many that the least total, mean or median shows three digits, at most three; shares and loads show two."""
-    found: dict[Measure, int] = {}
+    decimals: dict[Measure, int] = {}
     for measure, scale in scales.items():
         keys = [column.key for column in columns if column.measure is measure and column.head in ("sum", "mean", "p50")]
         sizes = [abs(row[key]) * scale.factor for row in rows for key in keys if is_number(row.get(key))]
         least = min((size for size in sizes if size > 0), default=1.0)
-        found[measure] = min(max(2 - math.floor(math.log10(least)), 0), 3) if keys else 2
-    return found
+        decimals[measure] = min(max(2 - math.floor(math.log10(least)), 0), 3) if keys else 2
+    return decimals
 
 
 def _fewer(decimals: int, value: float) -> int:

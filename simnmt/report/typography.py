@@ -6,6 +6,8 @@ import math
 import re
 from typing import TypeGuard
 
+from simnmt.results.wording import Signs, format_interval
+
 MINUS, THIN, DASH = "\u2212", "\u202f", "\u2013"
 _RAISED = str.maketrans("-0123456789", "\u207b\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079")
 
@@ -49,3 +51,16 @@ def typeset(text: str) -> str:
     if text == "-":
         return DASH
     return re.sub(r"(?<![^\s(\[])-(?=\.?\d)|(?<=\d )-(?= \d)", MINUS, re.sub(r"(?<=\d),(?=\d{3}(?!\d))", THIN, text))
+
+
+def typeset_interval(
+    value: float, low: float | None, high: float | None, *, signs: Signs = "both", most: int = 2
+) -> tuple[str, str]:
+    """Return `format_interval`'s texts as the page sets numbers; an end that is no number means that there is no interval.
+
+    >>> typeset_interval(-12.34, -15.1, -9.6)
+    ('\u221212.3', '[\u221215.1, \u22129.6]')
+    """
+    bounded = is_number(low) and is_number(high)
+    text, interval = format_interval(value, low if bounded else None, high if bounded else None, signs=signs, most=most)
+    return typeset(text), typeset(interval)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from simnmt.report.paper_page import Figure, Line, table
-from simnmt.report.typography import number, signed
+from simnmt.report.typography import number, signed, typeset_interval
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -93,12 +93,7 @@ def speeds(rows: Rows) -> dict[str, Any]:
                     number(row["clusters"], 0),
                     str(row["top"]),
                     f"{row['beam']}, {row['batch']}",
-                    Figure(
-                        signed(row["gain_percent"], 1),
-                        ""
-                        if row["low_percent"] is None
-                        else f"[{signed(row['low_percent'], 1)}, {signed(row['high_percent'], 1)}]",
-                    ),
+                    Figure(*typeset_interval(row["gain_percent"], row["low_percent"], row["high_percent"], most=1)),
                     Figure(row["agreement"], words=True),
                 ),
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simnmt.results.summary import Row
-from simnmt.results.wording import signed_interval, unsigned_interval
+from simnmt.results.wording import format_interval, percent_interval
 
 TRUTHS = {
     "length regression": "the true target lengths",
@@ -31,25 +31,25 @@ def gap_sentences(gaps: Sequence[Row], rows: Sequence[Row] = ()) -> list[str]:
     policy = at_best["policy"]
     whole = {"faster": "that is the whole gap", "unclear": "there is no gap that could be told from chance"}
     outcome = whole.get(_outcome(at_best), "its beliefs leave no gap to be explained")
-    said = [f"Told {TRUTHS['everything']}, {policy} would be {_effect(at_best)}: {outcome}."]
-    said += [
+    sentences = [f"Told {TRUTHS['everything']}, {policy} would be {_effect(at_best)}: {outcome}."]
+    sentences += [
         f"Told {TRUTHS.get(row['removed'], row['removed'])} alone, it would be {_effect(row)}{_share(row, at_best)}."
         for row in sources
     ]
     unstable = next((row.get("unstable") for row in rows if row["policy"] == policy), None)
     if unstable:
-        said.append(
+        sentences.append(
             f"As it is, {policy} is unstable ({unstable}): these changes are this run's and depend on how long it lasts."
         )
     if any(row["removed"].endswith("states") and _outcome(row) == "slower" for row in sources):
-        said.append("Who knows the states weighs one request at a time, and may never warm a model for those that follow.")
+        sentences.append("Who knows the states weighs one request at a time, and may never warm a model for those that follow.")
     elif any(_outcome(row) == "slower" for row in sources):
-        said.append("A truth alone makes things worse where two wrong beliefs had made up for each other.")
+        sentences.append("A truth alone makes things worse where two wrong beliefs had made up for each other.")
     if sum(row["change_percent"] for row in sources) < 1.2 * at_best["change_percent"] < 0.0:
-        said.append(
+        sentences.append(
             "The sources overlap: removing one also removes part of what the others cost, so their shares add up to more."
         )
-    return said
+    return sentences
 
 
 def is_gap(gaps: Sequence[Row]) -> bool:
@@ -68,19 +68,13 @@ def _outcome(row: Row) -> str:
 
 
 def _effect(row: Row) -> str:
-    change, low, high = row["change_percent"], row["low_percent"], row["high_percent"]
-    if low is not None and _outcome(row) == "the same":
-        return "exactly as fast in every replication"
-    if low is None:
-        interval = "one replication: no interval"
-    elif _outcome(row) == "unclear":
-        return f"no different beyond the interval ({signed_interval(change, low, high)})"
-    else:
-        percent, _, interval = unsigned_interval(change, low, high).partition(" [")
-        return f"{percent} {_outcome(row)} [{interval}"
-    if _outcome(row) == "the same":
-        return f"exactly as fast [{interval}]"
-    return f"{abs(change):.2f} % {_outcome(row)} [{interval}]"
+    change, low, high, outcome = row["change_percent"], row["low_percent"], row["high_percent"], _outcome(row)
+    if outcome == "the same":
+        return "exactly as fast " + ("in every replication" if low is not None else "[one replication: no interval]")
+    if outcome == "unclear":
+        return f"no different beyond the interval ({percent_interval(change, low, high)})"
+    size, interval = format_interval(change, low, high, signs="none")
+    return f"{size} % {outcome} {interval or '[one replication: no interval]'}"
 
 
 def _share(row: Row, at_best: Row) -> str:

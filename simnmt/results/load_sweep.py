@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from simnmt.names import listed
 from simnmt.results.stability import busiest_load
 from simnmt.results.summary import Row
-from simnmt.results.wording import signed_interval
+from simnmt.results.wording import percent_interval
 
 
 def load_sweep(
@@ -108,11 +109,8 @@ def _at(point: Row) -> str:
 
 
 def _listed(points: Sequence[Row]) -> str:
-    shown = [f"{_at(point)} ({_change(point)})" for point in points[:3]]
-    return ", ".join(shown) + (f" and {len(points) - 3} more" if len(points) > 3 else "")
+    return listed((f"{_at(point)} ({_change(point)})" for point in points), ",", most=3)
 
 
 def _change(point: Row) -> str:
-    if point["low_percent"] is None:
-        return f"{point['change_percent']:+.2f} %"
-    return signed_interval(point["change_percent"], point["low_percent"], point["high_percent"])
+    return percent_interval(point["change_percent"], point["low_percent"], point["high_percent"])

@@ -1,4 +1,4 @@
-"""How precisely replications tell a latency, and how many of them would tell it as precisely as wanted."""
+"""How precise the mean of the replications is, and how many replications make it as precise as wanted."""
 
 from __future__ import annotations
 
@@ -7,17 +7,26 @@ from math import ceil, inf, isfinite, log, sqrt
 
 import numpy as np
 
-from simnmt.results.summary import Row
+from simnmt.results.stability import busiest_load
+from simnmt.results.statistics import student_quantile
+from simnmt.results.summary import OBJECTIVES, Objective, Row, objective_name
 
 MOST_REPLICATIONS = 100
-"""At which a run that adds replications until its intervals are narrow gives up."""
+"""Number at which a run stops to add replications, though its intervals are not narrow."""
 FEWEST_REPLICATIONS = 5
-"""Fewer tell too little about their own spread to conclude from it that they are enough."""
+"""Fewer replications estimate their spread too badly to conclude from it that they are enough."""
 WIDE_SPREAD = 2.0
-"""Greatest over least replication from which replications are said to differ by factors."""
+"""Greatest over least replication from which a note says that replications differ by factors."""
 WANTED = 0.1
 """Relative half-width for which such a note says how many replications would do."""
-_NAMES = {"mean_latency_s": "the mean latency", "p95_latency_s": "p95", "p99_latency_s": "p99"}
+NEAR_SATURATION = 0.7
+"""Load of the busiest box from which waits that differ by factors are said to come of saturation."""
+_CAUSES = {
+    "queue": " in their waits, though no box is near saturation",
+    "execution": " in their execution times",
+    "transfer": " in their transfer times, since each begins at another place of the RTT series",
+}
+"""What makes replications differ, by the part of the latency that differs most."""
 
 
 def half_width(row: Row, key: str) -> float:
@@ -31,16 +40,14 @@ def half_width(row: Row, key: str) -> float:
 def replications_for(row: Row, key: str, wanted: float) -> int:
     """Return about how many replications have intervals of `key` that reach no further than `wanted`, relative to the mean.
 
-    Judged by the side of the interval without the skew, which is Student's: the other side draws in as replications grow. The
-    row has an interval.
+    Judged by the side of the interval without the skew: the other side draws in as replications grow. The row has an interval.
     """
-    from scipy.special import stdtrit
-
     count, value = row["replications"], row[key]
     reach = min(log(row[f"{key}_high"] / value), log(value / row[f"{key}_low"]))
-    spread = reach * sqrt(count) / float(stdtrit(count - 1, 0.975))
+    spreads = np.geomspace(1e-9, 10.0, 10_000)
+    spread = float(np.interp(reach, student_quantile(count, spreads) * spreads / sqrt(count), spreads))
     few = np.arange(2, 1_000)
-    enough = np.flatnonzero(stdtrit(few - 1, 0.975) * spread <= wanted * np.sqrt(few))
+    enough = np.flatnonzero(student_quantile(few, spread) * spread <= wanted * np.sqrt(few))
     return int(few[enough[0]]) if enough.size else ceil((1.96 * spread / wanted) ** 2)
 
 
@@ -50,13 +57,14 @@ def wide_rows(rows: Sequence[Row], key: str, wanted: float) -> list[Row]:
     return sorted(wide, key=lambda row: -half_width(row, key))
 
 
-def next_replications(rows: Sequence[Row], key: str, wanted: float) -> int:
-    """Return how many replications to have next so that all intervals of `key` get as narrow as `wanted`.
+def next_replications(rows: Sequence[Row], objective: Objective, wanted: float) -> int:
+    """Return how many replications to have next so that all intervals of the objective get as narrow as `wanted`.
 
-    The present number if they are so already, or if it is the most. It is at most doubled, since few replications tell
-    their own spread badly.
+    The present number if they are so already, or if it is the most. It is at most doubled, since few replications
+    estimate their spread badly.
     """
     count: int = rows[0]["replications"]
+    key = OBJECTIVES[objective]
     if count < FEWEST_REPLICATIONS:
         return FEWEST_REPLICATIONS
     wide = wide_rows(rows, key, wanted)
@@ -66,13 +74,14 @@ def next_replications(rows: Sequence[Row], key: str, wanted: float) -> int:
     return min(max(needed, count + 1), 2 * count, MOST_REPLICATIONS)
 
 
-def describe_precision(rows: Sequence[Row], key: str, wanted: float) -> str:
-    """Return a sentence on whether the intervals of `key` are as narrow as `wanted`, and after how many replications."""
+def describe_precision(rows: Sequence[Row], objective: Objective, wanted: float) -> str:
+    """Return a sentence: whether the intervals of the objective are as narrow as `wanted`, and after how many replications."""
+    key, what = OBJECTIVES[objective], objective_name(objective)
     count, wide = rows[0]["replications"], wide_rows(rows, key, wanted)
-    aim = f"within {100.0 * wanted:g} % of {_NAMES[key]}"
+    aim = f"within {100.0 * wanted:g} % of the {what}"
     unstable = sum(bool(row.get("unstable")) for row in rows)
     if unstable == len(rows):
-        return f"{count} replications: no policy is stable, so that none has {_NAMES[key]}"
+        return f"{count} replications: no policy is stable, so that none has a {what}"
     if not wide:
         left_out = f", {unstable} of {len(rows)} rows being unstable and left out" if unstable else ""
         return f"{count} replications: every interval is {aim}{left_out}"
@@ -85,20 +94,26 @@ def describe_precision(rows: Sequence[Row], key: str, wanted: float) -> str:
 
 
 def spread_notes(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield one sentence for each workload and network where replications of a policy differ by factors, as near saturation."""
+    """Yield a sentence for each workload and network where replications of a policy differ by factors, and what makes them."""
     for workload, network in dict.fromkeys((row["workload"], row["network"]) for row in rows):
-        wide = [
-            row
-            for row in rows
-            if (row["workload"], row["network"]) == (workload, network)
-            and not row.get("unstable")
-            and (row.get("mean_latency_spread") or 1.0) >= WIDE_SPREAD
-        ]
-        if wide:
+        by_cause: dict[str, list[Row]] = {}
+        for row in rows:
+            spread = row.get("mean_latency_spread") or 1.0
+            if (row["workload"], row["network"]) == (workload, network) and not row.get("unstable") and spread >= WIDE_SPREAD:
+                by_cause.setdefault(_cause(row), []).append(row)
+        for cause, wide in by_cause.items():
             yield (
-                f"{workload} on {network}: near saturation replications differ by factors. Greatest over least mean latency: "
+                f"{workload} on {network}: replications differ by factors{cause}. Greatest over least mean latency: "
                 f"{', '.join(_spread(row) for row in wide)}. More requests in each replication narrow the intervals as well."
             )
+
+
+def _cause(row: Row) -> str:
+    """Return what makes the replications of a policy differ, as the end of a clause; empty where that is not known."""
+    load, part = busiest_load(row), row.get("mean_latency_spread_part")
+    if load is not None and load >= NEAR_SATURATION and part in ("queue", None):
+        return " in their waits, as they do near saturation"
+    return _CAUSES.get(part or "", "")
 
 
 def _spread(row: Row) -> str:

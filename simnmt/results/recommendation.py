@@ -8,14 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from simnmt.results.statistics import Estimate, change_percent, over_replications
-from simnmt.results.summary import Row, RunKey, known
+from simnmt.results.summary import OBJECTIVES, Objective, Row, RunKey, known
 
-Objective = Literal["mean", "p95", "p99"]
-LATENCIES = {"mean": "mean_latency_s", "p95": "p95_latency_s", "p99": "p99_latency_s"}
-"""The row's key of each objective, seconds."""
 TRIVIAL_SPREAD = 0.05
 """Relative spread between the worst and the best deployable policy below which the choice is nearly trivial."""
 WORTHLESS_GAIN = 0.01
@@ -42,7 +38,7 @@ class Goal:
     """What a deployment should achieve."""
 
     objective: Objective = "mean"
-    limits_ms: Mapping[str, float] = field(default_factory=dict)
+    limits_ms: Mapping[Objective, float] = field(default_factory=dict)
     """The service level: the objective's name to its upper limit in milliseconds, such as `{"p95": 300.0}`."""
 
 
@@ -141,7 +137,7 @@ class _Cell:
         return [known(self.runs[RunKey(self.workload, self.network, policy, number)][key]) for number in replications]
 
     def objective_s(self, policy: str) -> list[float]:
-        return self.values(policy, LATENCIES[self.goal.objective])
+        return self.values(policy, OBJECTIVES[self.goal.objective])
 
     def mean_s(self, policy: str) -> float:
         return over_replications(self.objective_s(policy)).mean
@@ -149,7 +145,7 @@ class _Cell:
     def same(self, policy: str, other: str) -> bool:
         """Whether two policies decide alike: their totals and the objective agree to the bit in every replication."""
         return all(
-            self.values(policy, key) == self.values(other, key) for key in ("total_latency_s", LATENCIES[self.goal.objective])
+            self.values(policy, key) == self.values(other, key) for key in ("total_latency_s", OBJECTIVES[self.goal.objective])
         )
 
     def change(self, policy: str, baseline: str) -> Estimate:
@@ -161,8 +157,8 @@ class _Cell:
         ratios = [1e3 * self.limited_s(policy, name).mean / limit for name, limit in self.goal.limits_ms.items()]
         return max(ratios, default=0.0)
 
-    def limited_s(self, policy: str, name: str) -> Estimate:
-        return over_replications(self.values(policy, LATENCIES[name]), positive=True)
+    def limited_s(self, policy: str, name: Objective) -> Estimate:
+        return over_replications(self.values(policy, OBJECTIVES[name]), positive=True)
 
     def straddles(self, policy: str) -> bool:
         """Whether some limit of the service level lies within the interval of what it limits."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -132,6 +132,32 @@ class Cell:
             for device, account in zip(self.devices, accounts, strict=False):
                 if account is not None:
                     yield policy, device.name, account
+
+
+def group_doubts(uses: Iterable[tuple[str, str, str, tuple[str, ...]]]) -> list[dict[str, Any]]:
+    """Return each doubtful profile once, with the devices that use it: `profile`, `kind`, `devices`, `warnings`.
+
+    `uses`: device, its profile, how the profile's numbers are known, and the profile's warnings; without any it is left out.
+    """
+    devices: dict[tuple[str, str, tuple[str, ...]], dict[str, None]] = {}
+    for device, profile, kind, messages in uses:
+        if messages:
+            devices.setdefault((profile, kind, messages), {})[device] = None
+    return [
+        {"profile": profile, "kind": kind, "devices": list(names), "warnings": list(messages)}
+        for (profile, kind, messages), names in devices.items()
+    ]
+
+
+def doubtful_profiles(cells: Iterable[Cell]) -> list[dict[str, Any]]:
+    """Return the doubtful profiles of some cells, each once (`group_doubts`)."""
+    return group_doubts(
+        (device.name, profile, kind, messages)
+        for cell in cells
+        for device, profile, kind, messages in zip(
+            cell.devices, cell.profile_names, cell.profile_kinds, cell.profile_warnings, strict=False
+        )
+    )
 
 
 @dataclass(frozen=True, slots=True, repr=False)

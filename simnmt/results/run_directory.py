@@ -305,8 +305,8 @@ def check_unchanged(recorded: Mapping[str, str], label: str, locate: Callable[[s
         path = locate(name)
         try:
             check_regular(path, MOST_INPUT_BYTES)
-            found = sha256(path)
+            present = sha256(path)
         except OSError as error:
             raise RunDirectoryError(f"{label} of that run cannot be read: {error.strerror}", path=path, remedy=remedy) from None
-        if found != digest:
+        if present != digest:
             raise RunDirectoryError(f"{label} of that run has changed since", path=path, remedy=remedy)

@@ -122,6 +122,21 @@ def _shares(tgt_len: NDArray[Any]) -> Column:
     return steps / steps.sum() if steps.size else steps
 
 
+Objective = Literal["mean", "p95", "p99"]
+"""What a deployment may be judged by."""
+OBJECTIVES: Mapping[Objective, str] = {"mean": "mean_latency_s", "p95": "p95_latency_s", "p99": "p99_latency_s"}
+"""The key of a row that holds each objective, seconds."""
+
+
+def objective_name(objective: Objective) -> str:
+    """Return what sentences call an objective.
+
+    >>> objective_name("p95")
+    'p95 latency'
+    """
+    return f"{objective} latency"
+
+
 PARTS = {"queue": "t_queue_s", "execution": "t_exe_s", "transfer": "t_tx_s"}
 """What a latency is made of, and the columns that hold it."""
 TAILS = ("p95", "p99")
@@ -157,7 +172,7 @@ def with_regret(runs: Mapping[RunKey, dict[str, float | None]], oracle: str | No
     return regrets
 
 
-WITH_INTERVAL = ("total_latency_s", "mean_latency_s", "p95_latency_s", "p99_latency_s", "regret_s")
+WITH_INTERVAL = ("total_latency_s", *OBJECTIVES.values(), "regret_s")
 """Numbers whose 95 % interval over replications stands beside them, as `..._low` and `..._high`."""
 
 
@@ -175,6 +190,7 @@ def rows(runs: Mapping[RunKey, dict[str, float | None]], requests: int) -> list[
         }
         means = [numbers.get("mean_latency_s") for numbers in replications]
         row["mean_latency_spread"] = max(map(known, means)) / min(map(known, means)) if all(means) else None
+        row["mean_latency_spread_part"] = _most_spread_part(replications)
         # Where requests wait the oracle is no bound; nor where a policy moves the times at which requests meet the network.
         no_queues = all(value is None for name, value in replications[0].items() if name.endswith("_busiest_load"))
         for name in replications[0]:
@@ -192,6 +208,15 @@ def rows(runs: Mapping[RunKey, dict[str, float | None]], requests: int) -> list[
                 row[f"{name}_low"], row[f"{name}_high"] = estimate.low, estimate.high
         table.append(row)
     return table
+
+
+def _most_spread_part(replications: Sequence[Mapping[str, float | None]]) -> str | None:
+    """Return the part of the mean latency that differs most between replications; None where parts are not known."""
+    means = {part: [numbers.get(f"mean_{part}_s") for numbers in replications] for part in PARTS}
+    if any(value is None for values in means.values() for value in values):
+        return None
+    ranges = {part: max(map(known, values)) - min(map(known, values)) for part, values in means.items()}
+    return max(ranges, key=ranges.__getitem__)
 
 
 def comparisons(runs: Mapping[RunKey, dict[str, float | None]], baselines: Iterable[str]) -> list[Row]:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from simnmt.names import listed
 from simnmt.results.overload_words import named, unstable_sentence
 from simnmt.results.recommendation import Roles
-from simnmt.results.summary import Row
-from simnmt.results.wording import duration, listed, percent, signed_interval, unsigned_interval
-
-NAMES = {"mean": "mean latency", "p95": "p95 latency", "p99": "p99 latency"}
-"""What sentences call each objective."""
+from simnmt.results.summary import Row, objective_name
+from simnmt.results.wording import duration, percent, percent_interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +64,7 @@ def verdict(recommendation: Row, rows: Sequence[Row], comparisons: Sequence[Row]
 
 def _headline(record: Row, roles: Roles, by_policy: Mapping[str, Row]) -> str:
     """What to deploy, and by how much it wins."""
-    policy, runner_up, what = record["policy"], record["runner_up"], NAMES[record["objective"]]
+    policy, runner_up, what = record["policy"], record["runner_up"], objective_name(record["objective"])
     value = duration(record["objective_s"])
     unstable = [by_policy[name] for name in roles.deployable if by_policy[name].get("unstable")]
     alone = f" Every other deployable policy is unstable: {listed([named(row) for row in unstable])}."
@@ -121,7 +119,7 @@ def _gap(record: Row) -> str:
     above, oracle, policy = record["above_oracle"], record["oracle"], record["policy"]
     if above is None or oracle is None:
         return ""
-    what, size = NAMES[record["objective"]], _size(record, "above_oracle")
+    what, size = objective_name(record["objective"]), _size(record, "above_oracle")
     if above <= 0.0:
         reached = "reaches" if above == 0.0 else f"is {size} below"
         greedy = "" if above == 0.0 else ", which minimises the latency of one request at a time and so is no bound here"
@@ -164,9 +162,10 @@ def _triviality(record: Row) -> str:
         if record["slo_missed_by"]:
             return "All deployable policies that meet the service level decide alike."
         return "There is nothing to choose: all deployable policies decide alike."
+    what = objective_name(record["objective"])
     if record["trivial"]:
         return (
-            f"The choice is nearly trivial: {record['worst']}, the worst deployable policy, has a {NAMES[record['objective']]} "
+            f"The choice is nearly trivial: {record['worst']}, the worst deployable policy, has a {what} "
             f"only {_size(record, 'spread') if record['spread'] > 0.0 else percent(0.0)} above the best."
         )
     fixed, policy = record["best_fixed"], record["policy"]
@@ -174,10 +173,7 @@ def _triviality(record: Row) -> str:
         return ""
     if fixed == policy:
         return f"A fixed policy suffices: no policy that routes each request does much better than {fixed}."
-    return (
-        f"A fixed policy suffices: {policy} changes the {NAMES[record['objective']]} of {fixed} by only "
-        f"{_change(record, 'over_fixed')}."
-    )
+    return f"A fixed policy suffices: {policy} changes the {what} of {fixed} by only {_change(record, 'over_fixed')}."
 
 
 def _change(record: Row, name: str) -> str:
@@ -196,9 +192,7 @@ def _with_interval(record: Row, name: str, *, signed: bool) -> str:
     value, low, high = record[name], record[f"{name}_low"], record[f"{name}_high"]
     if low is None or high is None:
         return f"{percent(value if signed else abs(value), signed=signed)} (one replication: no interval)"
-    if abs(value) < 1e-4:  # two decimals would show 0
-        return f"{percent(value, signed=signed)} [{100 * low:+.2f}, {100 * high:+.2f}]"
-    return (signed_interval if signed else unsigned_interval)(100 * value, 100 * low, 100 * high)
+    return percent_interval(100 * value, 100 * low, 100 * high, signs="both" if signed else "none")
 
 
 def _variants(comparisons: Sequence[Row], variants: Mapping[str, str]) -> str:
@@ -223,7 +217,7 @@ def _effect(pair: Row) -> str:
         return unstable[pair["unstable"]]
     if pair["verdict"] == "same":
         return "is identical in every replication"
-    size = f"{change:+.2f} % [one replication]" if low is None else signed_interval(change, low, high)
+    size = percent_interval(change, low, high) + " [one replication]" * (low is None)
     outcome = "is faster" if change < 0.0 else "is slower" if change > 0.0 else "is exactly as fast"
     if pair["verdict"] == "not distinguishable":
         outcome = "is not distinguishable"

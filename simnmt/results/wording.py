@@ -1,16 +1,16 @@
-"""Numbers and lists as the sentences of results write them."""
+"""Numbers as the sentences and tables of results write them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import floor, log10
+from typing import Literal
 
 
 def duration(seconds: float) -> str:
     """Three digits in the unit that a person would choose.
 
-    >>> duration(0.0682), duration(8.0), duration(5400.0)
-    ('68.2 ms', '8 s', '1.5 h')
+    >>> duration(0.0682), duration(8.0), duration(9000.0)
+    ('68.2 ms', '8 s', '2.5 h')
     """
     shown_s = _rounded(seconds)
     for unit, length_s, below_s in (("ms", 1e-3, 1.0), ("s", 1.0, 120.0), ("min", 60.0, 7200.0)):
@@ -38,21 +38,17 @@ def percent(share: float, *, signed: bool = False) -> str:
 
     >>> percent(0.0043), percent(0.129), percent(0.9996), percent(-0.0814, signed=True)
     ('0.43 %', '13 %', '99.96 %', '-8.1 %')
+    >>> percent(-0.00003), percent(0.999999)
+    ('less than 0.01 %', 'more than 99.99 %')
     """
     value = 100.0 * share
-    if 0.0 < abs(value) < 0.01:
-        return f"{'-' * (value < 0.0)}less than 0.01 %"
-    decimals = 2 if abs(value) < 1.0 or 99.0 < value < 100.0 else 1 if abs(value) < 10.0 else 0
+    size = abs(value)
+    if 0.0 < size < 0.01:
+        return "less than 0.01 %"
+    if 99.99 < size < 100.0:
+        return f"{'+' if value > 0.0 else '-'}99.99 %" if signed else "more than 99.99 %"
+    decimals = 2 if size < 1.0 or 99.0 < size < 100.0 else 1 if size < 10.0 else 0
     return f"{value:{'+' if signed else ''}.{decimals}f} %"
-
-
-def listed(names: Sequence[str]) -> str:
-    """Names as a sentence lists them.
-
-    >>> listed(["edge"]), listed(["edge", "cloud", "naive"])
-    ('edge', 'edge, cloud and naive')
-    """
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else ""
 
 
 def interval_decimals(low: float, high: float, most: int = 2) -> int:
@@ -71,25 +67,49 @@ def interval_decimals(low: float, high: float, most: int = 2) -> int:
     return decimals
 
 
-def signed_interval(value: float, low: float, high: float) -> str:
-    """Return a percentage with its interval, digits as the interval allows.
+Signs = Literal["both", "minus", "none"]
+"""Which signs a number shows: plus and minus, as of a change; minus alone; or none, where a sentence gives the direction."""
 
-    >>> signed_interval(100.54, 90.92, 110.63)
-    '+101 % [+91, +111]'
+
+def format_interval(
+    value: float, low: float | None, high: float | None, *, signs: Signs = "both", most: int = 2
+) -> tuple[str, str]:
+    """Return a number and its interval as texts, with as many decimals as the interval allows (`interval_decimals`).
+
+    Args:
+        value: the number.
+        low, high: the ends of its interval, in the same unit; None where there is no interval, whose text is then empty.
+        signs: without signs the smaller bound stands first. Zero has no sign.
+        most: decimals at most, and those of a number without an interval.
+
+    >>> format_interval(100.54, 90.92, 110.63)
+    ('+101', '[+91, +111]')
+    >>> format_interval(-12.34, -15.1, -9.6, signs="none")
+    ('12.3', '[9.6, 15.1]')
     """
-    decimals = interval_decimals(low, high)
-    return f"{value:+.{decimals}f} % [{low:+.{decimals}f}, {high:+.{decimals}f}]"
+    if low is None or high is None:
+        return _fixed(value, most, signs), ""
+    decimals = interval_decimals(low, high, most)
+    first, second = sorted((low, high), key=abs) if signs == "none" else (low, high)
+    return _fixed(value, decimals, signs), f"[{_fixed(first, decimals, signs)}, {_fixed(second, decimals, signs)}]"
 
 
-def unsigned_interval(value: float, low: float, high: float) -> str:
-    """Return the same without signs, the smaller bound first, for sentences that give the direction in words.
+def percent_interval(value: float, low: float | None, high: float | None, *, signs: Signs = "both") -> str:
+    """Return a percentage with its interval for a sentence; one that is not 0 is not shown as 0.
 
-    >>> unsigned_interval(-12.34, -15.1, -9.6)
-    '12.3 % [9.6, 15.1]'
+    >>> percent_interval(1.234, 1.11, 1.36), percent_interval(0.04, -0.9, 0.9), percent_interval(2.5, None, None)
+    ('+1.23 % [+1.11, +1.36]', 'less than 0.1 % [-0.9, +0.9]', '+2.50 %')
     """
-    decimals = interval_decimals(low, high)
-    smaller, larger = sorted((abs(low), abs(high)))
-    return f"{abs(value):.{decimals}f} % [{smaller:.{decimals}f}, {larger:.{decimals}f}]"
+    text, interval = format_interval(value, low, high, signs=signs)
+    if value != 0.0 and not text.strip("0."):
+        text = f"less than {text[:-1]}1"
+    return f"{text} % {interval}".rstrip()
+
+
+def _fixed(value: float, decimals: int, signs: Signs) -> str:
+    """Return a number with so many decimals and the signs asked for; none before zero."""
+    text = f"{abs(value) if signs == 'none' else value:{'+' if signs == 'both' else ''},.{decimals}f}"
+    return text if text.strip("+-0.") else text.lstrip("+-")
 
 
 def _rounded(value: float) -> float:

@@ -14,7 +14,7 @@ from simnmt.costs.decoder_settings import DecoderSettings
 from simnmt.network import configuration as network_room
 from simnmt.network.configuration import NetworkConfiguration
 from simnmt.policies.configuration import KINDS, PolicyConfiguration
-from simnmt.results.recommendation import Objective
+from simnmt.results.summary import OBJECTIVES, Objective
 from simnmt.scenario.streaming_configuration import StreamingConfiguration
 from simnmt.workload import arrivals as arrivals_room
 from simnmt.workload import configuration as workload_room
@@ -87,7 +87,7 @@ class ServiceLevel(Configuration):
     """What latencies must not exceed, over the requests of a run; a policy that misses it is recommended only if all do."""
 
     model_config = ConfigDict(
-        json_schema_extra={"not": {"properties": {name: {"type": "null"} for name in ("mean_ms", "p95_ms", "p99_ms")}}}
+        json_schema_extra={"not": {"properties": {f"{name}_ms": {"type": "null"} for name in OBJECTIVES}}}
     )
 
     mean_ms: Limit | None = None
@@ -104,9 +104,9 @@ class ServiceLevel(Configuration):
         return self
 
     @property
-    def limits_ms(self) -> dict[str, float]:
+    def limits_ms(self) -> dict[Objective, float]:
         """The limits by the name of what they limit."""
-        limits = {"mean": self.mean_ms, "p95": self.p95_ms, "p99": self.p99_ms}
+        limits = {name: getattr(self, f"{name}_ms") for name in OBJECTIVES}
         return {name: limit for name, limit in limits.items() if limit is not None}
 
 
@@ -144,8 +144,8 @@ class Scenario(Configuration):
     """Also run the first C-NMT policy with one source of loss after another replaced by the truth (CNMT-19)."""
     foresee_misroutes: bool = False
     """Where a device batches or streams its model, judge each decision by what an oracle foresees of queues, batches and states
-    at that moment: as dear as an oracle for each policy. Otherwise misroutes are not known where requests queue at such a
-    device. Plain queues are always foreseen, for a sample of the requests."""
+    at that moment: as dear as an oracle for each policy. Otherwise misroutes are not known with such a device.
+    Plain queues are always foreseen, for a sample of the requests."""
     published: Literal["cnmt-table-1"] | None = None
     """Show the paper's table beside ours; cells are matched by the names of workload, network and policy."""
 

@@ -17,7 +17,7 @@ from simnmt.policies import threshold
 from simnmt.policies.configuration import CloudPolicy, CNmtPolicy, EdgePolicy, FixedPolicy, OraclePolicy
 from simnmt.results.misroutes import misroutes
 from simnmt.results.precision import describe_precision, next_replications
-from simnmt.results.recommendation import LATENCIES, Goal, Roles, recommend
+from simnmt.results.recommendation import Goal, Roles, recommend
 from simnmt.results.request_log import Logs
 from simnmt.results.result import Cell, RunResult, Transfer
 from simnmt.results.stability import marked, with_stability
@@ -73,7 +73,7 @@ def run_plan(
         result = _result(plan, units, results)
         if until_precision is None:
             return result
-        objective = LATENCIES[plan.scenario.objective]
+        objective = plan.scenario.objective
         replications = next_replications(result.rows, objective, until_precision)
         if replications <= plan.scenario.replications:
             return replace(result, precision=describe_precision(result.rows, objective, until_precision))

@@ -35,7 +35,7 @@ def recommendation(**changed: Any) -> dict[str, Any]:
     return {
         "workload": "w", "network": "n", "objective": "p95", "policy": "cnmt", "runner_up": "edge", "margin": -0.08,
         "margin_low": -0.1, "margin_high": -0.06, "indistinguishable": ["naive"], "identical": [], "objective_s": 0.1234,
-        "above_oracle": 0.02, "unstable": None, "slo_met": None,
+        "above_oracle": 0.02, "above_oracle_low": 0.01, "above_oracle_high": 0.035, "unstable": None, "slo_met": None,
     } | changed  # fmt: skip
 
 
@@ -97,7 +97,7 @@ def test_many_cells_are_printed_as_one_table_of_recommendations() -> None:
     head = next(line for line in lines if "deploy" in line and line.startswith("workload"))
     assert "p95 latency ms" in head
     first = next(line for line in lines if line.startswith("w ") and " n0 " in line)
-    assert first.split() == ["w", "n0", "cnmt", "naive", "123.4", "-8.00", "[-10.00,", "-6.00]", "edge", "+2.00"]
+    assert first.split() == ["w", "n0", "cnmt", "naive", "123.4", "-8.0", "[-10.0,", "-6.0]", "edge", "+2.0"]
     assert any(line.split()[:3] == ["w", "n1", "edge!"] for line in lines) and "! misses the service level" in lines
 
 

@@ -40,35 +40,59 @@ def test_as_many_replications_as_estimated_make_the_interval_that_narrow() -> No
 
 
 def test_replications_are_added_until_the_widest_interval_is_narrow_and_at_most_doubled() -> None:
-    assert next_replications([row(0.01), row(0.021)], KEY, 0.02) == 6
-    assert next_replications([row(0.5)], KEY, 0.02) == 10
-    assert next_replications([row(0.01)], KEY, 0.02) == 5
-    assert next_replications([row(0.5, 80)], KEY, 0.02) == MOST_REPLICATIONS
-    assert next_replications([row(0.5, MOST_REPLICATIONS)], KEY, 0.02) == MOST_REPLICATIONS
-    assert next_replications([row(0.5, unstable="cloud: load 1.30"), row(0.01)], KEY, 0.02) == 5
-    assert next_replications([{**row(0.0, 1), f"{KEY}_low": None, f"{KEY}_high": None}], KEY, 0.02) == 5
+    assert next_replications([row(0.01), row(0.021)], "mean", 0.02) == 6
+    assert next_replications([row(0.5)], "mean", 0.02) == 10
+    assert next_replications([row(0.01)], "mean", 0.02) == 5
+    assert next_replications([row(0.5, 80)], "mean", 0.02) == MOST_REPLICATIONS
+    assert next_replications([row(0.5, MOST_REPLICATIONS)], "mean", 0.02) == MOST_REPLICATIONS
+    assert next_replications([row(0.5, unstable="cloud: load 1.30"), row(0.01)], "mean", 0.02) == 5
+    assert next_replications([{**row(0.0, 1), f"{KEY}_low": None, f"{KEY}_high": None}], "mean", 0.02) == 5
 
 
 def test_it_is_told_when_the_most_replications_did_not_suffice() -> None:
-    assert describe_precision([row(0.01, 12)], KEY, 0.02) == "12 replications: every interval is within 2 % of the mean latency"
-    assert describe_precision([row(0.01, 100), row(0.31, 100)], KEY, 0.02) == (
+    assert (
+        describe_precision([row(0.01, 12)], "mean", 0.02) == "12 replications: every interval is within 2 % of the mean latency"
+    )
+    assert describe_precision([row(0.01, 100), row(0.31, 100)], "mean", 0.02) == (
         "100 replications did not suffice for intervals within 2 % of the mean latency: "
         "that of p for w on n reaches 31 % from it"
     )
     assert half_width({KEY: 1.0, f"{KEY}_low": None, f"{KEY}_high": None}, KEY) == inf
 
 
-def test_where_replications_differ_by_factors_a_note_says_how_many_would_do() -> None:
-    runs = {
+def runs_of(latencies_s: dict[str, list[float]]) -> dict[RunKey, dict[str, float | None]]:
+    """One run per policy and replication, of one request each."""
+    return {
         RunKey("w", "n", policy, number): {KEY: mean_s, "total_latency_s": mean_s}
-        for policy, means_s in {"calm": [1.0, 1.1, 1.05], "wild": [1.0, 4.0, 9.0]}.items()
+        for policy, means_s in latencies_s.items()
         for number, mean_s in enumerate(means_s)
     }
+
+
+def test_where_replications_differ_by_factors_a_note_says_how_many_would_do() -> None:
+    runs = runs_of({"calm": [1.0, 1.1, 1.05], "wild": [1.0, 4.0, 9.0]})
     (note,) = spread_notes(rows(runs, 1))
     assert "calm" not in note
-    assert note.startswith(
-        "w on n: near saturation replications differ by factors. Greatest over least mean latency: wild 9.0 (some "
-    )
+    assert note.startswith("w on n: replications differ by factors. Greatest over least mean latency: wild 9.0 (some ")
     assert "replications would make its interval ±10 %)" in note
     steady = {key: numbers for key, numbers in runs.items() if key.policy == "calm"}
     assert not list(spread_notes(rows(steady, 1)))
+
+
+@pytest.mark.parametrize(
+    ("part", "load", "cause"),
+    [
+        ("queue", 0.9, "in their waits, as they do near saturation"),
+        ("queue", 0.3, "in their waits, though no box is near saturation"),
+        ("transfer", None, "in their transfer times, since each begins at another place of the RTT series"),
+        ("transfer", 0.9, "in their transfer times, since"),
+        ("execution", 0.9, "in their execution times."),
+    ],
+)
+def test_saturation_is_named_only_where_a_box_is_busy_and_waits_differ(part: str, load: float | None, cause: str) -> None:
+    runs = runs_of({"wild": [1.0, 4.0, 9.0]})
+    for key, numbers in runs.items():
+        parts = dict.fromkeys(("mean_queue_s", "mean_execution_s", "mean_transfer_s"), 0.1) | {f"mean_{part}_s": numbers[KEY]}
+        runs[key] = {**numbers, **parts, "cloud_busiest_load": load}
+    (note,) = spread_notes(rows(runs, 1))
+    assert note.startswith(f"w on n: replications differ by factors {cause}")

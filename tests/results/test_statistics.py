@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from simnmt.results.statistics import CONFIDENCE, Estimate, change_percent, latency_quantiles, over_replications
+from simnmt.results.statistics import (
+    CONFIDENCE,
+    Estimate,
+    change_percent,
+    latency_quantiles,
+    over_replications,
+    student_quantile,
+)
 
 
 def test_without_skew_the_interval_is_students() -> None:
@@ -124,3 +131,12 @@ def test_a_change_is_the_ratio_of_the_means_and_never_below_minus_a_hundred_perc
     assert (1 + turned.high / 100) * (1 + wild.low / 100) == pytest.approx(1.0)
     assert change_percent([3.0], [2.0]) == Estimate(50.0, None, None)
     assert change_percent([2.0, 3.0], [2.0, 3.0]) == Estimate(0.0, 0.0, 0.0)
+
+
+def test_replications_that_differ_by_factors_have_fewer_degrees_of_freedom() -> None:
+    """Student's quantile by tables: 2.776 with four degrees of freedom."""
+    assert student_quantile(5, 0.0) == pytest.approx(2.7764, abs=1e-4)
+    quantiles = student_quantile(5, [0.0, 0.05, 0.2, 0.5, 2.0])
+    assert (np.diff(quantiles) >= 0.0).all() and quantiles[1] < 1.02 * quantiles[0]
+    assert quantiles[-1] == quantiles[-2] == pytest.approx(stats.t.ppf(0.975, 8 / 3)), "never fewer than two thirds"
+    assert student_quantile(100, 0.1) == pytest.approx(1.98, abs=0.01)

@@ -9,6 +9,7 @@ import pytest
 
 from simnmt.costs.energy import EnergyCost
 from simnmt.results.request_log import Logs, Passage, RequestLog, Truth
+from simnmt.results.statistics import student_quantile
 from simnmt.results.summary import PARTS, WITH_INTERVAL, Device, RunKey, comparisons, measure, rows, with_regret
 
 Runs = dict[RunKey, dict[str, float | None]]
@@ -209,7 +210,7 @@ def test_rows_are_means_over_replications_in_the_order_of_the_runs() -> None:
         assert row["requests"] == 77
         assert row["replications"] == 3
         assert row["total_latency_s"] == 11.0
-        half = 4.302652729911275 / np.sqrt(3) / 11.0  # Student's quantile for two degrees of freedom, on the logarithmic scale
+        half = student_quantile(3, 1.0 / 11.0) / np.sqrt(3) / 11.0  # on the logarithmic scale
         bounds = (row["total_latency_s_low"], row["total_latency_s_high"])
         assert bounds == (pytest.approx(11 * np.exp(-half)), pytest.approx(11 * np.exp(half)))
         assert row["p999_latency_s"] is None

@@ -188,7 +188,8 @@ def test_policies_beyond_the_papers_are_compared_with_the_plain_one() -> None:
         probing=[90.0, 91.5, 91.6],
     )  # fmt: skip
     assert record["variants"].startswith(
-        "Total time against cnmt: queue is faster (-10.00 % [-10.00, -10.00]), probing is not distinguishable (+0.0 %"
+        "Total time against cnmt: queue is faster (-10.00 % [-10.00, -10.00]), probing is not "
+        "distinguishable (less than 0.1 % ["
     )
     assert judged(edge=[130.0], cloud=[100.0], cnmt=[90.0])[0]["variants"] == ""
     loads = {"cnmt": 1.5}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simnmt.results.wording import digits, duration, interval_decimals, signed_interval, unsigned_interval
+from simnmt.results.wording import digits, duration, format_interval, interval_decimals, percent, percent_interval
 
 
 @pytest.mark.parametrize(
@@ -44,14 +44,41 @@ def test_what_rounds_up_to_another_unit_or_digit_is_written_out() -> None:
         (1.234, 1.11, 1.36, "+1.23 % [+1.11, +1.36]"),
         (9.0, 0.31, 24.8, "+9.0 % [+0.3, +24.8]"),
         (9.0, 0.02, 44.8, "+9.00 % [+0.02, +44.80]"),
-        (0.0, 0.0, 0.0, "+0.00 % [+0.00, +0.00]"),
+        (0.0, 0.0, 0.0, "0.00 % [0.00, 0.00]"),
+        (-0.03, -0.9, 0.8, "less than 0.1 % [-0.9, +0.8]"),
+        (0.003, 0.001, 0.004, "less than 0.01 % [0.00, 0.00]"),
+        (1234.5, 1000.0, 1500.0, "+1,234 % [+1,000, +1,500]"),
+        (1.5, None, None, "+1.50 %"),
     ],
 )
-def test_digits_follow_the_interval(value: float, low: float, high: float, text: str) -> None:
-    """Two digits of the interval's width; a bound that is not zero is not shown as zero."""
-    assert signed_interval(value, low, high) == text
+def test_digits_follow_the_interval(value: float, low: float | None, high: float | None, text: str) -> None:
+    """Two digits of the interval's width; a number that is not zero is not shown as zero, and zero has no sign."""
+    assert percent_interval(value, low, high) == text
 
 
 def test_an_interval_without_signs_begins_with_the_smaller_bound() -> None:
-    assert unsigned_interval(-12.34, -15.1, -9.6) == "12.3 % [9.6, 15.1]"
+    assert percent_interval(-12.34, -15.1, -9.6, signs="none") == "12.3 % [9.6, 15.1]"
     assert interval_decimals(90.92, 110.63, most=0) == 0
+
+
+def test_a_number_has_the_digits_of_its_interval_and_the_signs_asked_for() -> None:
+    assert format_interval(1234.567, 1100.0, 1350.0, signs="minus") == ("1,235", "[1,100, 1,350]")
+    assert format_interval(-0.5, -0.75, 0.25, signs="minus", most=1) == ("-0.5", "[-0.8, 0.2]")
+    assert format_interval(0.1234, None, None, most=3) == ("+0.123", "")
+
+
+@pytest.mark.parametrize(
+    ("share", "text", "signed"),
+    [
+        (1.0, "100 %", "+100 %"),
+        (0.999999, "more than 99.99 %", "+99.99 %"),
+        (-0.999999, "more than 99.99 %", "-99.99 %"),
+        (0.9996, "99.96 %", "+99.96 %"),
+        (0.00003, "less than 0.01 %", "less than 0.01 %"),
+        (-0.00003, "less than 0.01 %", "less than 0.01 %"),
+        (0.0, "0.00 %", "+0.00 %"),
+        (0.129, "13 %", "+13 %"),
+    ],
+)
+def test_a_share_is_rounded_neither_to_nothing_nor_to_all(share: float, text: str, signed: str) -> None:
+    assert (percent(share), percent(share, signed=True)) == (text, signed)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from simnmt.report.typography import signed
+from simnmt.report.table import cell_of
+from simnmt.report.typography import typeset_interval
 from simnmt.results import RunResult
-from simnmt.results.summary import Row
-from simnmt.results.verdict import NAMES
+from simnmt.results.summary import Row, objective_name
 from simnmt.results.wording import duration
 
 MOST_CARDS = 2
@@ -17,9 +17,9 @@ MOST_CARDS = 2
 
 def verdict_cards(result: RunResult, colours: Mapping[str, int]) -> list[dict[str, Any]]:
     """One card per workload and network: its sentences, and the colour of the recommended policy (None without one)."""
-    policies = {_cell_of(record): record["policy"] for record in result.recommendations}
+    policies = {cell_of(record): record["policy"] for record in result.recommendations}
     return [
-        {**verdict, "policy": policies.get(_cell_of(verdict)), "colour": colours.get(policies.get(_cell_of(verdict)) or "")}
+        {**verdict, "policy": policies.get(cell_of(verdict)), "colour": colours.get(policies.get(cell_of(verdict)) or "")}
         for verdict in result.verdicts
     ]
 
@@ -29,9 +29,9 @@ def overview(recommendations: Sequence[Row], colours: Mapping[str, int]) -> dict
     if len(recommendations) <= MOST_CARDS:
         return None
     networks = list(dict.fromkeys(record["network"] for record in recommendations))
-    by_cell = {_cell_of(record): (index, record) for index, record in enumerate(recommendations)}
+    by_cell = {cell_of(record): (index, record) for index, record in enumerate(recommendations)}
     workloads = dict.fromkeys(record["workload"] for record in recommendations)
-    objective = NAMES[recommendations[0]["objective"]]
+    objective = objective_name(recommendations[0]["objective"])
     lines = [
         {"workload": workload, "cells": [_overview_cell(*by_cell[workload, network], colours) for network in networks]}
         for workload in workloads
@@ -43,25 +43,26 @@ def _overview_cell(index: int, record: Row, colours: Mapping[str, int]) -> dict[
     margin, low, high = (
         None if record[key] is None else 100.0 * record[key] for key in ("margin", "margin_low", "margin_high")
     )
+    change, interval = ("", "") if margin is None else typeset_interval(margin, low, high)
     remark = "unstable" if record["unstable"] else "misses the service level" if record["slo_met"] is False else ""
     return {
         "index": index,
         "policy": record["policy"],
         "colour": colours.get(record["policy"] or ""),
         "value": "" if record["objective_s"] is None else duration(record["objective_s"]),
-        "margin": "" if margin is None else f"{signed(margin, 1)}\u202f% against {record['runner_up']}",
-        "interval": "" if low is None or high is None else f"[{signed(low, 1)}, {signed(high, 1)}]",
+        "margin": change and f"{change}\u202f% against {record['runner_up']}",
+        "interval": interval,
         "unclear": [name for name in record["indistinguishable"] if name not in record["identical"]],
         "identical": record["identical"],
         "remark": remark,
     }
 
 
-def recommended(recommendations: Sequence[Row]) -> dict[tuple[str, str, str], str]:
+def recommendation_badges(recommendations: Sequence[Row]) -> dict[tuple[str, str, str], str]:
     """What the table writes beside a policy, by workload, network and policy."""
     badges = {}
     for record in recommendations:
-        place, policy = _cell_of(record), record["policy"]
+        place, policy = cell_of(record), record["policy"]
         if policy is None or record["unstable"]:
             continue
         badges[(*place, policy)] = "recommended"
@@ -70,7 +71,3 @@ def recommended(recommendations: Sequence[Row]) -> dict[tuple[str, str, str], st
         if record["slo"]:
             badges |= {(*place, name): "misses the service level" for name in record["slo_missed_by"] if name != policy}
     return badges
-
-
-def _cell_of(record: Row) -> tuple[str, str]:
-    return record["workload"], record["network"]
