@@ -68,6 +68,7 @@ def render_paper(
     A drawing stands before the table that it names as `before`, one that names none of them after all. `listed`: what a claim
     says of ours and why has a line for each part between semicolons. `pictures`: sections of pipelines, after all tables.
     """
+    doubts = document.get("doubts", ())
     setting = next(each["rows"] for each in document["tables"] if each["id"] == "setting")
     shown = [each for each in tables if each["lines"]]
     places = {each["id"] for each in shown}
@@ -81,7 +82,8 @@ def render_paper(
         heading=heading,
         matrix=verdict_matrix(document["claims"]),
         matrix_note=matrix_note,
-        groups=claim_groups(document["claims"]),
+        groups=claim_groups(document["claims"], doubts),
+        doubtful_profiles=doubts,
         tables=shown,
         setting=setting,
         pictures=list(pictures),

@@ -48,11 +48,18 @@ def _prose(text: str) -> Markup:
     return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(typeset(text)))))
 
 
-def claim_groups(records: Sequence[Record]) -> list[list[dict[str, Any]]]:
-    """The records of each claim together, in the order of the first of them."""
+def claim_groups(records: Sequence[Record], doubts: Sequence[Record] = ()) -> list[list[dict[str, Any]]]:
+    """The records of each claim together, in the order of the first of them.
+
+    `doubts`: the profiles with warnings; a claim that rests on measurements of such a profile says so in its `basis`.
+    """
+    doubtful = {name for doubt in doubts for name in ([doubt["part"]] if "part" in doubt else doubt["devices"])}
     groups: dict[str, list[dict[str, Any]]] = {}
     for record in records:
-        groups.setdefault(record["bare"], []).append({**record, "ours": record["ours"] or DASH})
+        basis = record["basis"]
+        if basis == "measured" and (record.get("profiles") or record.get("device")) in doubtful:
+            basis = "measured, doubtful"
+        groups.setdefault(record["bare"], []).append({**record, "basis": basis, "ours": record["ours"] or DASH})
     return list(groups.values())
 
 

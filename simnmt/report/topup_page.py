@@ -7,7 +7,7 @@ from typing import Any
 
 from simnmt.report.reproduced import Record, claim_groups, filled, verdict_matrix
 from simnmt.report.topup_figures import SETS, drawings
-from simnmt.report.typography import DASH, number, signed, significant
+from simnmt.report.typography import DASH, number, signed, significant, typeset_interval
 
 _SCRIPTS = ("page_tools.js", "topup_page.js", "page.js")
 _MEASURES = {"full_share": "full, %", "below_8_share": "below 8, %", "mean_active": "mean active", "steps": "steps"}
@@ -24,7 +24,8 @@ def render_topup(document: Mapping[str, Any]) -> str:
         drawings(tables),
         document=document,
         devices=_devices(document["devices"]),
-        groups=claim_groups(document["claims"]),
+        groups=claim_groups(document["claims"], document["doubts"]),
+        doubtful_profiles=document["doubts"],
         matrix=verdict_matrix(document["claims"]),
         setting=tables["setting"],
         sets=[_set(row) for row in tables["table-1"]],
@@ -114,17 +115,20 @@ def _loads(rows: Sequence[Record]) -> list[dict[str, Any]]:
             "set": SETS[test_set],
             "p95": number(p95_ms, 0),
             "over": significant(own[0]["over_solo"], 3),
-            "figures": [
-                {
-                    "text": "never" if not row["up_to_rps"] else significant(row["up_to_rps"], 3),
-                    "interval": ""
-                    if row["low_rps"] is None or not row["up_to_rps"]
-                    else f"[{significant(max(row['low_rps'], 0.0), 3)}, {significant(row['high_rps'], 3)}]",
-                    "marks": ", ".join(words for key, words in _MARKS.items() if row[key]),
-                    "best": bool(row["up_to_rps"]) and row["up_to_rps"] == max(other["up_to_rps"] for other in own),
-                }
-                for row in own
-            ],
+            "figures": [_capacity(row, own) for row in own],
         }
         for (device, beam, test_set, p95_ms), own in groups.items()
     ]
+
+
+def _capacity(row: Record, beside: Sequence[Record]) -> dict[str, Any]:
+    """The load up to which a strategy keeps the limit; `beside`: all strategies of the line, this one included."""
+    up_to_rps, low_rps = row["up_to_rps"], row["low_rps"]
+    ends = (None, None) if low_rps is None else (max(low_rps, 0.0), row["high_rps"])
+    text, interval = typeset_interval(up_to_rps, *ends, signs="minus", most=3) if up_to_rps else ("never", "")
+    return {
+        "text": text,
+        "interval": interval,
+        "marks": ", ".join(words for key, words in _MARKS.items() if row[key]),
+        "best": bool(up_to_rps) and up_to_rps == max(other["up_to_rps"] for other in beside),
+    }

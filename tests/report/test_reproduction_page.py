@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -99,3 +100,23 @@ def test_every_figure_is_drawn_and_nothing_is_complained_of(open_page: Any, page
         assert opened.page.locator("#figure-1 svg[role=img]").count() == 3
         width = opened.page.evaluate("() => document.documentElement.scrollWidth")
         assert width <= 1000 and opened.problems == []
+
+
+def test_doubts_of_measured_profiles_stand_beside_what_rests_on_them(found: Reproduction) -> None:
+    """A badge of `measured` by itself would vouch for a measurement that its own profile warns of."""
+    parts = [
+        replace(part, cells=[replace(cell, profile_warnings=(("the box was busy",), ())) for cell in part.cells])
+        if part.name == "measured"
+        else part
+        for part in found.parts
+    ]
+    document = replace(found, parts=parts).document()
+    assert {doubt["part"] for doubt in document["doubts"]} == {"measured"}
+    assert all(doubt["devices"] == ["gateway"] and doubt["warnings"] == ["the box was busy"] for doubt in document["doubts"])
+    page = render_reproduction(document, {part.name: part for part in parts})
+    assert page.count("<li data-warning>the box was busy</li>") == len(document["doubts"]) == 3, "one for each model"
+    table = page.partition('<table class="cells">')[2].partition("</table>")[0]
+    assert table.count('class="kind kind-measured-doubtful"') == 6
+    for record in found.claims:
+        row = page.partition(f'<tr data-claim="{record["id"]}"')[2].partition("</tr>")[0]
+        assert ("kind-measured-doubtful" in row) == (record["profiles"] == "measured"), record["id"]

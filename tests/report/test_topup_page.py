@@ -10,6 +10,7 @@ import pytest
 
 from simnmt.report.topup_page import render_topup
 from simnmt.reproduce.topup import occupancies, online, reproduction
+from simnmt.reproduce.topup.devices import decoders, doubtful_profiles
 from simnmt.reproduce.topup.tables import document as document_of
 from tests.reproduce.topup_stand_ins import profile
 
@@ -76,3 +77,21 @@ def test_figures_are_drawn_on_a_desk_and_a_phone(document: dict[str, Any], page:
         opened.page.set_viewport_size({"width": 1200, "height": 900})
         opened.page.wait_for_function("() => document.documentElement.scrollWidth === 1200")
         assert opened.problems == []
+
+
+def test_doubts_of_step_costs_stand_beside_the_device_and_its_claims(document: dict[str, Any]) -> None:
+    sound = profile("five", beam=5, box="b")
+    assert sound.step is not None
+    step = sound.step.model_copy(update={"kind": "measured", "heldout_error": 0.3})
+    (doubtful,) = decoders([sound.model_copy(update={"step": step})], beams=(5,))
+    assert doubtful.shown_kind == "measured, doubtful"
+    doubts = doubtful_profiles([doubtful])
+    [doubt] = doubts
+    assert (doubt["profile"], doubt["kind"], doubt["devices"]) == ("five", "measured", ["five"])
+    assert "step: a held-out error of 30 %, above 10 % (measure again)" in doubt["warnings"]
+    claims = [{**record, "basis": "measured"} for record in document["claims"]]
+    page = render_topup(document | {"doubts": doubts, "claims": claims})
+    assert "<li data-warning>step: a held-out error of 30 %, above 10 % (measure again)</li>" in page
+    of_device = sum(record["device"] == "five" for record in claims)
+    assert page.count('class="kind kind-measured-doubtful"') == of_device > 0
+    assert "data-warning" not in render_topup(document | {"doubts": []})

@@ -62,13 +62,12 @@ class Part:
         return list(dict.fromkeys(kind for cell in self.cells for kind in cell.profile_kinds))
 
     @property
-    def kinds_of(self) -> dict[str, list[str]]:
-        """The same by workload."""
-        found: dict[str, list[str]] = {}
+    def shown_kinds(self) -> dict[str, list[str]]:
+        """The same by workload, as people read them: `measured, doubtful` where a profile has warnings."""
+        by_workload: dict[str, dict[str, None]] = {}
         for cell in self.cells:
-            own = found.setdefault(cell.workload, [])
-            own += [kind for kind in dict.fromkeys(cell.profile_kinds) if kind not in own]
-        return found
+            by_workload.setdefault(cell.workload, {}).update(dict.fromkeys(cell.shown_kinds))
+        return {workload: list(kinds) for workload, kinds in by_workload.items()}
 
 
 def prepare(scenario: str | os.PathLike[str], requests: int | None = None) -> Prepared:

@@ -22,6 +22,7 @@ from simnmt.reproduce.cnmt.parts import Part, Prepared, Progress
 from simnmt.reproduce.cnmt.published import REFERENCE
 from simnmt.reproduce.cnmt.replication import claims_as_text
 from simnmt.reproduce.cnmt.time_over_length import PUBLISHED, samples_of, time_over_length
+from simnmt.results.result import doubtful_profiles
 from simnmt.scenario.build import Plan
 
 INFERRED, MEASURED = "@table1", "@table1-measured"
@@ -52,7 +53,8 @@ class Reproduction:
         inferred = self.parts[0]
         return {
             "paper": REFERENCE,
-            "parts": [{"name": part.name, "key": part.key, "kinds": part.kinds_of} for part in self.parts],
+            "parts": [{"name": part.name, "key": part.key, "kinds": part.shown_kinds} for part in self.parts],
+            "doubts": [{"part": part.name} | doubt for part in self.parts for doubt in doubtful_profiles(part.cells)],
             "claims": self.claims,
             "tables": [
                 {"id": "table-one", "title": side_by_side.TABLE_TITLE, "cells": side_by_side.cells(self.parts)},

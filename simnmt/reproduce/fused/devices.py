@@ -10,7 +10,7 @@ from simnmt.costs.decoder_choice import DecoderChoice
 from simnmt.costs.decoder_settings import DecoderSettings
 from simnmt.costs.decoder_words import against_step
 from simnmt.costs.profile_error import ProfileError
-from simnmt.reproduce.topup.devices import BEAMS, Decoder, decoders
+from simnmt.reproduce.topup.devices import BEAMS, Decoder, decoders, step_doubts
 from simnmt.reproduce.topup.published import BATCH
 
 
@@ -87,7 +87,8 @@ def _known(profile: DeviceProfile, beam: int, batch: int) -> FusedDecoder | str:
     assert profile.decoder is not None
     # Steps of the base may be known up to larger batches than the variants, and batches decide speeds.
     most = min(plain.batch, fused.batch, max(profile.decoder.batches))
-    plain, fused = (replace(each, batch=most) for each in (plain, fused))
+    doubts = step_doubts(profile, "decoder")
+    plain, fused = (replace(each, batch=most, doubts=doubts) for each in (plain, fused))
     return FusedDecoder(
         plain,
         fused,

@@ -9,6 +9,7 @@ from simnmt.reproduce.fused.claims import predicted, predicted_product_left_alon
 from simnmt.reproduce.fused.devices import FusedDecoder
 from simnmt.reproduce.fused.reproduction import SPEED_SEEDS, Reproduction
 from simnmt.reproduce.fused.summary import summary
+from simnmt.reproduce.topup.devices import doubtful_profiles
 from simnmt.reproduce.topup.published import SETTING
 from simnmt.reproduce.topup.speeds import gain
 from simnmt.reproduce.topup.strategies import BY_KEY
@@ -25,6 +26,7 @@ def document(found: Reproduction) -> dict[str, Any]:
         "claims": found.claims,
         "tables": tables(found),
         "devices": devices(found),
+        "doubts": doubtful_profiles(each.fused for each in found.decoders),
         "slips": list(published.SLIPS),
         "notes": notes(found),
     }
@@ -56,7 +58,7 @@ def devices(found: Reproduction) -> Rows:
             "plain": each.plain_choice.short,
             "fused": each.fused_choice.short,
             "how": each.fused_choice.how,
-            "kind": each.fused.kind,
+            "kind": each.fused.shown_kind,
             "exact": each.fused_choice.exact,
             "remarks": list(_remarks(each)),
         }
@@ -141,7 +143,7 @@ def output_times(found: Reproduction) -> Rows:
         rows.append(
             {
                 "source": each.device,
-                "kind": own.fused.kind,
+                "kind": own.fused.shown_kind,
                 "set": each.test_set,
                 "beam": each.beam,
                 "product_s": each.product_s,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from simnmt import shipped
-from simnmt.costs import DeviceProfile, read_profile
+from simnmt.costs import DeviceProfile, profile_doubts, read_profile
 from simnmt.costs.batch_cost import StepCost
 from simnmt.costs.batch_decoding import DecodingCost
 from simnmt.costs.profile_blocks import Overhead
@@ -15,6 +16,7 @@ from simnmt.costs.profile_error import ProfileError
 from simnmt.costs.surfaces import LinearSurface, SurfaceWithAlone, TableSurface
 from simnmt.errors import InputError
 from simnmt.reproduce.topup.published import BATCH, BEAM, SETS
+from simnmt.results.result import group_doubts
 
 BEAMS = (1, BEAM)
 LONG_OUTPUT = {"europarl": 100, "opensubtitles": 40}
@@ -49,6 +51,13 @@ class Decoder:
     """Why its mini-batches are smaller than the paper's; empty where they are not."""
     remarks: tuple[str, ...] = ()
     """What is other than in the paper, or beyond what was measured."""
+    doubts: tuple[str, ...] = ()
+    """What makes the step costs of its profile doubtful."""
+
+    @property
+    def shown_kind(self) -> str:
+        """`kind` as people read it: `measured, doubtful` where the profile has warnings."""
+        return f"{self.kind}, doubtful" if self.doubts else self.kind
 
     @property
     def refilling_known(self) -> bool:
@@ -166,7 +175,19 @@ def _decoder(device: str, profile: DeviceProfile, cost: DecodingCost, batch: int
     kind = profile.step.kind if profile.step else "synthetic"
     box, model = profile.device.name, profile.model.name
     found = Decoder(
-        device, box, model, cost.beam, profile.name, kind, cost, possible, guessed, gap_known, refill_known, why_batch
+        device,
+        box,
+        model,
+        cost.beam,
+        profile.name,
+        kind,
+        cost,
+        possible,
+        guessed,
+        gap_known,
+        refill_known,
+        why_batch,
+        doubts=step_doubts(profile),
     )
     for test_set, long in LONG_OUTPUT.items():
         if long > cost.step.position_range[1]:
@@ -174,6 +195,16 @@ def _decoder(device: str, profile: DeviceProfile, cost: DecodingCost, batch: int
             last = cost.step.position_range[1] + 1
             remarks.append(f"{SETS[test_set].name}: no step was measured beyond the {last}th token of an output; {change}")
     return replace(found, remarks=tuple(remarks))
+
+
+def step_doubts(profile: DeviceProfile, *more: str) -> tuple[str, ...]:
+    """Return what makes the costs of a profile's steps doubtful; `more`: further cost models that are used."""
+    return tuple(doubt.message for doubt in profile_doubts(profile, ("step", "encoder", "overheads", *more)))
+
+
+def doubtful_profiles(decoders: Iterable[Decoder]) -> list[dict[str, Any]]:
+    """Return the doubtful profiles of some decoders, each once."""
+    return group_doubts((decoder.device, decoder.profile, decoder.kind, decoder.doubts) for decoder in decoders)
 
 
 def _known(overhead: Overhead | None) -> bool:

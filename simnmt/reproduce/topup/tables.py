@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from simnmt.reproduce.topup import online, published
+from simnmt.reproduce.topup.devices import doubtful_profiles
 from simnmt.reproduce.topup.occupancies import SEEDS
 from simnmt.reproduce.topup.published import TABLE_ONE
 from simnmt.reproduce.topup.reproduction import Reproduction
@@ -22,6 +23,7 @@ def document(found: Reproduction) -> dict[str, Any]:
         "claims": found.claims,
         "tables": tables(found),
         "devices": devices(found),
+        "doubts": doubtful_profiles(found.decoders),
         "slips": list(published.SLIPS),
         "notes": notes(found),
     }
@@ -47,8 +49,11 @@ def tables(found: Reproduction) -> list[dict[str, Any]]:
 
 def devices(found: Reproduction) -> list[dict[str, Any]]:
     """Which device with which beam, whose profile, and what is to be said of it."""
-    keys = ("device", "box", "model", "beam", "profile", "kind", "batch", "guessed")
-    return [{key: getattr(each, key) for key in keys} | {"remarks": list(each.remarks)} for each in found.decoders]
+    keys = ("device", "box", "model", "beam", "profile", "batch", "guessed")
+    return [
+        {key: getattr(decoder, key) for key in keys} | {"kind": decoder.shown_kind, "remarks": list(decoder.remarks)}
+        for decoder in found.decoders
+    ]
 
 
 def notes(found: Reproduction) -> list[str]:
