@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from simnmt.names import listed
 from simnmt.report.typography import DASH, is_number, number
 from simnmt.results import Cell, RunResult
 from simnmt.results.stability import SUFFIX, device_names, overloaded
@@ -28,24 +29,9 @@ def profile_kinds(cell: Cell) -> list[tuple[str, str]]:
         return [(every, cell.shown_kinds[0])]
     found = []
     for kind, names in by_kind.items():
-        text = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+        text = listed(names)
         found.append((f"{text} profile{'s' if len(names) > 1 else ''}" if len(names) <= 4 else f"{len(names)} profiles", kind))
     return found
-
-
-def doubtful_profiles(result: RunResult) -> list[dict[str, Any]]:
-    """Return each profile that has warnings once, with the devices that use it: `profile`, `kind`, `devices`, `warnings`."""
-    users: dict[tuple[str, str, tuple[str, ...]], dict[str, None]] = {}
-    for cell in result.cells:
-        for device, name, kind, messages in zip(
-            cell.devices, cell.profile_names, cell.profile_kinds, cell.profile_warnings, strict=False
-        ):
-            if messages:
-                users.setdefault((name, kind, messages), {})[device.name] = None
-    return [
-        {"profile": name, "kind": kind, "devices": list(devices), "warnings": messages}
-        for (name, kind, messages), devices in users.items()
-    ]
 
 
 def roles(result: RunResult) -> dict[str, str]:

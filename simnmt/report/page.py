@@ -12,15 +12,16 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from simnmt import __version__
+from simnmt.names import listed
 from simnmt.report import pipeline_chart, plotly_js
 from simnmt.report.batches import COLUMNS, batch_lines, batching_devices, most_used
 from simnmt.report.causes import over_load
-from simnmt.report.devices import boxes, device_table, doubtful_profiles, profile_kinds, roles
+from simnmt.report.devices import boxes, device_table, profile_kinds, roles
 from simnmt.report.figures import figures
 from simnmt.report.fits import execution_means, length_means, share_explained
 from simnmt.report.gaps import gap_lines
 from simnmt.report.packing import packed
-from simnmt.report.recommended import overview, recommended, verdict_cards
+from simnmt.report.recommendations import overview, recommendation_badges, verdict_cards
 from simnmt.report.rtt import estimating_policy
 from simnmt.report.streamed import COLUMNS as STREAM_COLUMNS
 from simnmt.report.streamed import PLAN_COLUMNS, STREAMED_STYLE, streamed_devices
@@ -28,9 +29,9 @@ from simnmt.report.table import cell_of, table
 from simnmt.report.typography import DASH, is_number, number, significant, typeset
 from simnmt.results import Cell, RunResult
 from simnmt.results.gap_words import gap_sentences
-from simnmt.results.stability import busiest_device
+from simnmt.results.result import doubtful_profiles
+from simnmt.results.stability import busiest_device, busiest_load
 from simnmt.results.summary import Row
-from simnmt.results.wording import listed
 
 _HERE = Path(__file__).resolve().parent
 _COLOURS = ("edge", "cloud", "oracle", "naive", "cnmt")
@@ -79,15 +80,15 @@ def render(result: RunResult, *, published_tables: Sequence[PublishedTable] = ()
         requests=first.get("requests"),
         verdicts=verdict_cards(result, colours),
         overview=overview(result.recommendations, colours),
-        table=table(result.rows, result.comparisons, colours, roles(result), recommended(result.recommendations)),
+        table=table(result.rows, result.comparisons, colours, roles(result), recommendation_badges(result.recommendations)),
         cells=cells,
-        judged_by=_judged_by(result.cells, batching, streaming),
+        judged_by=_judged_by(result, batching, streaming),
         batching=batching,
         sections=[_section(index, cell, result, colours) for index, cell in enumerate(result.cells)],
         sweeps=[_sweep(sweep, result) for sweep in over_load(result.rows, result.load_sweeps, colours)],
         fit_groups=[_fit_group(index, names, cell, result) for index, (names, cell) in enumerate(_alike(workloads, _fitted))],
         boxes=boxes,
-        doubtful_profiles=doubtful_profiles(result),
+        doubtful_profiles=doubtful_profiles(result.cells),
         profile_kinds=profile_kinds,
         lengths=_alike(workloads, lambda cell: (*_lengths(cell), cell.regression_slope, cell.regression_offset)),
         said=" ".join(result.notes),
@@ -155,26 +156,31 @@ def _section(index: int, cell: Cell, result: RunResult, colours: dict[str, int])
 
 def _foreseen(cell: Cell) -> bool:
     """Whether decisions are judged by what an oracle foresaw, queues included."""
-    return any(found.foreseen for found in cell.misroutes.values())
+    return any(misroutes.foreseen for misroutes in cell.misroutes.values())
 
 
 UNKNOWN_MISROUTES = (
-    "Misroutes are not shown: requests queue where a device batches or streams its model, and to foresee each request there "
-    "costs as much as an oracle for every policy. Set foresee_misroutes: true to see them."
+    "Misroutes are not shown: where a device batches or streams its model, what a request takes there depends on the requests "
+    "before it, and to foresee that costs as much as an oracle for every policy. Set foresee_misroutes: true to see them."
 )
 
 
-def _judged_by(cells: Sequence[Cell], batching: bool, streaming: bool) -> str:
+def _judged_by(result: RunResult, batching: bool, streaming: bool) -> str:
     """What the misrouted share is judged by, in a sentence under the table."""
+    cells = result.cells
     known = [cell for cell in cells if cell.misroutes]
     if not known:
         return UNKNOWN_MISROUTES if cells else ""
     by_cell = {_foreseen(cell) for cell in known}
-    waiting = ["queues", *["batches"] * batching, *["streamed models"] * streaming]
-    foreseen = f"with the {listed(waiting)} of that moment, as an oracle foresees them"
-    how = foreseen if by_cell == {True} else "" if by_cell == {False} else f"where requests queue {foreseen}"
+    queueing = any(busiest_load(row) is not None for row in result.rows)
+    state = listed(["queues"] * queueing + ["batches"] * batching + ["streamed models"] * streaming)
+    foreseen = f"with the {state} of that moment, as an oracle foresees them"
+    where = listed(["requests queue"] * queueing + ["a model is streamed"] * streaming, "or")
+    how = foreseen if by_cell == {True} else "" if by_cell == {False} else f"where {where} {foreseen}"
     sampled = any(
-        found.judged is not None and found.judged < _requests(cell) for cell in known for found in cell.misroutes.values()
+        misroutes.judged is not None and misroutes.judged < _requests(cell)
+        for cell in known
+        for misroutes in cell.misroutes.values()
     )
     sample = " The share is that of an even sample of the requests." if sampled else ""
     left_out = f" {UNKNOWN_MISROUTES}" if len(known) < len(cells) else ""
@@ -201,13 +207,13 @@ def _no_misroutes(cell: Cell) -> str:
     """Why a cell has no figure of misroutes; empty where it has one."""
     if not cell.misroutes:
         return UNKNOWN_MISROUTES
-    return "" if any(found.count for found in cell.misroutes.values()) else "No policy misrouted any judged request."
+    return "" if any(misroutes.count for misroutes in cell.misroutes.values()) else "No policy misrouted any judged request."
 
 
 def _misrouted_of(cell: Cell, policy: str | None) -> int | str:
     """The policy whose misroutes are shown first: the estimating one if it has any, else all."""
-    found = cell.misroutes.get(policy or "")
-    return list(cell.logs).index(policy) if policy is not None and found is not None and found.count else "all"
+    misroutes = cell.misroutes.get(policy or "")
+    return list(cell.logs).index(policy) if policy is not None and misroutes is not None and misroutes.count else "all"
 
 
 def _fitted(cell: Cell) -> tuple[Any, ...]:

@@ -62,16 +62,16 @@ def misrouted(cell: Cell) -> list[dict[str, Any]] | None:
         return None
     return [
         {
-            "count": found.count,
-            "judged": found.judged,
-            "lost_s": thinning.numbers(np.array([found.lost_s]))[0],
-            "src_len": found.src_len.tolist(),
-            "tgt_len": found.tgt_len.tolist(),
-            "lost_ms": thinning.numbers(found.request_lost_s * 1e3, 3),
-            "targets": codes(found.target),
-            "best": codes(found.best_target),
+            "count": misroutes.count,
+            "judged": misroutes.judged,
+            "lost_s": thinning.numbers(np.array([misroutes.lost_s]))[0],
+            "src_len": misroutes.src_len.tolist(),
+            "tgt_len": misroutes.tgt_len.tolist(),
+            "lost_ms": thinning.numbers(misroutes.request_lost_s * 1e3, 3),
+            "targets": codes(misroutes.target),
+            "best": codes(misroutes.best_target),
         }
-        for found in (cell.misroutes[policy] for policy in cell.logs)
+        for misroutes in (cell.misroutes[policy] for policy in cell.logs)
     ]
 
 

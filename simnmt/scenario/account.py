@@ -77,29 +77,29 @@ def warnings(plan: Plan) -> list[str]:
 
 def notes(plan: Plan, learnt: dict[str, Learnt], rows: Sequence[Row]) -> list[str]:
     """What a reader must know to judge the numbers; `learnt`: by workload, replication 0's; `rows`: the summary's."""
-    said = [plan.scenario.description] if plan.scenario.description else []
+    lines = [plan.scenario.description] if plan.scenario.description else []
     for case in plan.cases.values():
-        said += _of_lengths(plan, case, learnt[case.name])
-        said.append(f"{case.name}: {case.arrivals.account}.")
-        said += _of_devices(case, list(plan.scenario.devices), learnt[case.name])
-        said += _of_streaming(plan, case)
+        lines += _of_lengths(plan, case, learnt[case.name])
+        lines.append(f"{case.name}: {case.arrivals.account}.")
+        lines += _of_devices(case, list(plan.scenario.devices), learnt[case.name])
+        lines += _of_streaming(plan, case)
     for network in plan.networks.values():
-        said += [_of_link(link) for link in dict.fromkeys((network.link, *itertools.chain(*network.hops.values())))]
-    said += clock_notes(plan.scenario, rows)
-    said += of_nothing_batched(plan.scenario)
-    said += of_nothing_streamed(plan.scenario)
-    said += of_endless_waits(plan)
-    said += _of_overload(rows)
-    said += spread_notes(rows)
+        lines += [_of_link(link) for link in dict.fromkeys((network.link, *itertools.chain(*network.hops.values())))]
+    lines += clock_notes(plan.scenario, rows)
+    lines += of_nothing_batched(plan.scenario)
+    lines += of_nothing_streamed(plan.scenario)
+    lines += of_endless_waits(plan)
+    lines += _of_overload(rows)
+    lines += spread_notes(rows)
     if plan.scenario.replications == 1:
-        said.append("One replication: no intervals, no word on whether a difference is chance.")
-    return said
+        lines.append("One replication: no intervals, no word on whether a difference is chance.")
+    return lines
 
 
 def _of_lengths(plan: Plan, case: Case, learnt: Learnt) -> Iterator[str]:
     for warning in case.warnings:
         yield f"{case.name}: {warning}."
-    table, fit, evaluated = case.table, learnt.fit_pairs.pairs, learnt.evaluated_pairs.pairs
+    table, fit = case.table, learnt.fit_pairs.pairs
     counted = {"none": "", "source": ", sources with their end", "target": ", targets with their end", "both": ", ends counted"}
     ends = counted[table.end_of_sentence]
     synthetic = isinstance(plan.scenario.workloads[case.name].lengths, SyntheticLengths)
@@ -107,7 +107,7 @@ def _of_lengths(plan: Plan, case: Case, learnt: Learnt) -> Iterator[str]:
     yield (
         f"{case.name}: {table.pairs:,} length pairs of {table.source}, counted by {table.src_unit} and {table.tgt_unit}{ends}; "
         f"in each replication {fit:,} of them are set apart for fitting and the {plan.scenario.requests:,} requests drawn with "
-        f"replacement from the other {evaluated:,}. {_dropped(case)}"
+        f"replacement from the other {table.pairs - fit:,}{_replayed_outliers(case, learnt)}. {_dropped(case)}"
         f"{'No text lies behind them: both lengths are drawn.' if synthetic else reference}"
     )
     if learnt.lengths.remark:
@@ -124,23 +124,27 @@ def _dropped(case: Case) -> str:
     filtered = case.table.filtered
     if not filtered or " 0 dropped" in filtered:
         return ""
-    if case.outliers is None:
-        scope = "Neither what the policies fit on nor the requests hold dropped pairs"
-    else:
-        scope = (
-            f"The policies fit on the kept pairs alone; requests are drawn from {case.outliers.pairs:,} of the dropped ones too"
-        )
+    fitted = "The policies fit on the kept pairs alone"
+    scope = "Neither what the policies fit on nor the requests hold dropped pairs" if case.outliers is None else fitted
     return f"Filter {filtered}. {scope}. "
 
 
+def _replayed_outliers(case: Case, learnt: Learnt) -> str:
+    """Return from how many of the pairs that the filter drops requests are drawn all the same; empty for none."""
+    if case.outliers is None:
+        return ""
+    outliers = learnt.evaluated_pairs.pairs - (case.table.pairs - learnt.fit_pairs.pairs)
+    return f" and from {outliers:,} of the {case.outliers.pairs:,} dropped pairs with text on both sides"
+
+
 def _of_link(link: Link) -> str:
-    said = f"{link.rtt.name}: {link.rtt.kind} RTT series, mean {link.rtt.mean_s * 1e3:.1f} ms{_lost(link.rtt.lost)}."
-    for way, bandwidth in (("uplink", link.uplink_bps), ("downlink", link.downlink_bps)):
+    note = f"{link.rtt.name}: {link.rtt.kind} RTT series, mean {link.rtt.mean_s * 1e3:.1f} ms{_lost(link.rtt.lost)}."
+    for direction, bandwidth in (("uplink", link.uplink_bps), ("downlink", link.downlink_bps)):
         if isinstance(bandwidth, BandwidthSeries):
             median_mbps = float(np.median(bandwidth.rate_bps)) / 1e6
             series = f"{bandwidth.kind} series of {bandwidth.source}, median {median_mbps:.3g} Mbit/s"
-            said += f" Its {way}: {series}{_lost(bandwidth.lost)}."
-    return said
+            note += f" Its {direction}: {series}{_lost(bandwidth.lost)}."
+    return note
 
 
 def _lost(samples: int) -> str:
@@ -166,10 +170,10 @@ def _of_devices(case: Case, devices: Sequence[str], learnt: Learnt) -> Iterator[
             )
         if decoder is not None:
             yield f"{case.name}, {device}: {decoder.words()}."
-            if said := of_shares(decoder, together=decoding is not None):
-                yield f"{case.name}, {device}: {said}."
-        elif (own := profile.as_calibrated) is not None and not own.exact:
-            yield f"{case.name}, {device}: {own.short}."
+            if shares := of_shares(decoder, together=decoding is not None):
+                yield f"{case.name}, {device}: {shares}."
+        elif (calibrated := profile.as_calibrated) is not None and not calibrated.exact:
+            yield f"{case.name}, {device}: {calibrated.short}."
         if decoding is not None:
             yield f"{case.name}, {device}: {batches(decoding, decoder)}."
             if missing := not_told(profile, decoding):
@@ -192,8 +196,8 @@ def _of_devices(case: Case, devices: Sequence[str], learnt: Learnt) -> Iterator[
 def _of_streaming(plan: Plan, case: Case) -> Iterator[str]:
     for device, streamed in zip(plan.scenario.devices, case.streamed, strict=False):
         if streamed is not None:
-            for said in of_streaming(plan.scenario, device, streamed.planned):
-                yield f"{case.name}, {device}: {said}."
+            for note in of_streaming(plan.scenario, device, streamed.planned):
+                yield f"{case.name}, {device}: {note}."
 
 
 def _of_overload(rows: Sequence[Row]) -> Iterator[str]:

@@ -17,7 +17,7 @@ from simnmt.world.streamed import Streamed
 from simnmt.world.streamed_pools import StreamedPool
 
 
-def own(case: Case) -> Batched | Streamed | None:
+def decider_server(case: Case) -> Batched | Streamed | None:
     """How each decider's own device batches or streams its model; None where it executes one by one, or nothing meets."""
     return case.streamed_at(0) or (case.decoding[0] if case.batches else None)
 

@@ -42,18 +42,23 @@ class _Phase:
     engaged: Engagement
 
 
-def streamed_device(said: StreamingConfiguration, profile: DeviceProfile, cost: StiCost, table: LengthTable) -> StreamedDevice:
+def streamed_device(
+    settings: StreamingConfiguration, profile: DeviceProfile, cost: StiCost, table: LengthTable
+) -> StreamedDevice:
     """Plan the turns of an engagement, once at the start and once at each change, for all boxes and requests of the workload.
 
     `cost`: of the profile's block `sti`. Raises `PlanError`.
     """
     assert profile.sti is not None
-    src_len = said.src_len or covering(table.src_len, table.count)
-    tgt_len = said.tgt_len or covering(table.tgt_len, table.count)
+    src_len = settings.src_len or covering(table.src_len, table.count)
+    tgt_len = settings.tgt_len or covering(table.tgt_len, table.count)
     steps = float(tgt_len) if cost.decoder is not None else 1.0
-    cold_read_bytes = profile.sti.resident_bytes if said.cold_read_bytes is None else said.cold_read_bytes
+    cold_read_bytes = profile.sti.resident_bytes if settings.cold_read_bytes is None else settings.cold_read_bytes
     cold_read_s = _read_s(profile.sti.io, cold_read_bytes or 0)
-    phases = [_Phase(at_s, own, _engaged(own, cost, src_len, steps, cold_read_s)) for at_s, own in said.phases()]
+    phases = [
+        _Phase(at_s, phase_settings, _engaged(phase_settings, cost, src_len, steps, cold_read_s))
+        for at_s, phase_settings in settings.phases()
+    ]
     last = max(len(phase.engaged.states) for phase in phases) - 1
     first, *changes = (_streamed(phase, last, steps, cold_read_bytes or 0) for phase in phases)
     replanned = (
@@ -61,11 +66,11 @@ def streamed_device(said: StreamingConfiguration, profile: DeviceProfile, cost: 
     )
     engaged = phases[0].engaged
     planned = PlannedDevice(
-        deadline_s=said.deadline_s,
+        deadline_s=settings.deadline_s,
         src_len=src_len,
         tgt_len=tgt_len if cost.decoder is not None else 0,
-        preload_bytes=said.preload_bytes,
-        cache_bytes=said.cache_bytes,
+        preload_bytes=settings.preload_bytes,
+        cache_bytes=settings.cache_bytes,
         cold_read_bytes=cold_read_bytes,
         working_bytes=engaged.working_bytes,
         plans=len(engaged.plans),
@@ -89,15 +94,15 @@ def streamed_device(said: StreamingConfiguration, profile: DeviceProfile, cost: 
     return StreamedDevice(replace(first, changes=tuple(replanned)), planned)
 
 
-def _engaged(said: StreamingConfiguration, cost: StiCost, src_len: int, steps: float, cold_read_s: float) -> Engagement:
+def _engaged(settings: StreamingConfiguration, cost: StiCost, src_len: int, steps: float, cold_read_s: float) -> Engagement:
     return engagement(
         cost,
-        said.deadline_s,
-        said.preload_bytes,
-        said.cache_bytes,
+        settings.deadline_s,
+        settings.preload_bytes,
+        settings.cache_bytes,
         length=src_len,
-        similar=said.similar_share,
-        fills_deadline=said.fills_deadline,
+        similar=settings.similar_share,
+        fills_deadline=settings.fills_deadline,
         steps=steps,
         cold_read_s=cold_read_s,
     )
@@ -105,16 +110,16 @@ def _engaged(said: StreamingConfiguration, cost: StiCost, src_len: int, steps: f
 
 def _streamed(phase: _Phase, last: int, steps: float, cold_read_bytes: int) -> Streamed:
     """How boxes stream by one phase's plans; `last`: the last state of all phases, which repeats a phase's own last one."""
-    said, engaged = phase.settings, phase.engaged
-    reclaimed_after_s = inf if said.reclaimed_after_s is None else said.reclaimed_after_s
+    settings, engaged = phase.settings, phase.engaged
+    reclaimed_after_s = inf if settings.reclaimed_after_s is None else settings.reclaimed_after_s
     # A cache that outlives its engagement makes the next one go on where the last one ended.
-    gap_s = inf if said.keeps_cache else said.engagement_gap_s
+    gap_s = inf if settings.keeps_cache else settings.engagement_gap_s
     states = engaged.states + engaged.states[-1:] * (last + 1 - len(engaged.states))
     return Streamed(
         compute=engaged.compute,
         states=states,
-        lifecycle=Lifecycle(last, gap_s, reclaimed_after_s, said.keeps_preload),
-        deadline_s=said.deadline_s,
+        lifecycle=Lifecycle(last, gap_s, reclaimed_after_s, settings.keeps_preload),
+        deadline_s=settings.deadline_s,
         deadline_steps=steps,
         working_bytes=engaged.working_bytes,
         cold_read_bytes=cold_read_bytes,

@@ -12,10 +12,10 @@ from simnmt.scenario.streaming_configuration import MEGABYTE, StreamingConfigura
 
 def of_streaming(scenario: Scenario, device: str, planned: PlannedDevice) -> Iterator[str]:
     """The sentences about one streamed device, without their full stops."""
-    said = scenario.devices[device].sti
-    assert said is not None
+    settings = scenario.devices[device].sti
+    assert settings is not None
     yield submodel(planned)
-    yield memory(planned, said)
+    yield memory(planned, settings)
     yield cold_start(planned)
     yield f"predicted for such a request at an idle box, {planned.kind} profile: {predictions(planned)}"
     yield from changes(planned)
@@ -41,14 +41,15 @@ def submodel(planned: PlannedDevice) -> str:
     )
 
 
-def memory(planned: PlannedDevice, said: StreamingConfiguration) -> str:
+def memory(planned: PlannedDevice, settings: StreamingConfiguration) -> str:
     """What a box keeps of its model, and for how long."""
     within = f", {megabytes(planned.cache_bytes)} from turn to turn" if planned.cache_bytes > planned.preload_bytes else ""
-    kept = "and the enlarged cache are kept" if said.keeps_cache else "is kept" if said.keeps_preload else "is given back"
-    reclaimed = "never" if said.reclaimed_after_s is None else f"after {duration(said.reclaimed_after_s)} idle"
+    kept = "is kept" if settings.keeps_preload else "is given back"
+    kept = "and the enlarged cache are kept" if settings.keeps_cache else kept
+    reclaimed = "never" if settings.reclaimed_after_s is None else f"after {duration(settings.reclaimed_after_s)} idle"
     return (
         f"a preload buffer of {megabytes(planned.preload_bytes)}{within}, and beside it {megabytes(planned.working_bytes)} in "
-        f"which a layer is computed; requests within {duration(said.engagement_gap_s)} of the last answer are turns of one "
+        f"which a layer is computed; requests within {duration(settings.engagement_gap_s)} of the last answer are turns of one "
         f"engagement, after which the buffer {kept}; the system reclaims all of it {reclaimed}"
     )
 

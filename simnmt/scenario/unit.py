@@ -28,7 +28,7 @@ from simnmt.scenario.learning import Learnt, learn
 from simnmt.scenario.model import Scenario
 from simnmt.scenario.rtt_clock import estimate_age_s
 from simnmt.scenario.saturation import saturated_s
-from simnmt.scenario.servers import own, pools
+from simnmt.scenario.servers import decider_server, pools
 from simnmt.world.simulate import simulate
 from simnmt.world.streamed import StreamedAccount
 
@@ -109,10 +109,10 @@ def devices(scenario: Scenario, workload: str) -> list[Device]:
 def _under_policy(unit: Unit, drawn: Drawn, how: Deciding, folder: Path) -> tuple[dict[str, float | None], Passage | None]:
     """The numbers of one policy; and its passage, in files of a folder, as far as it is wanted: in replication 0."""
     passage = _passage(unit, drawn, how, judged=True)
-    found = devices(unit.scenario, unit.case.name)
+    of_unit = devices(unit.scenario, unit.case.name)
     lost = lost_s(drawn.truth, passage) if known_misroutes(unit.scenario, unit.case) else None
     log, discipline = RequestLog(drawn.truth, passage), unit.case.arrivals.discipline
-    numbers = measure(log, lost, found, discipline, _batched(unit.case, drawn.truth, passage), passage.streams)
+    numbers = measure(log, lost, of_unit, discipline, _batched(unit.case, drawn.truth, passage), passage.streams)
     if how.predicted_tgt_len is None:
         # Who predicts nothing uses no estimate of the transfer time, so there is none to be old.
         numbers["mean_estimate_age_s"] = None
@@ -149,8 +149,8 @@ def _gap_totals_s(unit: Unit, learnt: Learnt, drawn: Drawn) -> dict[str, float]:
 
 
 def known_misroutes(scenario: Scenario, case: Case) -> bool:
-    """Whether misroutes can be told at all: where requests queue they need an oracle's foresight."""
-    return not case.queues or _judged_share(scenario, case) > 0.0
+    """Whether misroutes are known: where requests queue, or a streamed model's state matters, only an oracle foresees them."""
+    return not (case.queues or case.streams) or _judged_share(scenario, case) > 0.0
 
 
 JUDGED = 2_000
@@ -219,14 +219,14 @@ def _passage(unit: Unit, drawn: Drawn, how: Deciding, *, judged: bool = False) -
 
 def _of_batches_and_streams(scenario: Scenario, case: Case, how: Deciding) -> dict[str, Any]:
     """What the world is told besides where servers batch, or stream their model."""
-    told: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     if case.batches or case.streams:
-        told["own"] = own(case)
+        options["own"] = decider_server(case)
     if case.batches:
-        told["predicted_tgt_len_for"] = how.predicted_tgt_len_for
+        options["predicted_tgt_len_for"] = how.predicted_tgt_len_for
     if case.streams:
-        told["plan_beyond_for"] = how.plan_beyond_for
-    return told
+        options["plan_beyond_for"] = how.plan_beyond_for
+    return options
 
 
 def _streams(log: RequestLog, passage: Passage, accounts: Sequence[StreamedAccount | None]) -> tuple[StreamAccount | None, ...]:

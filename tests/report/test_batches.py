@@ -144,6 +144,8 @@ def test_batches_are_drawn_and_fit_a_phone(batched: Any, open_page: Any, tmp_pat
 @pytest.mark.parametrize("foreseen", [False, True])
 def test_the_page_says_whether_misroutes_reckon_with_queues_and_batches(batched: Any, foreseen: bool) -> None:
     cell = batched.cells[0]
+    for row in batched.rows:
+        row["cloud_busiest_load"] = 0.5
     batched.cells[0] = replace(
         cell, misroutes={policy: replace(found, foreseen=foreseen) for policy, found in cell.misroutes.items()}
     )

@@ -18,6 +18,7 @@ import pytest
 import simnmt.report
 from simnmt.report import PublishedTable, render
 from simnmt.report.page import _SCRIPTS
+from simnmt.report.recommendations import overview
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +81,17 @@ def test_few_cells_need_no_overview_and_many_get_one_first(page: str, make_resul
     assert len(re.findall(r'href="#cell-(\d)"', many)) == 6
     assert "not distinguishable: naive<" in many and "identical: cloud<" in many
     assert '<details class="words">' in many, "the sentences are folded"
+
+
+def test_the_overview_shows_the_digits_that_its_intervals_allow(make_result: Any) -> None:
+    first, *others = make_result(requests=300, networks=("cp1",), workloads=("a", "b", "c")).recommendations
+    records = [first | {"margin": -0.123456, "margin_low": -0.3, "margin_high": 0.05}]
+    records += [other | {"margin": -0.0123, "margin_low": -0.0131, "margin_high": -0.0116} for other in others]
+    matrix = overview(records, {})
+    assert matrix is not None
+    wide, narrow, _ = (line["cells"][0] for line in matrix["lines"])
+    assert (wide["margin"], wide["interval"]) == ("\u221212\u202f% against naive", "[\u221230, +5]")
+    assert (narrow["margin"], narrow["interval"]) == ("\u22121.23\u202f% against naive", "[\u22121.31, \u22121.16]")
 
 
 def test_one_replication_says_that_it_has_no_intervals(make_result: Any) -> None:

@@ -78,7 +78,12 @@ def test_dropped_pairs_are_stated_warned_of_and_replayed_where_that_is_wanted(tm
     assert kept.cells[0].lengths.pairs == 60
     lengths["filter_replay"] = False
     replayed = simnmt.run(scenario(workloads={"w": workload}, requests=2_000))
-    assert "requests are drawn from 40 of the dropped ones too. " in said(replayed)
+    assert (
+        "w: 60 length pairs of odd.tsv, counted by word and word; in each replication 6 of them are set apart for fitting and "
+        "the 2,000 requests drawn with replacement from the other 54 and from 36 of the 40 dropped pairs with text on "
+        "both sides. "
+    ) in said(replayed)
+    assert "The policies fit on the kept pairs alone. " in said(replayed)
     assert replayed.cells[0].lengths.pairs == 100
     drawn = replayed.cells[0].logs.truth.tgt_len[:]
     assert 0.3 < (drawn == 9).mean() < 0.5

@@ -69,9 +69,9 @@ def test_a_tighter_deadline_from_the_middle_of_a_run_on_holds_for_what_comes_the
     assert first.state in (0, 1), "a change ends the engagement"
     [planned] = [device for device in changed.cells[0].planned if device is not None]
     assert planned.plannings == 2
-    assert any(
-        "from 2.5 h on planned anew for 500 ms" in note or "on planned anew for 500 ms" in note for note in changed.notes
-    )
+    changes = [note for note in changed.notes if "planned anew" in note or "times in all" in note]
+    assert changes[0].startswith("w, gateway: from 83.3 min on planned anew for 500 ms and a preload buffer of 2 MB: ")
+    assert changes[1].startswith("w, gateway: planned 2 times in all. ") and len(changes) == 2
     assert "missed the deadlines of 900, then 500 ms" in run_tables(changed)
     assert changed.document()["plans"][0]["plannings"] == 2
 
@@ -220,3 +220,17 @@ def test_the_gap_analysis_and_foreseen_misroutes_run_with_states(folder: Path) -
     assert any("the true waits and states of streamed models" in sentence for sentence in gap_sentences(found.gaps))
     back = run(folder, "gap_analysis=true", "workloads.w.arrivals={kind: back_to_back}", requests=100, replications=1)
     assert "unseen states" in {gap["removed"] for gap in back.gaps}
+
+
+def test_misroutes_back_to_back_are_judged_with_the_state_of_the_model_or_left_out(folder: Path, tmp_path: Path) -> None:
+    """Nothing queues there, but what a request takes depends on what the box holds; the oracle knows that."""
+    back_to_back = ("workloads.w.arrivals={kind: back_to_back}", "networks.n.rtt={constant_ms: 300}")
+    unknown = run(folder, *back_to_back, requests=200, replications=1, out=tmp_path / "unknown")
+    assert {row["misrouted_share"] for row in unknown.rows} == {None}
+    page = (tmp_path / "unknown" / "report.html").read_text(encoding="utf-8")
+    assert "what a request takes there depends on the requests before it" in page
+    judged = run(folder, *back_to_back, "foresee_misroutes=true", requests=200, replications=1, out=tmp_path / "judged")
+    assert run_row(judged, "oracle")["misrouted_share"] == 0.0
+    page = (tmp_path / "judged" / "report.html").read_text(encoding="utf-8")
+    assert "answered it sooner, with the streamed models of that moment, as an oracle foresees them." in page
+    assert "with the queues" not in page
