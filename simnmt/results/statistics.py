@@ -114,7 +114,8 @@ def student_quantile(replications: ArrayLike, relative_spread: ArrayLike) -> NDA
 
     A variance that is estimated from n draws has n - 1 degrees of freedom if these are normal. A positive quantity whose draws
     spread by c relative to their mean is taken to have an excess kurtosis of `TAIL_WEIGHT` c^2, with which the variance of the
-    estimated variance leaves (n - 1) / (1 + TAIL_WEIGHT c^2 (n - 1) / 2n) of them; `LEAST_FREEDOM` of n - 1 are always counted.
+    estimated variance leaves (n - 1) / (1 + TAIL_WEIGHT c^2 (n - 1) / 2n) of them. `LEAST_FREEDOM` of n - 1,
+    and one, are always counted.
 
     Args:
         replications: draws, 2 or more.
@@ -124,7 +125,7 @@ def student_quantile(replications: ArrayLike, relative_spread: ArrayLike) -> NDA
 
     count, spread = np.asarray(replications, np.float64), np.asarray(relative_spread, np.float64)
     share = 1.0 / (1.0 + 0.5 * TAIL_WEIGHT * spread**2 * (count - 1.0) / count)
-    freedom = (count - 1.0) * np.maximum(share, LEAST_FREEDOM)
+    freedom = np.maximum((count - 1.0) * np.maximum(share, LEAST_FREEDOM), 1.0)
     quantile: NDArray[np.float64] = np.asarray(stdtrit(freedom, 0.5 + CONFIDENCE / 2), np.float64)
     return quantile
 

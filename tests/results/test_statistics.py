@@ -139,4 +139,5 @@ def test_replications_that_differ_by_factors_have_fewer_degrees_of_freedom() -> 
     quantiles = student_quantile(5, [0.0, 0.05, 0.2, 0.5, 2.0])
     assert (np.diff(quantiles) >= 0.0).all() and quantiles[1] < 1.02 * quantiles[0]
     assert quantiles[-1] == quantiles[-2] == pytest.approx(stats.t.ppf(0.975, 8 / 3)), "never fewer than two thirds"
+    assert student_quantile(2, 3.0) == student_quantile(2, 0.0) == pytest.approx(12.7062, abs=1e-4)
     assert student_quantile(100, 0.1) == pytest.approx(1.98, abs=0.01)
