@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from simnmt.cli.terminal import warn
+
 if TYPE_CHECKING:
     from simnmt.calibrate.progress import Listener
     from simnmt.calibrate.run import Calibrated
@@ -156,7 +158,7 @@ def calibrate(
     with _listener() as listener:
         done = measure(settings, out, name=name, device_name=device_name, listener=listener)
     for warning in done.warnings:
-        print(f"simnmt: warning: {warning}", file=sys.stderr)
+        warn(warning)
     # Before the page: what went wrong with it would hide what hours of measuring came to.
     if as_json:
         print(json.dumps({"profile": done.profile.model_dump(mode="json"), "warnings": done.warnings}, indent=1))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from simnmt.cli.terminal import warn
 
 if TYPE_CHECKING:
     from simnmt.workload.length_means import LengthMean
@@ -139,7 +140,7 @@ def _warn(counts: Any, expect_ratio: float | None) -> None:
 
     for warning in (dropped_warning(counts.filtered), order_warning(counts, expect_ratio)):
         if warning:
-            print(f"simnmt: warning: {warning}", file=sys.stderr)
+            warn(warning)
 
 
 def _figure(means: list[LengthMean]) -> str:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from simnmt.cli.terminal import warn
+
 if TYPE_CHECKING:
     from simnmt.kernels.scales import Clipping
     from simnmt.nmt.sharp_translation import SharpTextTranslator
@@ -264,7 +266,7 @@ def _refuse_beside_sharp(context: typer.Context) -> None:
 def _warn_of_clipping(clipping: Clipping | None) -> None:
     message = None if clipping is None else clipping.warning()
     if message is not None:
-        print(f"warning: {message}", file=sys.stderr)
+        warn(message)
 
 
 def _note(text: str) -> None:

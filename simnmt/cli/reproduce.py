@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +12,7 @@ import typer
 from simnmt.cli.reproduce_options import AsJson, Jobs, Out, Profiles, Sentences, by_label, directory_of, said, tell, write
 from simnmt.cli.reproduce_sti import sti
 from simnmt.cli.run import progress_bar
+from simnmt.cli.terminal import warn
 
 app = typer.Typer(help="The papers' tables as published, and ours beside them.", no_args_is_help=True)
 
@@ -241,7 +241,7 @@ def _sharp(
         with progress_bar() as progress:
             found = reproduce(quick=quick, rounds=rounds, model=model, text=text, references=references, progress=progress)
         for warning in found.warnings:
-            print(f"warning: {warning}", file=sys.stderr)
+            warn(warning)
         document = document_of(found)
         write(directory, document, render_sharp(document))
     tell(directory, document, as_text(found), as_json)

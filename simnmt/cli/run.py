@@ -11,6 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
+from simnmt.cli.terminal import warn
+
 
 def run(
     scenario: Annotated[
@@ -55,7 +57,7 @@ def run(
             until_precision=None if until_precision is None else in_share("--until-precision", until_precision),
         )
     for warning in result.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+        warn(warning)
     if result.precision:
         print(result.precision, file=sys.stderr)
     if as_json:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from simnmt.cli.terminal import warn
+
 if TYPE_CHECKING:
     from simnmt.calibrate.sti.encoder_block import Progress
     from simnmt.calibrate.sti.measured_profile import Named
@@ -101,7 +103,7 @@ def profile(
     if task is not None:
         journal_beside(out).unlink(missing_ok=True)
     for warning in said:
-        print(f"warning: {warning}", file=sys.stderr)
+        warn(warning)
     print(f"written to {out}", file=sys.stderr)
     if as_json:
         print(json.dumps(profile_summary.as_json(found), indent=1, allow_nan=False))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from simnmt.cli.terminal import warn
 
 
 def run(
@@ -95,7 +96,7 @@ def run(
         others = list(rivals(opened, encoder, source.cost, engaged, *inputs[0])) if compare else []
         warnings = [*source.warnings, *conditions.busy_warnings([before, conditions.state(box)], "the run")]
         for warning in warnings:
-            print(f"warning: {warning}", file=sys.stderr)
+            warn(warning)
         print(
             json.dumps(document(opened, source, engaged, done, others) | {"warnings": warnings}, indent=1, allow_nan=False)
             if as_json

@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from simnmt.cli.terminal import warn
+
 
 def train(
     task: Annotated[Path, typer.Option("--task", metavar="FILE.tsv", help="Examples: sentence<TAB>label, with that header.")],
@@ -96,7 +98,7 @@ def train(
             print("simnmt: note: kept up to the last whole step; the same command goes on from there", file=sys.stderr)
         raise
     if (warning := chance_level(account)) is not None:
-        print(f"warning: {warning}", file=sys.stderr)
+        warn(warning)
     if as_json:
         print(json.dumps(account, indent=1, ensure_ascii=False))
         return

@@ -75,6 +75,11 @@ def cleaned_streams() -> Iterator[None]:
         sys.stdout, sys.stderr = out, err
 
 
+def warn(text: str) -> None:
+    """Print a warning on standard error, one line that begins with `simnmt: warning: `."""
+    print(f"simnmt: warning: {text}", file=sys.stderr)
+
+
 def progress_console() -> Any:
     """Return rich's console for progress bars on standard error, whose control sequences are ours and pass."""
     from rich.console import Console

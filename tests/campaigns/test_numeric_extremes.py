@@ -127,7 +127,7 @@ def test_extreme_numbers_give_a_result_or_one_line(folder: Path, simnmt: Callabl
         if done.status == 2:
             assert_one_line(done.err)
         else:
-            assert all(line.startswith("warning: ") for line in done.err.splitlines()), (options, done.err)
+            assert all(line.startswith("simnmt: warning: ") for line in done.err.splitlines()), (options, done.err)
             assert "Warning" not in done.err, (options, done.err)
             for text in (done.out, (folder / "run" / "summary.json").read_text()):
                 json.loads(text, parse_constant=pytest.fail)

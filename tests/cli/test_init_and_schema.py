@@ -46,7 +46,8 @@ def test_a_template_runs_and_so_does_its_name(folder: Path, simnmt: Callable[...
     for scenario, out in (("deep.yaml", "one"), (f"@{name}", "two")):
         done = simnmt("run", scenario, *few, "--out", out)
         assert done.status == 0
-        assert all(line.startswith("warning: profile cpu") for line in done.err.splitlines()), "of shipped measurements alone"
+        lines = done.err.splitlines()
+        assert all(line.startswith("simnmt: warning: profile cpu") for line in lines), "of shipped measurements alone"
         assert done.out.startswith(f"{name}: 40 requests each, one replication\n")
     assert Path("one/requests.parquet").read_bytes() == Path("two/requests.parquet").read_bytes()
 

@@ -97,9 +97,9 @@ def test_weights_that_16_bit_products_clip_are_warned_of_in_one_line(simnmt: Cal
     for name, technique in (("wide", "fast"), ("wide", "exact"), ("a", "fast")):
         done = simnmt("nmt", "translate", str(place / "in.txt"), "--model", str(place / name), "--sharp", technique)
         assert done.status == 0
-        warnings[name, technique] = [line for line in done.err.splitlines() if line.startswith("warning: ")]
+        warnings[name, technique] = [line for line in done.err.splitlines() if line.startswith("simnmt: warning: ")]
     [warning] = warnings.pop(("wide", "fast"))
-    message = r"warning: 3 of [\d,]+ weights \(0\.\d+ %\) lie beyond \[-1, 1\], where 16-bit products clip them: .*"
+    message = r"simnmt: warning: 3 of [\d,]+ weights \(0\.\d+ %\) lie beyond \[-1, 1\], where 16-bit products clip them: .*"
     assert re.fullmatch(message, warning)
     assert not any(warnings.values())
 

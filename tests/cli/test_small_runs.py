@@ -72,7 +72,7 @@ def test_a_doubtful_profile_is_warned_of_on_the_console_in_the_summary_and_on_th
     Path("gateway.json").write_text(json.dumps(profile))
     done = simnmt("run", "small.yaml", "--out", "made", "--replications", "1")
     doubt = "the box was busy: other programs used 1.5 CPUs before or after measuring execution (repeat on a quiet box)"
-    assert done.err == f"warning: profile {profile['name']} (gateway): {doubt}\n"
+    assert done.err == f"simnmt: warning: profile {profile['name']} (gateway): {doubt}\n"
     assert "device profiles: gateway measured but doubtful, cloud synthetic (see the warnings)" in done.out
     summary = json.loads(Path("made/summary.json").read_text())
     assert f"news, gateway: warning of profile {profile['name']}: {doubt}." in summary["notes"]

@@ -48,7 +48,7 @@ def test_a_model_no_better_than_the_commonest_class_is_warned_of(
     told = simnmt("sti", "train", "--task", "noise.tsv", *dev, "--out", "model", "--epochs", "1", *SMALL)
     assert told.status == 0
     commonest = "whose commonest class alone gives 50.0 %: nothing shows that the model has learnt the task"
-    assert told.err == f"warning: right on 50.0 % of {judged}, {commonest}\n"
+    assert told.err == f"simnmt: warning: right on 50.0 % of {judged}, {commonest}\n"
 
 
 @pytest.mark.parametrize(

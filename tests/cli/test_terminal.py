@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from simnmt.cli.terminal import MOST_CHARACTERS, cleaned_streams, complaint_line
+from simnmt.cli.terminal import MOST_CHARACTERS, cleaned_streams, complaint_line, warn
 from simnmt.errors import InputError
 from tests.refusals import assert_complaint, assert_one_line
 
@@ -70,9 +70,9 @@ def test_a_terminal_gets_escapes_and_a_file_the_text_itself(monkeypatch: pytest.
     monkeypatch.setattr(sys, "stderr", err)
     with cleaned_streams():
         print("a\x1b[31m\tb\u202e")
-        print("warning: a\x1b[31m\tb\r", file=sys.stderr)
+        warn("a\x1b[31m\tb\r")
     assert out.getvalue() == ("a\\x1b[31m\tb\\u202e\n" if terminal else "a\x1b[31m\tb\u202e\n")
-    assert err.getvalue() == "warning: a\\x1b[31m\tb\\r\n"
+    assert err.getvalue() == "simnmt: warning: a\\x1b[31m\tb\\r\n"
     assert sys.stdout is out and sys.stderr is err
 
 

@@ -130,6 +130,7 @@ def test_weights_that_16_bit_products_clip_are_warned_of_once_and_noted(
     done = run("--model", "folder", "--text", "text", "--out", "out", "--json")
     assert done.exit_code == 0, done.output
     message = "7 of 35,000 weights (0.02 %) lie beyond [-1, 1], where 16-bit products clip them"
-    assert [line for line in done.stderr.splitlines() if line.startswith(f"warning: {message}")] == done.stderr.splitlines()
+    lines = done.stderr.splitlines()
+    assert [line for line in lines if line.startswith(f"simnmt: warning: {message}")] == lines
     assert len(done.stderr.splitlines()) == 1
     assert any(message in note for note in json.loads(done.stdout)["notes"])
