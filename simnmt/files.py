@@ -333,13 +333,16 @@ def remove_empty(folders: Iterable[Path]) -> None:
 
 
 @contextmanager
-def written_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Give a path to write to, renamed to `path` at the end; if anything goes wrong, it is gone and `path` as it was.
+def written_whole(path: str | os.PathLike[str], *, new: bool = False) -> Iterator[Path]:
+    """Give a path to write to, published as `path` at the end; if anything goes wrong, it is gone and `path` as it was.
 
     An existing file is replaced, one behind a link where it really lies. What killed processes left beside it is swept.
+    `new`: nothing may exist at `path`, before or at the end, and `FileExistsError` is raised where something does.
     Raises `OSError`, also where `path` is not a regular file.
     """
     try:
+        if new and os.path.lexists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), os.fspath(path))
         target = Path(os.path.realpath(path))
         if target.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
@@ -358,6 +361,20 @@ def written_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
     with PartialFolder(target.parent) as folder:
         partial = folder / "content"
         yield partial
+        if new:
+            _publish_new(partial, target)
+        else:
+            partial.replace(target)
+
+
+def _publish_new(partial: Path, target: Path) -> None:
+    """Give the file its name unless something has that name by now: a rename would replace it."""
+    try:
+        os.link(partial, target)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links: claim the name, then replace what claims it
+        os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)))
         partial.replace(target)
 
 

@@ -52,6 +52,28 @@ def test_two_writers_do_not_meet(tmp_path: Path) -> None:
     assert names_in(tmp_path) == ["a"]
 
 
+@pytest.mark.parametrize("links", [True, False], ids=["hard links", "none"])
+def test_a_new_file_replaces_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool) -> None:
+    """Neither a file that is there nor one that appears while the new one is written."""
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    if not links:  # as FAT and some network file systems
+        monkeypatch.setattr(os, "link", refuse)
+    with written_whole(tmp_path / "a", new=True) as partial:
+        partial.write_text("first")
+    (tmp_path / "dangling").symlink_to("nowhere")
+    for name in ("a", "dangling"):
+        with pytest.raises(FileExistsError), written_whole(tmp_path / name, new=True):
+            raise AssertionError("the work has begun")
+    with pytest.raises(FileExistsError), written_whole(tmp_path / "b", new=True) as partial:
+        partial.write_text("late")
+        (tmp_path / "b").write_text("early")
+    assert [(tmp_path / name).read_text() for name in ("a", "b")] == ["first", "early"]
+    assert names_in(tmp_path) == ["a", "b", "dangling"]
+
+
 def test_a_link_stays_a_link(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("real")
     for text in ("first", "second"):

@@ -6,7 +6,6 @@ import ast
 import inspect
 import itertools
 import json
-import os
 import textwrap
 from pathlib import Path
 from typing import Any, cast
@@ -90,24 +89,33 @@ def _policies_by_name(schema: dict[str, Any]) -> dict[str, Any]:
 def write_template(name: str, path: Path) -> list[Path]:
     """Write a shipped scenario to `path` and the schema beside it, each whole; returns what was written.
 
-    The scenario comes last: where it exists, so does its schema. Nothing is overwritten: raises `ScenarioError` if `path`
+    The scenario is published last: where it exists, so does its schema. Nothing is overwritten, also not what another process
+    writes meanwhile, and a published schema stays, for another scenario may count on it. Raises `ScenarioError` if `path`
     exists or cannot be written.
     """
     text = shipped.find("scenarios", name).read_bytes()
-    if os.path.lexists(path):
-        raise ScenarioError("there is something of that name already", path=str(path), remedy="name another, or remove it")
-    beside = path.with_name(SCHEMA_FILE)
-    contents = {} if os.path.lexists(beside) else {beside: schema_text().encode()}
-    written: list[Path] = []
+    if path.name == SCHEMA_FILE:
+        raise ScenarioError("the schema beside the scenario has this name", path=str(path), remedy="name another")
+    written = [path]
     try:
-        for file, content in (contents | {path: text}).items():
-            with written_whole(file) as partial:
-                partial.write_bytes(content)
-            written.insert(0, file)
-    except BaseException as error:
-        for file in written:
-            file.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise ScenarioError(f"cannot be written: {error.strerror}", path=str(path), remedy="name another") from None
-        raise
+        with written_whole(path, new=True) as partial:
+            partial.write_bytes(text)
+            beside = path.with_name(SCHEMA_FILE)
+            if _write_schema(beside):
+                written.append(beside)
+    except FileExistsError:
+        remedy = "name another, or remove it"
+        raise ScenarioError("there is something of that name already", path=str(path), remedy=remedy) from None
+    except OSError as error:
+        raise ScenarioError(f"cannot be written: {error.strerror}", path=str(path), remedy="name another") from None
     return written
+
+
+def _write_schema(path: Path) -> bool:
+    """Write the schema; return False if something of its name exists, which is kept."""
+    try:
+        with written_whole(path, new=True) as partial:
+            partial.write_bytes(schema_text().encode())
+    except FileExistsError:
+        return False
+    return True

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 FILE_EVENTS = {
     "open",
     "os.mkdir",
+    "os.link",
     "os.rename",
     "os.remove",
     "os.rmdir",

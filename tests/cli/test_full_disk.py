@@ -40,7 +40,7 @@ def test_a_run_that_finds_no_room(folder: Path, with_room_for: Callable[..., Any
 
 
 def test_a_template_that_finds_no_room(folder: Path, with_room_for: Callable[..., Any], tree: Callable[..., Any]) -> None:
-    """There is room for the scenario, none for the schema, which is written first."""
+    """There is room for the scenario, none for the schema."""
     before = tree(folder)
     done = with_room_for(4_000, "init", "new.yaml")
     assert (done.status, done.out) == (2, "")
