@@ -127,7 +127,8 @@ class FolderLock:
     The lock is on the folder itself, so it leaves no file behind, and a killed process loses it. A folder that this object
     made and that is still empty at the end is removed again, but only by the holder: of two that made it together the loser
     leaves it to the winner. `new`: the folder must not exist yet. Raises `BlockingIOError` if another process holds the folder,
-    `FileExistsError` for an existing one that should be new, and `OSError` if the folder cannot be made.
+    `FileExistsError` for an existing one that should be new, and `OSError` if the folder cannot be made; parents that were
+    made for it are removed again.
     """
 
     def __init__(self, folder: Path, *, new: bool = False) -> None:
@@ -139,10 +140,10 @@ class FolderLock:
                 if self._take(folder, new=new, last=not attempts_left):
                     return
             raise _held_elsewhere(folder)
-        except OSError:
+        except (BlockingIOError, FileExistsError):  # another process has the folder, and so its parents
             self.close()
             raise
-        except BaseException:  # an interrupt, perhaps between making and locking
+        except BaseException:  # parents made and the folder refused, or an interrupt between making and locking
             self.close()
             for path in self._made:
                 remove_unlocked(path, only_empty=True)

@@ -224,6 +224,17 @@ def test_a_folder_that_vanishes_between_making_and_locking_is_made_again(
     assert names_in(tmp_path) == []
 
 
+def test_a_folder_that_cannot_be_made_leaves_no_parents(tmp_path: Path) -> None:
+    """A name is found too long when the folders above it are made already."""
+    with pytest.raises(OSError) as refusal:
+        FolderLock(tmp_path / "new" / "deep" / ("x" * 300))
+    assert refusal.value.errno == errno.ENAMETOOLONG
+    assert names_in(tmp_path) == []
+    with pytest.raises(RunDirectoryError, match="nothing was left behind"), reserved(tmp_path / "reports", "x" * 300):
+        raise AssertionError("must not come this far")
+    assert names_in(tmp_path) == []
+
+
 def test_an_interrupt_before_the_lock_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = iter([KeyboardInterrupt()])
 
