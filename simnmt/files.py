@@ -8,8 +8,10 @@ import os
 import secrets
 import shutil
 import stat
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from fnmatch import fnmatchcase
 from pathlib import Path
 from types import TracebackType
 
@@ -26,8 +28,25 @@ MOST_TENSOR_BYTES = 64 << 30
 
 _PARTIAL = ".simnmt-partial-"
 _PIECE_BYTES = 1 << 20
-_TEXT_SUFFIXES = (".json", ".jsonl", ".txt", ".model", ".spm", ".jinja")
-"""Of configurations, indices, vocabularies and tokenizers in a model's folder."""
+_TEXT_NAMES = (
+    "config.json",
+    "config.*.json",
+    "*_config.json",
+    "*.index.json",
+    "tokenizer.*",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.*",
+    "target_vocab.json",
+    "merges.txt",
+    "sentencepiece.bpe.model",
+    "spiece.model",
+    "source.model",
+    "target.model",
+    "*.spm",
+)
+"""Configurations, indices, vocabularies and tokenizers that libraries read from a model's folder."""
+_TENSOR_NAMES = ("*.safetensors", "*.bin")
 _LOCK_ATTEMPTS = 100
 """To take a folder that other processes remove in between; each needs a process that ends in these microseconds."""
 
@@ -66,12 +85,19 @@ def read_bounded(path: str | os.PathLike[str], most_bytes: int = MOST_DOCUMENT_B
 def check_model_folder(folder: Path) -> None:
     """Raise `OSError` as `check_regular` does for a file in a model's folder that a library must not be given to read.
 
-    Configurations, vocabularies and tokenizers may have `MOST_MODEL_BYTES`, all other files `MOST_TENSOR_BYTES`.
+    Configurations, vocabularies and tokenizers may have `MOST_MODEL_BYTES`, tensors `MOST_TENSOR_BYTES`. Files that no
+    library reads, such as the corpus beside the model, may be of any size. All must be regular: an index of tensors may name
+    any file of the folder.
     """
     for path in folder.iterdir():
         if path.exists() and not path.is_dir():
-            is_text = path.suffix.lower() in _TEXT_SUFFIXES
-            check_regular(path, MOST_MODEL_BYTES if is_text else MOST_TENSOR_BYTES)
+            check_regular(path, _most_bytes_in_model_folder(path.name.lower()))
+
+
+def _most_bytes_in_model_folder(name: str) -> int:
+    if any(fnmatchcase(name, pattern) for pattern in _TEXT_NAMES):
+        return MOST_MODEL_BYTES
+    return MOST_TENSOR_BYTES if any(fnmatchcase(name, pattern) for pattern in _TENSOR_NAMES) else sys.maxsize
 
 
 def _check_status(status: os.stat_result, path: str | os.PathLike[str], most_bytes: int, *, pipes: bool) -> None:
