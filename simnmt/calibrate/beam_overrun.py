@@ -59,5 +59,8 @@ def _text_translator(settings: Settings) -> tuple[Translator, list[str]]:
         return Translator.load(Path(settings.model), device=settings.device, beam=settings.beam), sentences
     except NmtError as error:
         what = f"cannot translate the text to count a beam's steps: {error.what}"
-        remedy = "give a folder that simnmt nmt train wrote, or leave --text out"
-        raise CalibrationError(what, path=settings.model, remedy=remedy) from None
+        remedy = error.remedy or "give a folder that simnmt nmt train wrote"
+        if error.path is not None:  # the folder is at fault, and not a setting such as the beam
+            remedy = f"{remedy}, or leave --text out"
+        path = error.path or settings.model
+        raise CalibrationError(what, path=path, line=error.line, column=error.column, remedy=remedy) from None
