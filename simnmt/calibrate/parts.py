@@ -36,21 +36,38 @@ QUICK_READS = ((MB // 4, MB, 4 * MB, 16 * MB), 5)
 class Parts:
     """One calibration's measuring, with what fell short."""
 
-    def __init__(self, settings: Settings, engine: Engine, journal: Journal, listener: Listener, folder: Path) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        engine: Engine,
+        journal: Journal,
+        listener: Listener,
+        folder: Path,
+        replaced: Path | None = None,
+    ) -> None:
+        """`folder`: whose disk is read; `replaced`: a profile with `beam_overrun`, which the new one must have too."""
         self._settings = settings
         self._engine = engine
         self._journal = journal
         self._listener = listener
         self._folder = folder
+        self._replaced = replaced
         self.remarks: list[str] = []
         """What could not be measured, one sentence each."""
         self.measured: Measured | None = None
         """What was timed, after `blocks`."""
 
     def blocks(self, plans: Sequence[BenchPlan]) -> dict[str, Any]:
-        """The blocks of a profile, by name, of the parts that were asked for."""
+        """The blocks of a profile, by name, of the parts that were asked for.
+
+        Raises `CalibrationError` before anything is timed where `replaced` would lose its `beam_overrun`.
+        """
         settings = self._settings
         found: dict[str, Any] = {}
+        if measures_overrun(settings) and {"execution", "step"} & set(settings.parts):
+            overrun = self._once("beam_overrun", self._beam_overrun)
+            # Where it could not be measured, a profile that is completed keeps what it has.
+            found |= {} if overrun is None else {"beam_overrun": overrun}
         if plans:
             self.measured = measure(self._engine, plans, self._journal, self._listener)
             found |= self._fitted(self.measured)
@@ -61,10 +78,6 @@ class Parts:
             found["overheads"] = beside
         if "decoder" in settings.parts:
             found["decoder"] = self._once("decoder", self._decoder)
-        if measures_overrun(settings) and {"execution", "step"} & set(settings.parts):
-            overrun = self._once("beam_overrun", self._beam_overrun)
-            # Where it could not be measured, a profile that is completed keeps what it has.
-            found |= {} if overrun is None else {"beam_overrun": overrun}
         if "energy" in settings.parts:
             found["energy"] = self._once("energy", self._energy)
         if "disk" in settings.parts:
@@ -150,6 +163,10 @@ class Parts:
     def _beam_overrun(self) -> tuple[Any, list[str]]:
         block = measure_overrun(self._settings)
         if block is None:
+            if self._replaced is not None:
+                what = "the profile there would lose its beam_overrun: the model ended too few of the text's sentences itself"
+                remedy = "give another --text, choose another --out, or remove it"
+                raise CalibrationError(what, path=self._replaced, remedy=remedy)
             return None, ["no steps of the beam beyond its best output: the model ended too few of the text's sentences itself"]
         return block.model_dump(mode="json"), []
 

@@ -71,7 +71,9 @@ def calibrate(
             preconditions.nothing_lost(there, account, settings, path)
         with _kept(Journal(beside(path), _header(settings, account, box, plans)), listener) as journal:
             journal.session(conditions.state(box))
-            parts = Parts(settings, engine, journal, listener, Path(os.path.realpath(path)).parent)
+            folder = Path(os.path.realpath(path)).parent
+            loses_overrun = before is None and there is not None and there.beam_overrun is not None
+            parts = Parts(settings, engine, journal, listener, folder, replaced=path if loses_overrun else None)
             blocks = parts.blocks(plans)
             after = conditions.state(describe(libraries=False))
             blocks["conditions"] = conditions.conditions_block(journal.sessions, after, parts.measured, cpus)

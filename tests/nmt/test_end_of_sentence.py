@@ -124,10 +124,10 @@ def test_without_a_trained_model_a_beam_says_that_its_steps_were_not_measured(tm
         replace(asked, beam=1)
 
 
-def calibrated_with(trained: Path, out: Path, **changed: Any) -> DeviceProfile:
+def calibrated_with(trained: Path, out: Path, engine: FakeEngine | None = None, **changed: Any) -> DeviceProfile:
     text, parts = str(trained.parent / "one.txt"), ("execution", "step", "overheads")
     settings = Settings(str(trained), beam=4, text=text, mode="quick", threads=1, parts=parts)
-    engine = FakeEngine(weights="checkpoint", model=str(trained))
+    engine = engine or FakeEngine(weights="checkpoint", model=str(trained))
     return calibrate(replace(settings, **changed), out, load=lambda *_, **__: engine).profile
 
 
@@ -140,6 +140,24 @@ def test_a_beams_steps_are_not_lost_when_a_profile_is_measured_again_without_a_t
     assert (tmp_path / "box.json").read_bytes() == kept
     completed = calibrated_with(trained, tmp_path / "box.json", text=None, parts=("step",))
     assert completed.beam_overrun == own.beam_overrun
+
+
+def test_a_beams_steps_are_not_lost_when_the_new_model_ends_too_few_sentences(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Refused before anything is timed, with no journal that would stand in the way of another text."""
+    own = calibrated_with(trained, tmp_path / "box.json")
+    kept = (tmp_path / "box.json").read_bytes()
+    monkeypatch.setattr("simnmt.calibrate.parts.measure_overrun", lambda _: None)
+    engine = FakeEngine(weights="checkpoint", model=str(trained))
+    lost = r"would lose its beam_overrun: the model ended too few .* \(give another --text"
+    with pytest.raises(CalibrationError, match=lost) as refusal:
+        calibrated_with(trained, tmp_path / "box.json", engine=engine)
+    assert refusal.value.path == str(tmp_path / "box.json") and engine.calls == []
+    assert [path.name for path in tmp_path.iterdir()] == ["box.json"] and (tmp_path / "box.json").read_bytes() == kept
+    completed = calibrated_with(trained, tmp_path / "box.json", parts=("step",))
+    assert completed.beam_overrun == own.beam_overrun, "a profile that is completed keeps what it has"
+    assert calibrated_with(trained, tmp_path / "new.json").beam_overrun is None
 
 
 def no_subwords(folder: Path) -> dict[str, Any]:
@@ -168,8 +186,8 @@ def one_line_of_nothing(folder: Path) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (no_subwords, r"cannot translate the text to count a beam's steps: .*source\.model is missing \(give a folder"),
-        (lambda folder: {"beam": 100_000}, "cannot translate the text to count a beam's steps: a beam of 100,000 with"),
+        (no_subwords, r"model: cannot .* source\.model is missing \(give the --out of .*, or leave --text out\)$"),
+        (lambda folder: {"beam": 100_000}, r"steps: a beam of 100,000 with a vocabulary of \d+ \(give a smaller one\)$"),
         (lambda folder: {"text": "/dev/zero"}, "/dev/zero: a device, not a file"),
         (a_pipe, "a pipe, whose text is there only once"),
         (few_sentences, "2 sentences"),
