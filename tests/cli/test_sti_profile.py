@@ -157,6 +157,7 @@ REFUSED = [
     (("s", "--threads", "4096"), "CPUs may be used"),
     (("s", "--into", "dev.tsv"), "dev.tsv"),
     (("s", "--into", "@cpu1-marian"), "is the profile of a model that translates"),
+    (("--model", "marian", "--into", "@cpu1-marian", "--unit", "word"), "has costs per token of unit subword"),
 ]
 
 
@@ -173,3 +174,22 @@ def test_what_cannot_be_profiled_is_said_in_one_line_and_at_once(
 def test_a_profile_that_could_not_be_written_is_not_measured(here: Path, simnmt: Callable[..., Any]) -> None:
     assert "its folder does not exist" in simnmt("sti", "profile", "s", "--out", "no/p.json").err
     assert "would replace what is read" in simnmt("sti", "profile", "s", "--task", "dev.tsv", "--out", "dev.tsv").err
+
+
+def test_costs_per_token_of_one_unit_are_not_relabelled_as_those_of_another(here: Path, simnmt: Callable[..., Any]) -> None:
+    """Neither by `--unit` nor by the store's own tokeniser; where none says otherwise, the profile's unit stays."""
+    command = ("sti", "profile", *QUICK, "--out")
+    assert simnmt(*command, "words.json", "mute", "--unit", "word").status == 0
+    pieces = unit_of_content(PIECES.files[PIECES_FILE])
+    refused = {
+        ("s",): f"measured in {pieces} (leave --into out, or give --unit word if both are the same tokens)\n",
+        ("s", "--unit", "subword"): "measured in subword (leave --unit out, or --into)\n",
+    }
+    for options, ending in refused.items():
+        done = simnmt(*command, "p.json", *options, "--into", "words.json")
+        assert (done.status, done.out) == (2, "")
+        assert done.err.lstrip() == f"simnmt: --into: words has costs per token of unit word, this model would be {ending}"
+        assert not (here / "p.json").exists()
+    for options in (("mute",), ("s", "--unit", "word")):
+        assert simnmt(*command, "p.json", *options, "--into", "words.json").status == 0
+        assert read_profile(here / "p.json").length_unit.src == "word"

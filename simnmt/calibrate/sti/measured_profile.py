@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -47,7 +48,8 @@ class Named:
     device: str | None = None
     """None: the processor and its threads."""
     unit: str | None = None
-    """What a token of either side is; None: a piece of the store's sentencepiece model, named by its content, else `UNIT`."""
+    """What a token of either side is; None: a piece of the store's sentencepiece model, named by its content, else `UNIT`. A
+    profile that gets the block keeps its own unit, and another one is refused."""
 
 
 def profile_store(
@@ -66,8 +68,11 @@ def profile_store(
     `ElasticError`, `StoreError`.
     """
     check_classifier(store, settings, task)
-    if into is not None and into.plane.s_per_tgt_token > 0.0:
-        _refuse_into(into, "a model that translates", "a classifier")
+    pieces = _pieces_unit(store)
+    if into is not None:
+        if into.plane.s_per_tgt_token > 0.0:
+            _refuse_into(into, "a model that translates", "a classifier")
+        _check_unit(into, (into.length_unit.src,), named.unit, pieces)
     account = EngineAccount(
         model=store.index.origin or store.kind,
         architecture=store.configuration.as_json(),
@@ -81,7 +86,7 @@ def profile_store(
         found = classifier_importance(store, task, journal, progress, threads=settings.threads)
         blocks["sti"] = blocks["sti"].model_copy(update={"importance": found})
     ranges = {"src_len": [1, store.configuration.positions], "tgt_len": [0, ANY_LENGTH]}
-    return _told(blocks, account, box, named, into, ranges, _unit_of(store))
+    return _told(blocks, account, box, named, into, ranges, named.unit or pieces or UNIT)
 
 
 def profile_model(
@@ -99,8 +104,10 @@ def profile_model(
     """
     architecture = _transformer(model)
     check_translator(architecture, settings)
-    if into is not None and into.plane.s_per_tgt_token == 0.0:
-        _refuse_into(into, "a classifier", "a model that translates")
+    if into is not None:
+        if into.plane.s_per_tgt_token == 0.0:
+            _refuse_into(into, "a classifier", "a model that translates")
+        _check_unit(into, (into.length_unit.src, into.length_unit.tgt), named.unit)
     account = EngineAccount(
         model=model,
         architecture=architecture.model_dump(mode="json"),
@@ -111,19 +118,33 @@ def profile_model(
     with _watched(settings) as box:
         blocks = translator_blocks(architecture, folder, settings, progress)
     ranges = {"src_len": [1, architecture.max_positions], "tgt_len": [1, architecture.max_positions]}
-    return _told(blocks, account, box, named, into, ranges, UNIT)
+    return _told(blocks, account, box, named, into, ranges, named.unit or UNIT)
 
 
-def _unit_of(store: ShardStore) -> str:
+def _pieces_unit(store: ShardStore) -> str | None:
+    """Return the unit of a store's sentencepiece model; None for a store without one, whose unit is not known."""
     from simnmt.elastic.tokenizer import PIECES_FILE
 
     pieces = store.beside().get(PIECES_FILE)
-    return UNIT if pieces is None else unit_of_content(pieces)
+    return None if pieces is None else unit_of_content(pieces)
 
 
 def _refuse_into(into: DeviceProfile, known: str, measured: str) -> None:
     what = f"--into: {into.name} is the profile of {known}, what would be streamed is {measured}"
     raise CalibrationError(what, remedy="leave --into out, or name a profile of the same model")
+
+
+def _check_unit(into: DeviceProfile, known: Sequence[str], given: str | None, pieces: str | None = None) -> None:
+    """Raise `CalibrationError` where the costs of a profile are per token of another unit, for they are not converted.
+
+    `known`: the profile's units; `given`: by --unit; `pieces`: the store's. None: not given, or not known.
+    """
+    unit = given or pieces
+    others = [other for other in known if other != unit]
+    if unit is not None and others:
+        what = f"--into: {into.name} has costs per token of unit {others[0]}, this model would be measured in {unit}"
+        remedy = f"leave --into out, or give --unit {shlex.quote(others[0])} if both are the same tokens"
+        raise CalibrationError(what, remedy="leave --unit out, or --into" if given else remedy)
 
 
 def _transformer(model: str) -> TransformerArchitecture:
@@ -197,8 +218,8 @@ def _told(
             },
             "model": {"name": profiling.model_name(account.model), "vocab": account.vocab},
             "length_unit": {
-                "src": named.unit or unit,
-                "tgt": named.unit or unit,
+                "src": unit,
+                "tgt": unit,
                 # A classifier emits nothing, and its lengths are all that it reads.
                 "end_of_sentence": "both" if ranges["tgt_len"][0] > 0 else "none",
             },
@@ -225,7 +246,6 @@ def _completed(before: DeviceProfile, sti: dict[str, Any], box: _Box, named: Nam
     """The profile with the block; what it knew stays, and when the block came is told."""
     kept = before.model_dump(mode="json")
     state = kept["conditions"] or {}
-    unit = {} if named.unit is None else {"src": named.unit, "tgt": named.unit}
     later = {"parts": ["sti"], "date": profiling.now(), "tool": TOOL} | box.block
     return checked_profile(
         kept
@@ -233,7 +253,6 @@ def _completed(before: DeviceProfile, sti: dict[str, Any], box: _Box, named: Nam
             "schema_version": SCHEMA_VERSION,
             "name": named.profile,
             "device": kept["device"] | ({"name": named.device} if named.device else {}),
-            "length_unit": kept["length_unit"] | unit,
             "sti": sti,
             "conditions": state | {"later": [*state.get("later", []), later]},
             "provenance": kept["provenance"] | {"source": f"{before.provenance.source}; later: sti"},
