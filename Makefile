@@ -7,7 +7,7 @@ TORCH ?= torch==2.13.0
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: quickstart test check check-deep docs-check clean
+.PHONY: quickstart test check check-deep clean
 
 quickstart: $(VENV)/.installed
 	$(BIN)/simnmt run @quickstart
@@ -23,9 +23,10 @@ check: $(VENV)/.installed-dev
 	$(BIN)/mypy
 	$(BIN)/python docs/run_examples.py README.md docs/*.md
 
-# The campaigns (tests/campaigns) with ten times as many cases, and the examples of the documentation.
+# The campaigns (tests/campaigns) with ten times as many cases, the sanitizers at every level of the kernels, and the examples of
+# the documentation.
 check-deep: $(VENV)/.installed-test
-	SIMNMT_CAMPAIGN_SCALE=10 $(BIN)/python -m pytest -n auto tests/campaigns
+	SIMNMT_CAMPAIGN_SCALE=10 $(BIN)/python -m pytest -n auto tests/campaigns tests/kernels/test_sanitizers.py
 	$(BIN)/python docs/run_examples.py README.md docs/*.md
 
 # The kernels' C is compiled at installation, so that a change of it asks for another.

@@ -67,7 +67,7 @@ class _Measuring:
         self._spent_s = 0.0
         """In all sessions: what decides must not depend on where it was interrupted."""
         self._before_s = 0.0
-        """Of `_spent_s`, by the plans before the present one."""
+        """The part of `_spent_s` that the plans before the present one took."""
         self._again_s: dict[str, float] = {}
         """Foretold of what was measured again, by bench."""
         self._order: dict[tuple[str, int], list[int]] = {}
@@ -130,7 +130,7 @@ class _Measuring:
         return [stretch for stretch in plan.stretches if stretch.number in measured - calm]
 
     def _measured_works(self, plan: BenchPlan) -> list[Work]:
-        """Of the first attempt; rounds that were left out for their time are not among them."""
+        """Return the works that the first attempt measured, without rounds that were left out for lack of time."""
         measured = set(self._order[plan.bench, 0])
         return [work for stretch in plan.stretches if stretch.number in measured for work in stretch.works]
 

@@ -22,7 +22,7 @@ class Move(Protocol):
 
 
 class DescriptionColumn(TextColumn):
-    """What is at work, on one line, with control characters as escapes: it may name a file or hold its words."""
+    """Shows the present work on one line, with control characters as escapes: a description may hold a file's name or text."""
 
     def __init__(self) -> None:
         super().__init__("{task.description}", markup=False)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
 from simnmt.results.gap_words import gap_sentences, is_gap
+from simnmt.results.misroutes import UNKNOWN_MISROUTES
 from simnmt.results.result import RunResult
 from simnmt.results.stability import worst
 from simnmt.results.summary import Row, objective_name
@@ -108,6 +110,7 @@ def _policies(result: RunResult) -> list[str]:
         ]
         rows.append(cells + [_change(changes.get((*key, name))) for name in baselines])
     lines = [aligned(header, rows, 3), ""]
+    lines += [] if misrouted else textwrap.wrap(UNKNOWN_MISROUTES, 100)
     lines += ["< recommended"] * any(cells[2].endswith(" <") for cells in rows)
     if baselines and result.rows[0]["replications"] > 1:
         lines += ["vs: change of the total time, the ratio of the means over the replications"]

@@ -64,7 +64,7 @@ def with_decoder(profile: DeviceProfile, settings: DecoderSettings) -> tuple[Dev
 
 
 def _at_pace(profile: DeviceProfile, choice: DecoderChoice) -> tuple[DeviceProfile, DecoderChoice]:
-    """Both, once the choice knows how long a target token takes in the profile against the step measured at batch 1."""
+    """Return the profile and the choice with its pace: a target token of the profile over the step measured at batch 1."""
     alone = choice.alone
     if alone is None:
         return profile, choice
@@ -113,16 +113,16 @@ def _step(profile: DeviceProfile, step: StepBlock, choice: DecoderChoice, kind: 
     batches = batches[(batches >= step.batch[0]) & (batches <= step.batch[-1])]
     if not batches.size:
         batches = np.array(step.batch[:1])
-    times = step.run_over_told or 1.0
+    mean_over_usual = step.run_over_told or 1.0
     gap_s = _gap_s(profile.overheads, batches)
     # The average step is dearer than the usual one, which the block is of; the ratio is of the average with its gap.
-    before_s = times * cost.seconds(batches[:, None], np.array(step.position)[None, :]) + gap_s[:, None]
+    before_s = mean_over_usual * cost.seconds(batches[:, None], np.array(step.position)[None, :]) + gap_s[:, None]
     base_s = _along(batches, choice, lambda times: times.base_step_s)
     after_s = (_along(batches, choice, lambda times: times.step_s) / base_s)[:, None] * before_s
     # Variants are measured at the first positions.
     more_search_s = _along(batches, choice, lambda times: times.more_search_s) / base_s * before_s[:, 0]
     overheads = _with_gap(profile.overheads, batches, gap_s + more_search_s, before_s, after_s)
-    seconds = (after_s - _gap_s(overheads, batches)[:, None]) / times
+    seconds = (after_s - _gap_s(overheads, batches)[:, None]) / mean_over_usual
     moved = step.model_copy(
         update={
             "kind": kind,
@@ -156,17 +156,17 @@ def _value(cost: Overhead | None) -> float:
 
 
 def _with_gap(
-    own: Overheads | None, batches: NDArray[np.int64], gap_s: Floats, before_s: Floats, after_s: Floats
+    overheads: Overheads | None, batches: NDArray[np.int64], gap_s: Floats, before_s: Floats, after_s: Floats
 ) -> Overheads | None:
     """The overheads with the line over the batch that is nearest to the wanted gaps; untouched where no gap is known.
 
-    `before_s`, `after_s`: steps with their gaps, shape (batch sizes, positions). A line that leaves less than `LEAST_LEFT` of
-    some step for the model, as where variants save more than the gap's search, gives way to the old gap times the least ratio.
+    `before_s`, `after_s`: steps with their gaps, shape (batch sizes, positions). If the line leaves less than `LEAST_LEFT` of
+    some step for the model, as where variants save more than the gap's search, the old gap times the least ratio is taken.
     """
-    costs = _gap_costs(own)
+    costs = _gap_costs(overheads)
     known = [cost for cost in costs if cost is not None and cost.value is not None]
-    if own is None or not known:
-        return own
+    if overheads is None or not known:
+        return overheads
     line = fit_overhead(batches, np.maximum(gap_s, 0.0))
     line_s = (line.s_fixed, line.s_per_sentence if batches.size > 1 else _value(costs[1]))
     if (line_s[0] + line_s[1] * batches > (1.0 - LEAST_LEFT) * after_s.min(axis=1)).any():
@@ -177,7 +177,7 @@ def _with_gap(
         for name, cost, value in zip(("step_gap_s", "step_gap_s_per_sentence"), costs, line_s, strict=True)
         if cost is not None or value
     }
-    return own.model_copy(update=moved)
+    return overheads.model_copy(update=moved)
 
 
 def _along(batches: NDArray[np.int64], choice: DecoderChoice, seconds: Callable[[StepTimes], float]) -> Floats:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from simnmt.costs.decoder_composition import composition_error
 from simnmt.costs.decoder_words import against_step
 from simnmt.costs.reconciliation import MOST_APART, alone_vs_plane
+from simnmt.names import listed
 
 if TYPE_CHECKING:
     from simnmt.costs.profile import DeviceProfile
@@ -70,7 +71,7 @@ def profile_doubts(profile: DeviceProfile, cost_models: Sequence[str] = COST_MOD
         []
     """
     doubts = [*_of_conditions(profile), *_of_execution(profile), *_of_heldout_errors(profile)]
-    doubts += [*_of_reconciliation(profile), *_of_decoder(profile), *_of_clipping(profile)]
+    doubts += [*_of_reconciliation(profile), *_of_decoder(profile), *_of_beam(profile), *_of_clipping(profile)]
     if profile.sti is not None:
         doubts += sti_doubts(profile.sti)
     return [doubt for doubt in doubts if set(doubt.cost_models) & set(cost_models)]
@@ -153,7 +154,7 @@ def busy_message(others_cpus: float | None, activity: str) -> str:
 
 
 def execution_messages(fit: Mapping[str, Any]) -> list[str]:
-    """Return the warnings of `execution.fit`: a mean far above the least times, or unsteady times."""
+    """Return the warnings of `execution.fit`: medians fitted, a mean far above them or the least, or disturbed executions."""
     level, disturbed = fit.get("level"), fit.get("disturbed_share")
     messages = []
     if fit.get("quantile"):
@@ -161,10 +162,11 @@ def execution_messages(fit: Mapping[str, Any]) -> list[str]:
             "executions of the same lengths take very different times: the plane is fitted to their medians, since the least "
             "times do not predict each other (measure again on a box that shares no cache)"
         )
+    usual = "medians" if fit.get("quantile") else "undisturbed time"
     if level is not None and level > LEVEL_BOUND:
         messages.append(
-            f"the mean of the executions lies {100 * (level - 1):.0f} % above their undisturbed time: the box was busy, or its "
-            "times are unsteady (measure again on a quiet box)"
+            f"the mean of the executions lies {100 * (level - 1):.0f} % above their {usual}: "
+            "the box was busy, or its times are unsteady (measure again on a quiet box)"
         )
     if disturbed is not None and disturbed > DISTURBED_BOUND:
         messages.append(
@@ -182,7 +184,7 @@ def _of_conditions(profile: DeviceProfile) -> Iterator[Doubt]:
     if profile.conditions is None:
         return
     for cost_models, state in _sessions(profile, profile.conditions):
-        measuring = f"{', '.join(cost_models[:-1])} and {cost_models[-1]}" if len(cost_models) > 1 else cost_models[0]
+        measuring = listed(cost_models)
         if state.busy:
             yield Doubt(CONDITIONS, cost_models, busy_message(state.others_cpus, f"measuring {measuring}"))
         yield from _of_drift(state, cost_models, measuring)
@@ -274,6 +276,17 @@ def _of_decoder(profile: DeviceProfile) -> Iterator[Doubt]:
     if error is not None and error.mean > ERROR_BOUND:
         share = f"{100 * error.mean:.3g} %, above {100 * ERROR_BOUND:.0f} %"
         yield _of_model("decoder", f"decoder: variants composed of single options err by {share} (choose measured ones)")
+
+
+def _of_beam(profile: DeviceProfile) -> Iterator[Doubt]:
+    """A beam's steps beyond its best output, which are charged only where they were counted."""
+    beam = 1 if profile.engine is None else profile.engine.beam
+    if beam > 1 and profile.beam_overrun is None:
+        message = (
+            f"a beam of {beam} takes steps beyond its best output, which are not charged since they were not counted "
+            f"(calibrate a trained model with --beam {beam} --text FILE)"
+        )
+        yield Doubt("execution", ("execution", "step"), message)
 
 
 def _of_clipping(profile: DeviceProfile) -> Iterator[Doubt]:

@@ -6,8 +6,9 @@ from typing import Any
 
 from simnmt.costs.decoder_words import decoder_facts
 from simnmt.costs.doubts import RECONCILIATION, Doubt, heldout_errors, profile_doubts
+from simnmt.costs.execution_fit import MEDIAN
 from simnmt.costs.profile import DeviceProfile, LengthUnit
-from simnmt.costs.profile_blocks import DiskBlock, EncoderBlock, EnergyBlock, Overhead, Overheads, StepBlock
+from simnmt.costs.profile_blocks import DiskBlock, EncoderBlock, Overhead, Overheads, StepBlock
 from simnmt.costs.reconciliation import alone_vs_plane, describe_alone
 from simnmt.costs.sti_words import sti_facts
 
@@ -62,7 +63,7 @@ def facts(profile: DeviceProfile) -> list[tuple[str, str]]:
         found += _disk(profile.disk)
     if profile.sti is not None:
         found += sti_facts(profile.sti)
-    found += _energy(profile.energy) if profile.schema_version > 1 else []
+    found += _energy(profile) if profile.schema_version > 1 else []
     found = _with_warnings(found, profile_doubts(profile))
     source = profile.provenance
     return [*found, ("provenance", f"{source.source}; {source.date}, {source.tool}; form {profile.schema_version}")]
@@ -153,12 +154,13 @@ def _conditions(profile: DeviceProfile) -> list[tuple[str, str]]:
 def _execution(profile: DeviceProfile) -> list[tuple[str, str]]:
     own, fit = profile.execution, profile.execution.quality
     words = {"six_cells": "six cells", "full_grid": "full grid", "paper": "single inferences, ordinary least squares"}
+    shape = "medians" if fit.quantile == MEDIAN else "least"
     said = [] if fit.mode is None else [words[fit.mode]]
     said += [] if fit.inferences is None else [_many(fit.inferences, "inference")]
     said += [] if fit.r2 is None else [f"R2 {fit.r2:.5f}"]
     said += [] if fit.r2_of_means_per_tgt_len is None else [f"of the means per target length {fit.r2_of_means_per_tgt_len:.5f}"]
     said += [] if fit.mse_ms2 is None else [f"MSE {fit.mse_ms2:.4g} ms^2"]
-    said += [] if fit.level is None or fit.mode == "paper" else [f"mean {fit.level:.4g} times the least"]
+    said += [] if fit.level is None or fit.mode == "paper" else [f"mean {fit.level:.4g} times the {shape}"]
     said += [] if not fit.disturbed_share else [f"{percent(fit.disturbed_share)} disturbed"]
     how = f" ({fit.heldout_how})" if fit.heldout_how else ""
     unknown = f"not measured: the numbers are {own.kind}"
@@ -277,13 +279,14 @@ def _disk(block: DiskBlock) -> list[tuple[str, str]]:
     return [("disk", said), ("disk error", f"{percent(block.heldout_error)} held out (sizes left out in turn){rejected}")]
 
 
-def _energy(block: EnergyBlock | None) -> list[tuple[str, str]]:
-    if block is None:
+def _energy(profile: DeviceProfile) -> list[tuple[str, str]]:
+    block, cost = profile.energy, profile.energy_cost
+    if block is None or cost is None:
         return [("energy", "not measured")]
     said = [] if block.idle_w is None else [f"{block.idle_w:.4g} W idle"]
     said += [] if block.active_w is None else [f"{block.active_w:.4g} W active"]
-    if block.j_per_src_token is not None and block.j_per_tgt_token is not None and block.j_fixed is not None:
-        said.append(f"{block.j_per_src_token:.4g} x source + {block.j_per_tgt_token:.4g} x target {block.j_fixed:+.4g} J")
+    if cost.j_per_src_token is not None and cost.j_per_tgt_token is not None and cost.j_fixed is not None:
+        said.append(f"{cost.j_per_src_token:.4g} x source + {cost.j_per_tgt_token:.4g} x target {cost.j_fixed:+.4g} J")
         said.append(f"{percent(block.heldout_error)} held out")
     return [("energy", f"{block.kind} ({block.source}): {', '.join(said) or 'nothing known'}")]
 

@@ -60,7 +60,7 @@ def check_tensors(tensors: Mapping[str, Tensor], shapes: Mapping[str, Sequence[i
             raise ValueError(f"{name} is missing")
     for name, tensor in tensors.items():
         if name not in shapes:
-            raise ValueError(f"{name} is no tensor of this training")
+            raise ValueError(f"unknown tensor {name}")
         if tuple(tensor.shape) != tuple(shapes[name]):
             raise ValueError(f"{name} is {_size(tensor.shape)}, where {_size(shapes[name])} is needed")
         if tensor.is_floating_point() and not tensor.isfinite().all():

@@ -29,6 +29,7 @@ from simnmt.report.table import cell_of, table
 from simnmt.report.typography import DASH, is_number, number, significant, typeset
 from simnmt.results import Cell, RunResult
 from simnmt.results.gap_words import gap_sentences
+from simnmt.results.misroutes import UNKNOWN_MISROUTES
 from simnmt.results.result import doubtful_profiles
 from simnmt.results.stability import busiest_device, busiest_load
 from simnmt.results.summary import Row
@@ -157,12 +158,6 @@ def _section(index: int, cell: Cell, result: RunResult, colours: dict[str, int])
 def _foreseen(cell: Cell) -> bool:
     """Whether decisions are judged by what an oracle foresaw, queues included."""
     return any(misroutes.foreseen for misroutes in cell.misroutes.values())
-
-
-UNKNOWN_MISROUTES = (
-    "Misroutes are not shown: where a device batches or streams its model, what a request takes there depends on the requests "
-    "before it, and to foresee that costs as much as an oracle for every policy. Set foresee_misroutes: true to see them."
-)
 
 
 def _judged_by(result: RunResult, batching: bool, streaming: bool) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import floor, log10
 from typing import Any
 
 from simnmt.report.reproduced import Record, claim_groups, filled, verdict_matrix
@@ -121,11 +122,18 @@ def _loads(rows: Sequence[Record]) -> list[dict[str, Any]]:
     ]
 
 
+def _decimals(rate_rps: float) -> int:
+    """Decimals that show a rate with three significant digits."""
+    return max(2 - floor(log10(rate_rps)), 0)
+
+
 def _capacity(row: Record, beside: Sequence[Record]) -> dict[str, Any]:
     """The load up to which a strategy keeps the limit; `beside`: all strategies of the line, this one included."""
     up_to_rps, low_rps = row["up_to_rps"], row["low_rps"]
     ends = (None, None) if low_rps is None else (max(low_rps, 0.0), row["high_rps"])
-    text, interval = typeset_interval(up_to_rps, *ends, signs="minus", most=3) if up_to_rps else ("never", "")
+    text, interval = (
+        typeset_interval(up_to_rps, *ends, signs="minus", most=_decimals(up_to_rps)) if up_to_rps else ("never", "")
+    )
     return {
         "text": text,
         "interval": interval,

@@ -18,6 +18,13 @@ BLOCK = 1_000_000
 ROUNDING_S = 1e-9
 """Sums of the same times in another order differ by less: no misroute."""
 
+UNKNOWN_MISROUTES = (
+    "Misroutes are not shown: where requests queue at a device that batches, or a device streams its model, what a request "
+    "takes there depends on the requests before it, and to foresee that costs as much as an oracle for every policy. "
+    "Set foresee_misroutes: true to see them."
+)
+"""Why a table has no column of misroutes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Misroutes:

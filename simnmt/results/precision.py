@@ -24,7 +24,7 @@ NEAR_SATURATION = 0.7
 _CAUSES = {
     "queue": " in their waits, though no box is near saturation",
     "execution": " in their execution times",
-    "transfer": " in their transfer times, since each begins at another place of the RTT series",
+    "transfer": " in their transfer times",
 }
 """What makes replications differ, by the part of the latency that differs most."""
 

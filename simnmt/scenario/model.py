@@ -143,8 +143,9 @@ class Scenario(Configuration):
     gap_analysis: bool = False
     """Also run the first C-NMT policy with one source of loss after another replaced by the truth (CNMT-19)."""
     foresee_misroutes: bool = False
-    """Where a device batches or streams its model, judge each decision by what an oracle foresees of queues, batches and states
-    at that moment: as dear as an oracle for each policy. Otherwise misroutes are not known with such a device.
+    """Where requests queue at a device that batches, or a device streams its model, judge each decision by what an oracle
+    foresees of queues, batches and states at that moment: as dear as an oracle for each policy. Otherwise misroutes are not
+    known with such a device.
     Plain queues are always foreseen, for a sample of the requests."""
     published: Literal["cnmt-table-1"] | None = None
     """Show the paper's table beside ours; cells are matched by the names of workload, network and policy."""

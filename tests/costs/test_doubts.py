@@ -46,6 +46,14 @@ def test_a_busy_box_casts_doubt_on_all_that_was_measured_then() -> None:
     assert message.startswith("the box was busy: other programs used 1.5 CPUs before or after measuring execution, step")
 
 
+def test_the_steps_of_a_beam_that_were_not_counted_are_doubtful() -> None:
+    engine = {"backend": "torch", "compute_type": "float32", "device": "cpu", "beam": 6}
+    [(source, cost_models, message)] = doubts(engine=engine)
+    assert source == "execution" and cost_models == ("execution", "step")
+    assert message.startswith("a beam of 6 takes steps beyond its best output, which are not charged")
+    assert doubts(engine=engine, beam_overrun={"kind": "measured", "steps_per_token": 1.3}) == []
+
+
 def test_a_later_session_replaces_the_doubts_of_what_it_measured() -> None:
     busy = QUIET | {"busy": True, "others_cpus": 2.0}
     again = QUIET | {"parts": ["step", "overheads"]}

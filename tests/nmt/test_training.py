@@ -338,7 +338,7 @@ def test_a_damaged_state_is_told_in_a_line(small_text: Text, tmp_path: Path) -> 
         (lambda tensors: tensors.pop("weights.combine.weight"), "weights.combine.weight is missing"),
         (lambda tensors: tensors.pop("exp_avg.combine.weight"), "exp_avg.combine.weight is missing"),
         (lambda tensors: tensors.update({"exp_avg.combine.weight": torch.zeros(3)}), "exp_avg.combine.weight is 3, where "),
-        (lambda tensors: tensors.update({"rest.combine.weight": torch.zeros(3)}), "rest.combine.weight is no tensor of this"),
+        (lambda tensors: tensors.update({"rest.combine.weight": torch.zeros(3)}), "unknown tensor rest.combine.weight"),
         (lambda tensors: tensors.update({"weights.combine.weight": torch.zeros(3)}), "weights.combine.weight is 3, where "),
     ],
     ids=["no weight", "no moment", "another moment", "another kind", "another weight"],

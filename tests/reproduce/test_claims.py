@@ -17,8 +17,16 @@ def verdicts(rows: Rows, gaps: Rows | None = None) -> dict[str, str]:
     return {record["id"][-2]: record["verdict"] for record in evaluate(rows, gaps=gaps or ())}
 
 
+def over_replications(gaps: Rows, half_width: float = 0.1) -> Rows:
+    """The same gap analysis with intervals."""
+    return [
+        row | {"low_percent": row["change_percent"] - half_width, "high_percent": row["change_percent"] + half_width}
+        for row in gaps
+    ]
+
+
 def test_all_five_hold_on_the_published_totals(published_rows: Rows, published_gaps: Rows) -> None:
-    assert verdicts(published_rows, published_gaps) == dict.fromkeys("abcde", "holds")
+    assert verdicts(published_rows, over_replications(published_gaps)) == dict.fromkeys("abcde", "holds")
 
 
 @pytest.mark.parametrize(
@@ -74,16 +82,16 @@ def test_the_slips_are_listed() -> None:
 
 @pytest.mark.parametrize(("lengths", "scatter", "verdict"), [(-6.0, -2.0, "holds"), (-0.5, -8.2, "does not hold")])
 def test_a_larger_gap_of_the_transformer_holds_only_by_its_lengths(
-    published_rows: Rows, lengths: float, scatter: float, verdict: str
+    published_rows: Rows, published_gaps: Rows, lengths: float, scatter: float, verdict: str
 ) -> None:
     """The paper explains the gap on EN-ZH by lengths; with fitted profiles 93 % of it was the scatter of execution times."""
     changes = {"nothing": 0.0, "length regression": lengths, "scatter of execution times": scatter, "everything": -8.9}
-    gaps = [
+    gaps = [row for row in published_gaps if row["workload"] != "en-zh"] + [
         {"workload": "en-zh", "network": network, "removed": removed, "change_percent": change}
         for network in ("cp1", "cp2")
         for removed, change in changes.items()
     ]
-    (record,) = (each for each in evaluate(published_rows, (), gaps) if each["id"] == "CNMT-17 (e)")
+    (record,) = (each for each in evaluate(published_rows, (), over_replications(gaps)) if each["id"] == "CNMT-17 (e)")
     assert record["verdict"] == verdict
     assert ("not the paper's cause" in record["why"]) == (verdict == "does not hold")
     without = next(each for each in evaluate(published_rows) if each["id"] == "CNMT-17 (e)")
@@ -91,14 +99,14 @@ def test_a_larger_gap_of_the_transformer_holds_only_by_its_lengths(
     assert "was not looked at" in without["why"]
 
 
-@pytest.mark.parametrize(("half_width", "verdict"), [(None, "holds"), (0.1, "holds"), (9.0, "not distinguishable")])
+@pytest.mark.parametrize(
+    ("half_width", "verdict"), [(None, "not distinguishable"), (0.1, "holds"), (9.0, "not distinguishable")]
+)
 def test_a_larger_gap_of_the_transformer_holds_only_beyond_its_noise(
     published_rows: Rows, published_gaps: Rows, half_width: float | None, verdict: str
 ) -> None:
     """The least gap of EN-ZH is 8.8 %, the greatest of the others 1.2 %."""
-    for row in published_gaps:
-        if half_width is not None:
-            row["low_percent"], row["high_percent"] = row["change_percent"] - half_width, row["change_percent"] + half_width
-    (record,) = (each for each in evaluate(published_rows, (), published_gaps) if each["id"] == "CNMT-17 (e)")
+    gaps = published_gaps if half_width is None else over_replications(published_gaps, half_width)
+    (record,) = (each for each in evaluate(published_rows, (), gaps) if each["id"] == "CNMT-17 (e)")
     assert record["verdict"] == verdict
     assert ("one replication" in record["why"]) == (half_width is None)

@@ -84,8 +84,8 @@ def test_where_replications_differ_by_factors_a_note_says_how_many_would_do() ->
     [
         ("queue", 0.9, "in their waits, as they do near saturation"),
         ("queue", 0.3, "in their waits, though no box is near saturation"),
-        ("transfer", None, "in their transfer times, since each begins at another place of the RTT series"),
-        ("transfer", 0.9, "in their transfer times, since"),
+        ("transfer", None, "in their transfer times"),
+        ("transfer", 0.9, "in their transfer times"),
         ("execution", 0.9, "in their execution times."),
     ],
 )

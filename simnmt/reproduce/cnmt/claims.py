@@ -261,7 +261,9 @@ def _gap_larger_for_the_transformer(
         if holds:
             intervals = _gap_intervals(gaps, measured)
             if intervals is None:
-                why += "" if by_lengths is None else ", of one replication, whose noise is not known"
+                # Without replications nothing says that the order is more than noise.
+                if by_lengths is not None:
+                    holds, why = UNCLEAR, f"{why}, but one replication does not show how far chance moves them"
             elif min(intervals[cell][0] for cell in transformer) > max(intervals[cell][1] for cell in recurrent):
                 why += ", and so are their intervals over replications"
             else:
