@@ -10,13 +10,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simnmt.costs.bounded_least_squares import bounded_least_squares
-from simnmt.costs.cells import by_cell, r_squared
+from simnmt.costs.cells import by_cell, errs_clearly_less, r_squared
 from simnmt.costs.profile_blocks import EncoderBlock, EncoderCoefficients, Kind, StepBlock, StepCoefficients
 from simnmt.costs.surfaces import LinearSurface, Surface, TableSurface
 
-CLEARLY = 0.8
 GOOD_ENOUGH = 0.005
-"""A table is kept where its held-out error is below 0.8 of the line's and the line errs by more than 0.5 %: it has so many
+"""Error of a line up to which no table replaces it (`errs_clearly_less`): a table has so many
 numbers that noise alone makes it the better one now and then, and outside of its grid it knows less. As the line's error
 counts the greater of the held-out one and the one on the cells that it was fitted to: judges at large batches must not
 acquit a line that is wrong at small ones."""
@@ -156,8 +155,7 @@ def _fitted(batch: ArrayLike, length: ArrayLike, time_s: ArrayLike, quantile: fl
     if errors["table"] is not None and errors["linear"] is not None:
         worst = max(points.at(points.rows == size).bias(linear) for size in every)
         error = max(errors["linear"], misfit, worst if worst > WRONG else 0.0)
-        clearly = errors["table"] < CLEARLY * error and error > GOOD_ENOUGH
-        form = "table" if clearly else "linear"
+        form = "table" if errs_clearly_less(errors["table"], error, GOOD_ENOUGH) else "linear"
     own = whole if form == "table" else every
     told = {
         "batch": tuple(int(size) for size in own),

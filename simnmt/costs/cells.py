@@ -7,6 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+CLEARLY = 0.8
+"""Share of the default's held-out error below which another form's is clearly less."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cells:
@@ -48,6 +51,19 @@ def by_cell(first: ArrayLike, second: ArrayLike, measured: ArrayLike) -> Cells:
 def relative_error(predicted: NDArray[np.float64], measured: NDArray[np.float64]) -> float:
     """Mean of |predicted - measured| / measured."""
     return float(np.abs(predicted / measured - 1.0).mean())
+
+
+def errs_clearly_less(error: float | None, default_error: float | None, good_enough: float) -> bool:
+    """Return whether a form with more numbers than the default predicts left-out cells so much better that it is taken.
+
+    Args:
+        error: held-out error of that form; None where it is not known.
+        default_error: held-out error of the default.
+        good_enough: error up to which the default is kept whatever the other form does.
+    """
+    if error is None or default_error is None or default_error <= good_enough:
+        return False
+    return error < CLEARLY * default_error
 
 
 def r_squared(predicted: NDArray[np.float64], measured: NDArray[np.float64]) -> float | None:

@@ -137,7 +137,7 @@ class DecoderChoice:
         """What a reader must know, in one sentence without its end."""
         if self.how == "base":
             return f"{self.short}, which the profile's costs are of"
-        times = [f"{each.ratio:.3g} at batch {each.batch}" for each in self.steps]
+        times = [f"{step.ratio:.3g} at batch {step.batch}" for step in self.steps]
         told = f"{self.short}; a decode step takes, times that of {self.base.words()}: {', '.join(times)}"
         if self.settings.beam != self.base.beam:
             told += f"; refilling, and what a longer source adds, as with beam {self.base.beam}"
@@ -165,7 +165,7 @@ class DecoderChoice:
             "rounding": self.rounding,
             "agreement": self.agreement,
             "composition_error": None if error is None else {"mean": error.mean, "most": error.most, "judged": error.judged},
-            "step_over_base": {str(each.batch): each.ratio for each in self.steps},
+            "step_over_base": {str(step.batch): step.ratio for step in self.steps},
         } | vocabulary
 
 

@@ -9,11 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simnmt.costs.bounded_least_squares import bounded_least_squares
-from simnmt.costs.cells import by_cell, r_squared
+from simnmt.costs.cells import by_cell, errs_clearly_less, r_squared
 
-CLEARLY = 0.8
 GOOD_ENOUGH = 0.01
-"""A table is kept where its held-out error is below 0.8 of the line's and the line errs by more than 1 %."""
+"""Error of a line up to which no table replaces it (`errs_clearly_less`)."""
 LEAST_SIZES = 4
 
 Column = NDArray[np.float64]
@@ -75,9 +74,7 @@ class DiskFit:
     @property
     def form(self) -> Literal["linear", "table"]:
         """Which of the two errs less; the line, unless the table does clearly."""
-        if self.heldout_error is None or self.heldout_error_table is None or self.heldout_error <= GOOD_ENOUGH:
-            return "linear"
-        return "table" if self.heldout_error_table < CLEARLY * self.heldout_error else "linear"
+        return "table" if errs_clearly_less(self.heldout_error_table, self.heldout_error, GOOD_ENOUGH) else "linear"
 
     def block(self) -> dict[str, Any]:
         """The keys of a profile's block `disk` that a fit knows; its `samples` have to be those that were fitted."""

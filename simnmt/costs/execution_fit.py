@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simnmt.costs.cells import Cells, by_cell, r_squared
+from simnmt.costs.cells import Cells, by_cell, errs_clearly_less, r_squared
 from simnmt.costs.heldout import heldout_error_of_means, heldout_ordinary_errors, heldout_plane_error, how_left_out, level
 from simnmt.costs.plane import ExecutionPlane, fit_plane
 from simnmt.costs.relative_plane import fit_relative_plane, r2_of_means_per_tgt_len
@@ -23,8 +23,8 @@ deviations grow with the disturbance and hide it, while a box left alone repeats
 
 LEAST, MEDIAN = 0.0, 0.5
 """Quantiles of a cell's repeats that a plane's shape may come from."""
-GOOD_ENOUGH, CLEARLY = 0.05, 0.8
-"""The median is taken if the least errs more than the one on left-out cells, and the median less than the other times that."""
+GOOD_ENOUGH = 0.05
+"""Error of least times up to which no medians replace them (`errs_clearly_less`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +111,8 @@ def shape_quantile(src_len: ArrayLike, tgt_len: ArrayLike, time_s: ArrayLike, *,
     accident of few repeats: output weights that just fit into a cache shared with other machines are sometimes in it and
     sometimes not. The median is taken where it predicts cells that were left out clearly better.
     """
-    error = {at: heldout_plane_error(src_len, tgt_len, time_s, quantile=at, fitted=fitted) for at in (LEAST, MEDIAN)}
-    least, median = error[LEAST], error[MEDIAN]
-    if least is None or median is None or least <= GOOD_ENOUGH:
-        return LEAST
-    return MEDIAN if median < CLEARLY * least else LEAST
+    least, median = (heldout_plane_error(src_len, tgt_len, time_s, quantile=at, fitted=fitted) for at in (LEAST, MEDIAN))
+    return MEDIAN if errs_clearly_less(median, least, GOOD_ENOUGH) else LEAST
 
 
 def _disturbed(cells: Cells, time: NDArray[np.float64], expected: NDArray[np.float64]) -> NDArray[np.bool_]:

@@ -122,7 +122,7 @@ def _whole_executions(profile: DeviceProfile) -> _WholeExecutions | None:
     # The same times as the measured plane's: the quantile of each cell, raised to the mean, or the means of single inferences.
     robust = fit.level is not None and fit.mode != "paper"
     src_len = [each.src_len if each.src_len_mean is None else each.src_len_mean for each in samples]
-    time_s = [fit.level * _shape_s(each, fit.quantile) if robust and fit.level else each.mean_s for each in samples]
+    time_s = [fit.level * _shape_s(sample, fit.quantile) if robust and fit.level else sample.mean_s for sample in samples]
     return _WholeExecutions(np.array(src_len, float), np.array([float(each.tgt_len) for each in samples]), np.array(time_s))
 
 

@@ -41,7 +41,7 @@ class DescribedSchema(GenerateJsonSchema):
 
 
 def _field_docstrings(model: type) -> dict[str, str]:
-    found = dict[str, str]()
+    docstrings = dict[str, str]()
     for base in reversed(model.__mro__):
         if issubclass(base, Configuration) and base is not Configuration:
             body = cast(ast.ClassDef, ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]).body
@@ -49,8 +49,8 @@ def _field_docstrings(model: type) -> dict[str, str]:
                 if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
                     match below:
                         case ast.Expr(value=ast.Constant(value=str(text))):
-                            found[field.target.id] = inspect.cleandoc(text)
-    return found
+                            docstrings[field.target.id] = inspect.cleandoc(text)
+    return docstrings
 
 
 def schema_text() -> str:

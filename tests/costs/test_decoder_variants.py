@@ -101,12 +101,12 @@ def test_between_batch_sizes_the_times_of_variant_and_base_are_interpolated() ->
     ratios = {1: 0.9, 8: 0.8, 32: 0.5}
     variants = [variant(PLAIN, batch) for batch in BATCHES]
     variants += [variant(PLAIN, batch, times=ratio) | {"settings": FUSED.model_dump()} for batch, ratio in ratios.items()]
-    own = with_variants(*variants)
-    moved, _ = own.with_decoder(FUSED)
+    calibrated = with_variants(*variants)
+    moved, _ = calibrated.with_decoder(FUSED)
     plain_s = {batch: sum(stages_s(PLAIN, batch)) for batch in (8, 16, 32)}
     ratios[16] = (2.0 * 0.8 * plain_s[8] + 0.5 * plain_s[32]) / 3.0 / plain_s[16]
     for batch, ratio in ratios.items():
-        after_s, before_s = (each.decoding_cost.steps_at(batch)(5, 5) for each in (moved, own))
+        after_s, before_s = (changed.decoding_cost.steps_at(batch)(5, 5) for changed in (moved, calibrated))
         assert after_s == pytest.approx(ratio * before_s)
 
 
@@ -412,14 +412,14 @@ def test_what_cannot_be_told_is_refused_in_one_line(case: tuple[dict[str, Any] |
 @pytest.mark.parametrize("settings", BEAMS_BY_FUSED[1:], ids=DecoderSettings.words)
 def test_the_pace_at_which_variants_were_measured_moves_nothing(settings: DecoderSettings, pace: float) -> None:
     """Variants measured on a busy box were once to save more than the profile's own steps took."""
-    own, quiet = (
+    calibrated, quiet = (
         with_variants(*(variant(each, batch, times=times) for each in (PLAIN, settings) for batch in BATCHES))
         for times in (pace, 1.0)
     )
-    (moved, choice), (expected, _) = own.with_decoder(settings), quiet.with_decoder(settings)
+    (moved, choice), (expected, _) = calibrated.with_decoder(settings), quiet.with_decoder(settings)
     assert moved.plane.s_per_tgt_token == pytest.approx(expected.plane.s_per_tgt_token)
     for batch in BATCHES:
-        before, after, right = (each.decoding_cost for each in (own, moved, expected))
+        before, after, right = (each.decoding_cost for each in (calibrated, moved, expected))
         assert after.gap_s(batch) == pytest.approx(right.gap_s(batch))
         assert after.steps_at(batch)(5, 5) == pytest.approx(right.steps_at(batch)(5, 5))
         slower = after.steps_at(batch)(5, 5) > before.steps_at(batch)(5, 5)
@@ -431,9 +431,9 @@ def test_a_variant_that_hardly_searches_faster_leaves_something_of_a_step_whose_
     stages = {"body_s": 1e-5, "product_s": 1e-5, "search_s": 6e-4, "step_s": 6.2e-4}
     variants = [variant(PLAIN), {"settings": FUSED.model_dump(), "batch": 1} | stages]
     block = {"kind": "measured", "base": PLAIN.model_dump(), "variants": variants}
-    own = profile(block, overheads={"step_gap_s": {"value": 0.02, "kind": "measured"}})
-    moved, choice = own.with_decoder(FUSED)
-    before, after, ratio = own.decoding_cost, moved.decoding_cost, choice.steps[0].ratio
+    calibrated = profile(block, overheads={"step_gap_s": {"value": 0.02, "kind": "measured"}})
+    moved, choice = calibrated.with_decoder(FUSED)
+    before, after, ratio = calibrated.decoding_cost, moved.decoding_cost, choice.steps[0].ratio
     assert after.gap_s(1) == pytest.approx(ratio * before.gap_s(1))
     for position in (0, 16, 40):
         assert after.step.seconds(1, position) == pytest.approx(ratio * before.step.seconds(1, position))

@@ -101,8 +101,8 @@ def test_a_large_correction_of_the_costs_of_batches_is_doubtful(pace: float, war
     assert made.reconciliation is not None
     block = made.reconciliation.model_copy(update={"pace": pace, "error": 0.01})
     doubts = profile_doubts(made.model_copy(update={"reconciliation": block}))
-    told = [doubt for doubt in doubts if f"took {pace:g} times what encoder, steps and gaps told" in doubt.message]
-    assert bool(told) == warned and all(doubt.cost_models == ("step", "encoder") for doubt in told)
+    derived = [doubt for doubt in doubts if f"took {pace:g} times what encoder, steps and gaps told" in doubt.message]
+    assert bool(derived) == warned and all(doubt.cost_models == ("step", "encoder") for doubt in derived)
 
 
 def test_costs_that_cannot_be_reconciled_with_whole_executions_are_doubtful() -> None:
@@ -117,8 +117,10 @@ def test_a_derived_plane_far_from_whole_executions_is_doubtful_too(error: float,
     made = reconciled(checked_profile(whole_profile() | {"conditions": QUIET}), kind="measured")
     assert made.reconciliation is not None
     block = made.reconciliation.model_copy(update={"error": error, "plane_error": plane_error})
-    told = [doubt for doubt in profile_doubts(made.model_copy(update={"reconciliation": block})) if "derived" in doubt.message]
-    assert bool(told) == warned and all("execution" in doubt.cost_models for doubt in told)
+    derived = [
+        doubt for doubt in profile_doubts(made.model_copy(update={"reconciliation": block})) if "derived" in doubt.message
+    ]
+    assert bool(derived) == warned and all("execution" in doubt.cost_models for doubt in derived)
 
 
 @pytest.mark.parametrize("key", ["heldout_error", "heldout_error_of_means"])

@@ -168,11 +168,11 @@ def test_unsteady_steps_are_fitted_by_their_medians() -> None:
     src, tgt, quiet_s = repeated(5, 0.01)
     cached = np.random.default_rng(5).random(src.size) < 1 / 8
     time_s = np.where(cached, 0.5, 1.0) * quiet_s
-    found = fit_execution(src, tgt, time_s, mode="full_grid")
-    assert found.fit["quantile"] == 0.5 and found.fit["heldout_how"] == "median times of cells left out in turn"
+    fitted = fit_execution(src, tgt, time_s, mode="full_grid")
+    assert fitted.fit["quantile"] == 0.5 and fitted.fit["heldout_how"] == "median times of cells left out in turn"
     least = heldout_plane_error(src, tgt, time_s, quantile=0.0)
-    assert least is not None and found.fit["heldout_error"] < 0.8 * least
-    assert found.plane.seconds(src, tgt).mean() == pytest.approx(time_s.mean(), rel=0.05), "the plane is of the mean of all"
+    assert least is not None and fitted.fit["heldout_error"] < 0.8 * least
+    assert fitted.plane.seconds(src, tgt).mean() == pytest.approx(time_s.mean(), rel=0.05), "the plane is of the mean of all"
 
 
 def test_the_two_held_out_errors_are_of_least_times_and_of_means() -> None:

@@ -224,7 +224,7 @@ def test_a_damaged_folder_is_named(trained: tuple[Path, dict[str, Any]], task: T
 
 
 @pytest.mark.parametrize(
-    ("standing", "tensors", "said"),
+    ("standing", "tensors", "message"),
     [
         ({"epoch": -1}, {}, "epoch: input should be greater than or equal to 0, got -1"),
         ({"batch": 10**6}, {}, "batch: 1,000,000 where an epoch has "),
@@ -240,17 +240,17 @@ def test_a_state_that_does_not_fit_is_refused_and_what_is_wrong_named(
     tmp_path: Path,
     standing: dict[str, Any],
     tensors: dict[str, torch.Tensor | None],
-    said: str,
+    message: str,
 ) -> None:
     state = shutil.copytree(trained[0], tmp_path / "m") / STATE_FILE
     with safe_open(state, framework="pt") as file:
         note = json.loads(file.metadata()["simnmt"])
     note["standing"] |= standing
-    changed = {name: own for name, own in (load_file(state) | tensors).items() if own is not None}
+    changed = {name: tensor for name, tensor in (load_file(state) | tensors).items() if tensor is not None}
     save_file(changed, state, {"simnmt": json.dumps(note)})
     with pytest.raises(ElasticError) as caught:
         train(task, tmp_path / "m", RECIPE, threads=1)
-    assert caught.value.what.startswith(f"the state cannot be used: {said}")
+    assert caught.value.what.startswith(f"the state cannot be used: {message}")
 
 
 @pytest.mark.parametrize(

@@ -132,21 +132,21 @@ def calibrated_with(trained: Path, out: Path, engine: FakeEngine | None = None, 
 
 
 def test_a_beams_steps_are_not_lost_when_a_profile_is_measured_again_without_a_text(trained: Path, tmp_path: Path) -> None:
-    own = calibrated_with(trained, tmp_path / "box.json")
-    assert own.beam_overrun is not None
+    first = calibrated_with(trained, tmp_path / "box.json")
+    assert first.beam_overrun is not None
     kept = (tmp_path / "box.json").read_bytes()
     with pytest.raises(CalibrationError, match=r"would lose its beam_overrun, .* \(give --text and no --vocabulary, or choose"):
         calibrated_with(trained, tmp_path / "box.json", text=None)
     assert (tmp_path / "box.json").read_bytes() == kept
     completed = calibrated_with(trained, tmp_path / "box.json", text=None, parts=("step",))
-    assert completed.beam_overrun == own.beam_overrun
+    assert completed.beam_overrun == first.beam_overrun
 
 
 def test_a_beams_steps_are_not_lost_when_the_new_model_ends_too_few_sentences(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Refused before anything is timed, with no journal that would stand in the way of another text."""
-    own = calibrated_with(trained, tmp_path / "box.json")
+    first = calibrated_with(trained, tmp_path / "box.json")
     kept = (tmp_path / "box.json").read_bytes()
     monkeypatch.setattr("simnmt.calibrate.parts.measure_overrun", lambda _: None)
     engine = FakeEngine(weights="checkpoint", model=str(trained))
@@ -156,7 +156,7 @@ def test_a_beams_steps_are_not_lost_when_the_new_model_ends_too_few_sentences(
     assert refusal.value.path == str(tmp_path / "box.json") and engine.calls == []
     assert [path.name for path in tmp_path.iterdir()] == ["box.json"] and (tmp_path / "box.json").read_bytes() == kept
     completed = calibrated_with(trained, tmp_path / "box.json", parts=("step",))
-    assert completed.beam_overrun == own.beam_overrun, "a profile that is completed keeps what it has"
+    assert completed.beam_overrun == first.beam_overrun, "a profile that is completed keeps what it has"
     assert calibrated_with(trained, tmp_path / "new.json").beam_overrun is None
 
 
@@ -184,7 +184,7 @@ def one_line_of_nothing(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (no_subwords, r"model: cannot .* source\.model is missing \(give the --out of .*, or leave --text out\)$"),
         (lambda folder: {"beam": 100_000}, r"steps: a beam of 100,000 with a vocabulary of \d+ \(give a smaller one\)$"),
@@ -196,13 +196,13 @@ def one_line_of_nothing(folder: Path) -> dict[str, Any]:
     ],
 )
 def test_a_text_that_a_beam_cannot_decode_is_refused_before_anything_is_timed(
-    trained: Path, tmp_path: Path, change: Callable[[Path], dict[str, Any]], said: str
+    trained: Path, tmp_path: Path, change: Callable[[Path], dict[str, Any]], message: str
 ) -> None:
     folder = shutil.copytree(trained, tmp_path / "model")
     text = str(trained.parent / "one.txt")
     settings = Settings(str(folder), beam=4, text=text, mode="quick", threads=1, parts=("execution",))
     engine = FakeEngine(weights="checkpoint", model=str(folder))
     asked = replace(settings, **change(folder))
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         calibrate(asked, tmp_path / "box.json", load=lambda *_, **__: engine)
     assert engine.calls == [] and not (tmp_path / "box.json").exists()

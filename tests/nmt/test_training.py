@@ -333,7 +333,7 @@ def test_a_damaged_state_is_told_in_a_line(small_text: Text, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("hurt", "said"),
+    ("hurt", "message"),
     [
         (lambda tensors: tensors.pop("weights.combine.weight"), "weights.combine.weight is missing"),
         (lambda tensors: tensors.pop("exp_avg.combine.weight"), "exp_avg.combine.weight is missing"),
@@ -344,7 +344,7 @@ def test_a_damaged_state_is_told_in_a_line(small_text: Text, tmp_path: Path) -> 
     ids=["no weight", "no moment", "another moment", "another kind", "another weight"],
 )
 def test_a_state_of_other_tensors_is_told_in_a_line(
-    begun: tuple[Path, Text], tmp_path: Path, hurt: Callable[[dict[str, Any]], object], said: str
+    begun: tuple[Path, Text], tmp_path: Path, hurt: Callable[[dict[str, Any]], object], message: str
 ) -> None:
     folder, text = begun
     state = shutil.copytree(folder, tmp_path / "m") / "state.safetensors"
@@ -353,7 +353,9 @@ def test_a_state_of_other_tensors_is_told_in_a_line(
     tensors = load_file(state)
     hurt(tensors)
     save_file(tensors, state, note)
-    with pytest.raises(TrainingError, match=rf"state\.safetensors: the state cannot be used: {re.escape(said)}.*\(start again"):
+    with pytest.raises(
+        TrainingError, match=rf"state\.safetensors: the state cannot be used: {re.escape(message)}.*\(start again"
+    ):
         train(text, tmp_path / "m", SHORT, budget=Budget(steps=2), threads=1)
 
 
@@ -436,7 +438,7 @@ def test_a_name_means_a_small_model_and_a_file_what_it_says(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("damage", "said"),
+    ("damage", "message"),
     [
         ({"step": "one"}, 'step: input should be a valid integer, got "one"'),
         ({"epoch": -1}, "epoch: input should be greater than or equal to 0, got -1"),
@@ -449,7 +451,7 @@ def test_a_name_means_a_small_model_and_a_file_what_it_says(tmp_path: Path) -> N
     ],
 )
 def test_a_state_with_a_wrong_counter_is_refused_and_the_counter_named(
-    begun: tuple[Path, Text], tmp_path: Path, damage: dict[str, Any], said: str
+    begun: tuple[Path, Text], tmp_path: Path, damage: dict[str, Any], message: str
 ) -> None:
     folder, text = begun
     shutil.copytree(folder, tmp_path / "m")
@@ -458,7 +460,7 @@ def test_a_state_with_a_wrong_counter_is_refused_and_the_counter_named(
         note = json.loads(file.metadata()["simnmt"])
     note["standing"] |= damage
     save_file(load_file(path), path, {"simnmt": json.dumps(note)})
-    with pytest.raises(TrainingError, match=re.escape(f"the state cannot be used: {said}")):
+    with pytest.raises(TrainingError, match=re.escape(f"the state cannot be used: {message}")):
         train(text, tmp_path / "m", SHORT, budget=Budget(steps=2), threads=1)
 
 

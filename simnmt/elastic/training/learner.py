@@ -119,7 +119,7 @@ class ElasticLearner:
         # A parameter that no step has moved yet has no moments.
         learnt = [name for name in parameters if any(f"{kind}.{name}" in tensors for kind in _MOMENTS)]
         shapes: dict[str, Sequence[int]] = {
-            f"{kind}.{name}": own.shape for kind, model in models.items() for name, own in model.state_dict().items()
+            f"{kind}.{name}": tensor.shape for kind, model in models.items() for name, tensor in model.state_dict().items()
         }
         for kind in _MOMENTS:
             shapes |= {f"{kind}.{name}": () if kind == "step" else parameters[name].shape for name in learnt}

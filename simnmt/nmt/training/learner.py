@@ -100,11 +100,14 @@ class Learner:
         parameters = dict(self.model.named_parameters())
         # A parameter that no step has moved yet has no moments.
         learnt = [name for name in parameters if any(f"{kind}.{name}" in tensors for kind in _MOMENTS)]
-        shapes: dict[str, Sequence[int]] = {f"{_WEIGHTS}.{name}": own.shape for name, own in own_tensors(self.model).items()}
+        shapes: dict[str, Sequence[int]] = {
+            f"{_WEIGHTS}.{name}": tensor.shape for name, tensor in own_tensors(self.model).items()
+        }
         for kind in _MOMENTS:
             shapes |= {f"{kind}.{name}": () if kind == "step" else parameters[name].shape for name in learnt}
         check_tensors(tensors, shapes)
-        weights = {name.removeprefix(f"{_WEIGHTS}."): own for name, own in tensors.items() if name.startswith(f"{_WEIGHTS}.")}
+        prefix = f"{_WEIGHTS}."
+        weights = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
         self.model.load_state_dict(weights, strict=False)
         state = {
             index: {kind: tensors[f"{kind}.{name}"] for kind in _MOMENTS}

@@ -90,8 +90,8 @@ def fit_and_replay(
     with TemporaryDirectory(prefix="simnmt-") as folder:  # replayed as users will: from the files
         write_fit(Path(folder), fit)
         result = confirm(Path(folder), requests=requests, jobs=jobs)
-        found = replicate(result.rows, ["inferred"], gap_analysis(Path(folder), requests=requests, jobs=jobs))
-    return fit, found
+        gaps = gap_analysis(Path(folder), requests=requests, jobs=jobs)
+    return fit, replicate(result.rows, ["inferred"], gaps)
 
 
 def write_fit(folder: Path, fit: TableOneFit, found: Replication | None = None) -> None:

@@ -88,7 +88,7 @@ def _known(profile: DeviceProfile, beam: int, batch: int) -> FusedDecoder | str:
     # Steps of the base may be known up to larger batches than the variants, and batches decide speeds.
     most = min(plain.batch, fused.batch, max(profile.decoder.batches))
     doubts = step_doubts(profile, "decoder")
-    plain, fused = (replace(each, batch=most, doubts=doubts) for each in (plain, fused))
+    plain, fused = (replace(speed, batch=most, doubts=doubts) for speed in (plain, fused))
     return FusedDecoder(
         plain,
         fused,

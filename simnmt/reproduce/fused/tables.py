@@ -26,7 +26,7 @@ def document(found: Reproduction) -> dict[str, Any]:
         "claims": found.claims,
         "tables": tables(found),
         "devices": devices(found),
-        "doubts": doubtful_profiles(each.fused for each in found.decoders),
+        "doubts": doubtful_profiles(decoder.fused for decoder in found.decoders),
         "slips": list(published.SLIPS),
         "notes": notes(found),
     }
