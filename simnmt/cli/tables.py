@@ -6,12 +6,13 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
+from simnmt.names import listed
 from simnmt.results.gap_words import gap_sentences, is_gap
 from simnmt.results.misroutes import UNKNOWN_MISROUTES
 from simnmt.results.result import RunResult
 from simnmt.results.stability import worst
 from simnmt.results.summary import Row, objective_name
-from simnmt.results.wording import format_interval
+from simnmt.results.wording import format_interval, format_number
 
 
 def aligned(header: Sequence[str], rows: Sequence[Sequence[str]], texts: int) -> str:
@@ -50,7 +51,7 @@ MOST_IN_WORDS = 4
 def _recommendations(result: RunResult) -> list[str]:
     """Which policy to deploy, per workload and network."""
     if len(result.recommendations) <= MOST_IN_WORDS:
-        parts = ("sentence", "gap", "reason", "triviality", "variants")
+        parts = ("sentence", "caution", "gap", "reason", "triviality", "variants")
         texts = [[verdict[part] for part in parts if verdict.get(part)] for verdict in result.verdicts]
         return [line for number, of_cell in enumerate(texts) for line in ([""] * bool(number) + of_cell)]
     what = objective_name(result.recommendations[0]["objective"])
@@ -71,17 +72,32 @@ def _recommendations(result: RunResult) -> list[str]:
             record["network"],
             (record["policy"] or "-") + ("*" if record["unstable"] else "") + ("!" if record["slo_met"] is False else ""),
             ", ".join(record["indistinguishable"]) or "-",
-            _scaled(record["objective_s"], 1e3, ".1f"),
+            "-" if record["objective_s"] is None else format_number(record, "objective_s", 1e3),
             *_relative_change(record, "margin"),
             record["runner_up"] or "-",
             _relative_change(record, "above_oracle")[0],
         ]
         for record in result.recommendations
     ]
-    lines = ["The policy to deploy, with its paired change against the runner-up; summary.json holds the reasons (verdicts):"]
+    lines = ["The policy to deploy, with its paired change against the runner-up:"]
     lines += [aligned(header, rows, 4)]
     lines += ["* unstable, as every deployable policy is there"] * any(record["unstable"] for record in result.recommendations)
-    return lines + ["! misses the service level"] * any(record["slo_met"] is False for record in result.recommendations)
+    lines += ["! misses the service level"] * any(record["slo_met"] is False for record in result.recommendations)
+    lines += dict.fromkeys(verdict["caution"] for verdict in result.verdicts if verdict["caution"])
+    return lines + _reasons(result.verdicts)
+
+
+def _reasons(verdicts: Sequence[Row]) -> list[str]:
+    """What is behind the recommendations of many cells, one line for all cells of the same reason."""
+    by_reason: dict[str, list[str]] = {}
+    for verdict in verdicts:
+        by_reason.setdefault(verdict["short_reason"], []).append(f"{verdict['workload']} on {verdict['network']}")
+    named = {reason: listed(cells, most=MOST_IN_WORDS) for reason, cells in by_reason.items() if reason}
+    if len(named) == 1 and len(by_reason) == 1:
+        return [f"The reason everywhere: {reason}." for reason in named]
+    return ["The reasons, in full in summary.json (verdicts):"] * bool(named) + [
+        f"{cells}: {reason}" for reason, cells in named.items()
+    ]
 
 
 def _scaled(value: float | None, factor: float, form: str) -> str:
@@ -161,9 +177,15 @@ def _times(row: dict[str, Any]) -> list[str]:
     overload = worst(row)
     if overload is not None:
         partly = f" in {overload.replications} of {overload.of}" if overload.replications < overload.of else ""
-        return [f"{row['total_latency_s']:,.1f}*", f"unstable ({overload.device} {overload.load:.2f}{partly})", "", "", ""]
-    quantiles = (f"{1e3 * row[f'{name}_latency_s']:.1f}" for name in ("mean", "p50", "p95", "p99"))
-    return [f"{row['total_latency_s']:,.1f}", *quantiles]
+        return [
+            f"{format_number(row, 'total_latency_s')}*",
+            f"unstable ({overload.device} {overload.load:.2f}{partly})",
+            "",
+            "",
+            "",
+        ]
+    latencies = (format_number(row, f"{name}_latency_s", 1e3) for name in ("mean", "p50", "p95", "p99"))
+    return [format_number(row, "total_latency_s"), *latencies]
 
 
 def _change(comparison: dict[str, Any] | None) -> str:
@@ -197,7 +219,7 @@ def _gaps(result: RunResult) -> list[str]:
         rows = [
             [
                 row["removed"],
-                f"{row['total_latency_s']:,.1f}",
+                format_number(row, "total_latency_s"),
                 *_change_and_interval(row),
                 f"{row['share_of_gap_percent']:.0f}" if shared and row["share_of_gap_percent"] is not None else "-",
             ]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from simnmt.report.typography import DASH, is_number, number, typeset_interval
+from simnmt.report.typography import DASH, is_number, number, typeset, typeset_interval
 from simnmt.results.gap_words import is_gap
 from simnmt.results.summary import Row
+from simnmt.results.wording import format_number
 
 
 def gap_lines(gaps: Sequence[Row]) -> list[dict[str, str]]:
@@ -20,7 +21,7 @@ def gap_lines(gaps: Sequence[Row]) -> list[dict[str, str]]:
             {
                 "policy": row["policy"],
                 "removed": row["removed"],
-                "total": number(row["total_latency_s"], 1),
+                "total": typeset(format_number(row, "total_latency_s")),
                 "change": change,
                 "interval": "" if row["removed"] == "nothing" else interval,
                 "outcome": _outcome(row),

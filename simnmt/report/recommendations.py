@@ -24,8 +24,9 @@ def verdict_cards(result: RunResult, colours: Mapping[str, int]) -> list[dict[st
     ]
 
 
-def overview(recommendations: Sequence[Row], colours: Mapping[str, int]) -> dict[str, Any] | None:
+def overview(result: RunResult, colours: Mapping[str, int]) -> dict[str, Any] | None:
     """The matrix of recommended policies, workloads down and networks across; None for few cells, which need none."""
+    recommendations = result.recommendations
     if len(recommendations) <= MOST_CARDS:
         return None
     networks = list(dict.fromkeys(record["network"] for record in recommendations))
@@ -36,7 +37,8 @@ def overview(recommendations: Sequence[Row], colours: Mapping[str, int]) -> dict
         {"workload": workload, "cells": [_overview_cell(*by_cell[workload, network], colours) for network in networks]}
         for workload in workloads
     ]
-    return {"objective": objective, "networks": networks, "lines": lines}
+    caution = " ".join(dict.fromkeys(verdict["caution"] for verdict in result.verdicts if verdict["caution"]))
+    return {"objective": objective, "caution": caution, "networks": networks, "lines": lines}
 
 
 def _overview_cell(index: int, record: Row, colours: Mapping[str, int]) -> dict[str, Any]:
@@ -49,7 +51,9 @@ def _overview_cell(index: int, record: Row, colours: Mapping[str, int]) -> dict[
         "index": index,
         "policy": record["policy"],
         "colour": colours.get(record["policy"] or ""),
-        "value": "" if record["objective_s"] is None else duration(record["objective_s"]),
+        "value": ""
+        if record["objective_s"] is None
+        else duration(record["objective_s"], record["objective_s_low"], record["objective_s_high"]),
         "margin": change and f"{change}\u202f% against {record['runner_up']}",
         "interval": interval,
         "unclear": [name for name in record["indistinguishable"] if name not in record["identical"]],

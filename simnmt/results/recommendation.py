@@ -78,6 +78,8 @@ def recommend(
         "indistinguishable": [],
         "identical": [],
         "objective_s": None,
+        "objective_s_low": None,
+        "objective_s_high": None,
         "unstable": None,
         "slo": {f"{name}_ms": limit for name, limit in goal.limits_ms.items()},
         "slo_missed_by": [],
@@ -111,7 +113,7 @@ def recommend(
             **_relative("margin", margin),
             "indistinguishable": [name for name in others if name in identical or name in unclear],
             "identical": identical,
-            "objective_s": None if by_policy[policy].get("unstable") else cell.mean_s(policy),
+            **({} if by_policy[policy].get("unstable") else cell.objective(policy)),
             "unstable": by_policy[policy].get("unstable"),
             "slo_missed_by": missed,
             "slo_met": (policy in stable and policy not in missed) if goal.limits_ms else None,
@@ -141,6 +143,11 @@ class _Cell:
 
     def mean_s(self, policy: str) -> float:
         return over_replications(self.objective_s(policy)).mean
+
+    def objective(self, policy: str) -> Row:
+        """The objective with its interval, as a recommendation holds it."""
+        estimate = over_replications(self.objective_s(policy), positive=True)
+        return {"objective_s": estimate.mean, "objective_s_low": estimate.low, "objective_s_high": estimate.high}
 
     def same(self, policy: str, other: str) -> bool:
         """Whether two policies decide alike: their totals and the objective agree to the bit in every replication."""

@@ -172,7 +172,7 @@ def with_regret(runs: Mapping[RunKey, dict[str, float | None]], oracle: str | No
     return regrets
 
 
-WITH_INTERVAL = ("total_latency_s", *OBJECTIVES.values(), "regret_s")
+WITH_INTERVAL = ("total_latency_s", "p50_latency_s", *OBJECTIVES.values(), "regret_s")
 """Numbers whose 95 % interval over replications stands beside them, as `..._low` and `..._high`."""
 
 
@@ -188,9 +188,10 @@ def rows(runs: Mapping[RunKey, dict[str, float | None]], requests: int) -> list[
             "replications": len(replications),
             "requests": requests,
         }
-        means = [numbers.get("mean_latency_s") for numbers in replications]
-        row["mean_latency_spread"] = max(map(known, means)) / min(map(known, means)) if all(means) else None
-        row["mean_latency_spread_part"] = _most_spread_part(replications)
+        for objective, key in OBJECTIVES.items():
+            latencies = [numbers.get(key) for numbers in replications]
+            row[spread_key(objective)] = max(map(known, latencies)) / min(map(known, latencies)) if all(latencies) else None
+            row[f"{spread_key(objective)}_part"] = _most_spread_part(replications, objective)
         # Where requests wait the oracle is no bound; nor where a policy moves the times at which requests meet the network.
         no_queues = all(value is None for name, value in replications[0].items() if name.endswith("_busiest_load"))
         for name in replications[0]:
@@ -210,9 +211,22 @@ def rows(runs: Mapping[RunKey, dict[str, float | None]], requests: int) -> list[
     return table
 
 
-def _most_spread_part(replications: Sequence[Mapping[str, float | None]]) -> str | None:
-    """Return the part of the mean latency that differs most between replications; None where parts are not known."""
-    means = {part: [numbers.get(f"mean_{part}_s") for numbers in replications] for part in PARTS}
+def spread_key(objective: Objective) -> str:
+    """Return the key of a row that holds the greatest over the least objective of its replications.
+
+    >>> spread_key("p95")
+    'p95_latency_spread'
+    """
+    return OBJECTIVES[objective].removesuffix("_s") + "_spread"
+
+
+def _most_spread_part(replications: Sequence[Mapping[str, float | None]], objective: Objective) -> str | None:
+    """Return the part of the latency that differs most between replications, in the tail where the objective is a quantile.
+
+    None where parts are not known.
+    """
+    over = "mean" if objective == "mean" else f"beyond_{objective}"
+    means = {part: [numbers.get(f"{over}_{part}_s") for numbers in replications] for part in PARTS}
     if any(value is None for values in means.values() for value in values):
         return None
     ranges = {part: max(map(known, values)) - min(map(known, values)) for part, values in means.items()}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from simnmt.names import listed
 from simnmt.results.overload_words import named, unstable_sentence
+from simnmt.results.precision import describe_short_tail
 from simnmt.results.recommendation import Roles
 from simnmt.results.summary import Row, objective_name
 from simnmt.results.wording import duration, percent, percent_interval
@@ -39,7 +40,8 @@ def verdict(recommendation: Row, rows: Sequence[Row], comparisons: Sequence[Row]
         reason: what is behind it.
 
     Returns:
-        `sentence`: what to deploy, and by how much it wins. `gap`: what is left to the oracle. `reason`: what the policy does.
+        `sentence`: what to deploy, and by how much it wins. `caution`: that the intervals are not reliable, where requests are
+        too few. `gap`: what is left to the oracle. `reason`: what the policy does, `short_reason`: the same in a clause.
         `triviality`: what the choice is worth, where that is little. `variants`: how policies beyond the paper's compare with
         the plain one. Each may be empty, but the first.
     """
@@ -50,13 +52,16 @@ def verdict(recommendation: Row, rows: Sequence[Row], comparisons: Sequence[Row]
     variants = _variants(comparisons, roles.variants)
     if policy is None:
         what = "no policy to recommend; the oracle is a bound on what routing can reach, not a policy that can be deployed"
-        return record | {"sentence": f"{place}: {what}.", "gap": "", "reason": "", "triviality": "", "variants": variants}
+        empty = dict.fromkeys(("caution", "gap", "reason", "short_reason", "triviality"), "")
+        return record | {"sentence": f"{place}: {what}.", **empty, "variants": variants}
     stable = recommendation["unstable"] is None
     head = _headline(recommendation, roles, by_policy) if stable else _none_stable(by_policy, policy, roles)
     return record | {
         "sentence": f"{place}: {head}{_service_level(recommendation)}",
+        "caution": _caution(recommendation, by_policy[policy]),
         "gap": _gap(recommendation),
         "reason": _deed(by_policy[policy], by_policy.get(roles.oracle or ""), reason),
+        "short_reason": _short_deed(by_policy[policy], by_policy.get(roles.oracle or ""), reason),
         "triviality": _triviality(recommendation),
         "variants": variants,
     }
@@ -65,7 +70,7 @@ def verdict(recommendation: Row, rows: Sequence[Row], comparisons: Sequence[Row]
 def _headline(record: Row, roles: Roles, by_policy: Mapping[str, Row]) -> str:
     """What to deploy, and by how much it wins."""
     policy, runner_up, what = record["policy"], record["runner_up"], objective_name(record["objective"])
-    value = duration(record["objective_s"])
+    value = duration(record["objective_s"], record["objective_s_low"], record["objective_s_high"])
     unstable = [by_policy[name] for name in roles.deployable if by_policy[name].get("unstable")]
     alone = f" Every other deployable policy is unstable: {listed([named(row) for row in unstable])}."
     also = f" Unstable: {listed([named(row) for row in unstable])}." if unstable else ""
@@ -92,6 +97,12 @@ def _headline(record: Row, roles: Roles, by_policy: Mapping[str, Row]) -> str:
     size = f"{_size(record, 'margin')} {direction} than"
     also = f" Not distinguishable from {policy}: {listed(unclear)}.{also}" if unclear else also
     return f"deploy {policy}, with a {what} of {value}: {size} the runner-up {runner_up}.{also}"
+
+
+def _caution(record: Row, row: Row) -> str:
+    """Return that the recommendation's intervals are not reliable; empty where the requests suffice or no interval is shown."""
+    shown = any(record[f"{name}_low"] is not None for name in ("margin", "above_oracle", "spread", "over_fixed"))
+    return describe_short_tail(record["objective"], row["requests"]) if shown else ""
 
 
 def _none_stable(by_policy: Mapping[str, Row], policy: str, roles: Roles) -> str:
@@ -139,15 +150,37 @@ def _deed(row: Row, oracle: Row | None, reason: Reason) -> str:
     devices = reason.devices
     if len(devices) == 1:
         return f"{devices[0]} is the only device, so every request is executed there."
-    there = f"to the {devices[1]}" if len(devices) == 2 else f"away from the {devices[0]}"
-    kept = reason.kept.get(policy, "")
-    kept = f"keeps most sentences of {kept} at the {devices[0]} and " if kept and 0.01 <= away <= 0.99 else ""
+    there = _away(devices)
+    kept = _kept(row, reason)
+    kept = f"keeps most sentences of {kept} at the {devices[0]} and " if kept else ""
     first = f"With a mean transfer time of {duration(reason.transfer_s)}, {policy} {kept}{_sends(away)} {there}"
     if oracle is not None:
         return f"{first}; the oracle {_sends(oracle['offloaded_share'])} there."
     faster = f"the {devices[1]}" if len(devices) == 2 else "another device"
     alone = " if nothing waits" if reason.queues else ""
     return f"{first}; {faster} is truly faster for {percent(reason.best_offloaded_share)} of them{alone}."
+
+
+def _short_deed(row: Row, oracle: Row | None, reason: Reason) -> str:
+    """Return the same as `_deed` in a clause, for a list of many workloads and networks."""
+    devices = reason.devices
+    if len(devices) == 1:
+        return f"{devices[0]} is the only device"
+    kept = _kept(row, reason)
+    kept = f"keeps {kept} and " if kept else ""
+    best = reason.best_offloaded_share if oracle is None else oracle["offloaded_share"]
+    bound = f"for {percent(best)} it is truly faster" if oracle is None else f"the oracle {percent(best)}"
+    deed = f"{row['policy']} {kept}{_sends(row['offloaded_share'])} {_away(devices)}"
+    return f"transfer {duration(reason.transfer_s)}; {deed}, {bound}"
+
+
+def _away(devices: Sequence[str]) -> str:
+    return f"to the {devices[1]}" if len(devices) == 2 else f"away from the {devices[0]}"
+
+
+def _kept(row: Row, reason: Reason) -> str:
+    """The source lengths that a policy keeps at the first device; empty where nearly all requests go one way."""
+    return reason.kept.get(row["policy"], "") if 0.01 <= row["offloaded_share"] <= 0.99 else ""
 
 
 def _sends(share: float) -> str:

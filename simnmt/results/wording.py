@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from math import floor, log10
-from typing import Literal
+from collections.abc import Mapping
+from math import floor, inf, log10
+from typing import Any, Literal
 
 
-def duration(seconds: float) -> str:
-    """Three digits in the unit that a person would choose.
+def duration(seconds: float, low_s: float | None = None, high_s: float | None = None) -> str:
+    """Return a duration in the unit that a person would choose: as many digits as its interval allows, or three without one.
 
-    >>> duration(0.0682), duration(8.0), duration(9000.0)
-    ('68.2 ms', '8 s', '2.5 h')
+    >>> duration(0.0682), duration(8.0), duration(9000.0), duration(0.0682, 0.051, 0.089)
+    ('68.2 ms', '8 s', '2.5 h', '68 ms')
     """
     shown_s = _rounded(seconds)
-    for unit, length_s, below_s in (("ms", 1e-3, 1.0), ("s", 1.0, 120.0), ("min", 60.0, 7200.0)):
-        if shown_s < below_s:
-            return f"{digits(seconds / length_s)} {unit}"
-    return f"{digits(seconds / 3600.0)} h"
+    units = (("ms", 1e-3, 1.0), ("s", 1.0, 120.0), ("min", 60.0, 7200.0), ("h", 3600.0, inf))
+    unit, length_s = next((unit, length_s) for unit, length_s, below_s in units if shown_s < below_s)
+    ends = (None if end is None else end / length_s for end in (low_s, high_s))
+    return f"{format_estimate(seconds / length_s, *ends)} {unit}"
 
 
 def digits(value: float) -> str:
@@ -92,6 +93,24 @@ def format_interval(
     decimals = interval_decimals(low, high, most)
     first, second = sorted((low, high), key=abs) if signs == "none" else (low, high)
     return _fixed(value, decimals, signs), f"[{_fixed(first, decimals, signs)}, {_fixed(second, decimals, signs)}]"
+
+
+def format_estimate(value: float, low: float | None = None, high: float | None = None) -> str:
+    """Return a number without its interval, but with as many digits as that allows; three digits where there is none.
+
+    >>> format_estimate(7850.46, 7830.1, 7865.5), format_estimate(68.42, 66.9, 70.0), format_estimate(68.4231)
+    ('7,850', '68.4', '68.4')
+    """
+    return digits(value) if low is None or high is None else format_interval(value, low, high, signs="minus")[0]
+
+
+def format_number(row: Mapping[str, Any], key: str, factor: float = 1.0) -> str:
+    """Return `format_estimate` of a number of a row, whose interval stands beside it as `..._low` and `..._high`.
+
+    `factor`: what the number is multiplied by before it is shown, such as 1000 for milliseconds.
+    """
+    ends = (row.get(f"{key}_{end}") for end in ("low", "high"))
+    return format_estimate(factor * row[key], *(None if end is None else factor * end for end in ends))
 
 
 def percent_interval(value: float, low: float | None, high: float | None, *, signs: Signs = "both") -> str:

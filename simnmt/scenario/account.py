@@ -90,7 +90,7 @@ def notes(plan: Plan, learnt: dict[str, Learnt], rows: Sequence[Row]) -> list[st
     lines += of_nothing_streamed(plan.scenario)
     lines += of_endless_waits(plan)
     lines += _of_overload(rows)
-    lines += spread_notes(rows)
+    lines += spread_notes(rows, plan.scenario.objective)
     if plan.scenario.replications == 1:
         lines.append("One replication: no intervals, no word on whether a difference is chance.")
     return lines

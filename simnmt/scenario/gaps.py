@@ -57,6 +57,8 @@ def gap_rows(workload: str, network: str, policy: str, totals_s: Mapping[str, li
             "removed": removed,
             "replications": len(totals),
             "total_latency_s": total.mean,
+            "total_latency_s_low": total.low,
+            "total_latency_s_high": total.high,
             "change_percent": change.mean,
             "low_percent": change.low,
             "high_percent": change.high,

@@ -139,7 +139,7 @@ def _result(plan: Plan, units: list[Unit], results: list[UnitResult]) -> RunResu
         recommendations=recommendations,
         fits=[row for case in plan.cases.values() for row in fits(case, list(scenario.devices), learnt[case.name])],
         cells=[_cell(plan, unit, result) for unit, result in zip(units, results, strict=True) if unit.replication == 0],
-        notes=notes(plan, learnt, table),
+        notes=notes(plan, learnt, table) + list(dict.fromkeys(record["caution"] for record in verdicts if record["caution"])),
         warnings=warnings(plan),
         gaps=_gaps(scenario, units, results),
         load_sweeps=list(load_sweeps(plan, table, compared)),

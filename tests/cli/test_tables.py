@@ -26,8 +26,16 @@ def printed(rows: list[dict[str, Any]], **parts: Any) -> str:
         for mine in rows
         if mine["policy"] != "edge"
     ]  # fmt: skip
-    verdicts = [{"sentence": "w on n: so it is.", "variants": parts.pop("variants", "")}]
     parts.setdefault("recommendations", [recommendation()])
+    verdict = {
+        "workload": "w",
+        "network": "n",
+        "sentence": "w on n: so it is.",
+        "caution": "",
+        "short_reason": "",
+        "variants": parts.pop("variants", ""),
+    }
+    verdicts = parts.pop("verdicts", [verdict])
     return run_tables(RunResult("r", 1, rows, comparisons, verdicts, [], [], **parts))
 
 
@@ -35,21 +43,22 @@ def recommendation(**changed: Any) -> dict[str, Any]:
     return {
         "workload": "w", "network": "n", "objective": "p95", "policy": "cnmt", "runner_up": "edge", "margin": -0.08,
         "margin_low": -0.1, "margin_high": -0.06, "indistinguishable": ["naive"], "identical": [], "objective_s": 0.1234,
-        "above_oracle": 0.02, "above_oracle_low": 0.01, "above_oracle_high": 0.035, "unstable": None, "slo_met": None,
+        "objective_s_low": 0.1198, "objective_s_high": 0.1267, "above_oracle": 0.02, "above_oracle_low": 0.01,
+        "above_oracle_high": 0.035, "unstable": None, "slo_met": None,
     } | changed  # fmt: skip
 
 
 def test_an_unstable_policy_is_called_that_in_place_of_its_mean_and_quantiles() -> None:
     lines = printed([row("edge"), row("cnmt", "cloud: load 1.30")]).splitlines()
     assert next(line for line in lines if line.split()[2:3] == ["edge"]).split()[3:8] == [
-        "12,345.6",
-        "123.4",
-        "123.4",
-        "123.4",
-        "123.4",
+        "12,346",
+        "123",
+        "123",
+        "123",
+        "123",
     ]
     cnmt = next(line for line in lines if line.split()[2:3] == ["cnmt"])
-    assert cnmt.split() == ["w", "n", "cnmt", "12,345.6*", "unstable", "(cloud", "1.30)", "50.0", "10.0", "-9.0*"]
+    assert cnmt.split() == ["w", "n", "cnmt", "12,346*", "unstable", "(cloud", "1.30)", "50.0", "10.0", "-9.0*"]
     assert "* with an unstable policy: a number of this run, which depends on how long it lasts" in lines
 
 
@@ -101,6 +110,42 @@ def test_many_cells_are_printed_as_one_table_of_recommendations() -> None:
     assert any(line.split()[:3] == ["w", "n1", "edge!"] for line in lines) and "! misses the service level" in lines
 
 
+def test_totals_and_latencies_have_the_digits_of_their_intervals() -> None:
+    values_s = {"total": (7_850.46, 7_830.1, 7_865.5), "mean": (0.06842, 0.0669, 0.07), "p50": (0.071149, 0.071102, 0.071188),
+                "p95": (0.13398, 0.11918, 0.15191)}  # fmt: skip
+    ends = {
+        f"{name}_latency_s{end}": value
+        for name, values in values_s.items()
+        for end, value in zip(("", "_low", "_high"), values, strict=True)
+    }
+    lines = printed([row("edge") | ends | {"p99_latency_s": 0.19876}]).splitlines()
+    edge = next(line for line in lines if line.split()[2:3] == ["edge"])
+    assert edge.split()[3:8] == ["7,850", "68.4", "71.15", "134", "199"], "p99 has no interval, so three digits"
+    gap = {"workload": "w", "network": "n", "policy": "cnmt", "removed": "everything", "replications": 5,
+           "total_latency_s": 99.87, "total_latency_s_low": 71.2, "total_latency_s_high": 130.0, "change_percent": -2.0,
+           "low_percent": -3.0, "high_percent": -1.0, "share_of_gap_percent": 100.0}  # fmt: skip
+    text = printed([row("cnmt")], gaps=[gap])
+    assert next(line for line in text.splitlines() if line.startswith("everything")).split()[1] == "100"
+
+
+def test_many_cells_have_their_reasons_below_the_table_and_shared_ones_once() -> None:
+    many = [recommendation(network=f"n{number}") for number in range(5)]
+    reasons = ["cloud is far"] * 3 + ["cloud is near"] * 2
+    caution = "The interval of a change of p99 from 100 requests is not reliable: give --requests 2000 or more."
+    verdicts = [
+        {"workload": "w", "network": f"n{number}", "sentence": "so it is.", "caution": caution, "short_reason": reason}
+        for number, reason in enumerate(reasons)
+    ]
+    text = printed([row("edge"), row("cnmt")], recommendations=many, verdicts=verdicts)
+    assert (
+        f"{caution}\nThe reasons, in full in summary.json (verdicts):\n"
+        "w on n0, w on n1 and w on n2: cloud is far\nw on n3 and w on n4: cloud is near\n"
+    ) in text
+    alike = [verdict | {"short_reason": "cloud is far"} for verdict in verdicts]
+    text = printed([row("edge"), row("cnmt")], recommendations=many, verdicts=alike)
+    assert "\nThe reason everywhere: cloud is far.\n" in text
+
+
 def test_variants_loads_and_gaps_are_printed() -> None:
     change = {"workload": "w", "network": "n", "policy": "cnmt", "total_latency_s": 99.0, "replications": 2}
     gaps = [
@@ -114,5 +159,5 @@ def test_variants_loads_and_gaps_are_printed() -> None:
     assert "n, load 0.2 to 0.9.\n\nw on n: so it is.\nBeside cnmt: queue is faster.\n\nworkload" in text
     lines = text[text.index("What wrong beliefs") :].splitlines()
     assert lines[0] == "What wrong beliefs cost, w on n:"
-    assert lines[4].split() == ["stale", "transfer", "time", "99.0", "-2.0", "[-3.0,", "-1.0]", "50"]
+    assert lines[4].split() == ["stale", "transfer", "time", "99", "-2.0", "[-3.0,", "-1.0]", "50"]
     assert "Told the present transfer time alone, it would be 2.0 % faster [1.0, 3.0], 50 % of the gap." in lines

@@ -83,13 +83,25 @@ def test_few_cells_need_no_overview_and_many_get_one_first(page: str, make_resul
     assert '<details class="words">' in many, "the sentences are folded"
 
 
+def test_an_interval_from_too_few_requests_is_called_unreliable_beside_the_recommendation(page: str, make_result: Any) -> None:
+    caution = "The interval of a change of p95 is not &lt;reliable&gt;."
+    assert "data-caution" not in page
+    few = render(make_result(requests=300))
+    assert few.count(f'<p class="trivial" data-caution>{caution}</p>') == 2, "on each card"
+    many = render(make_result(requests=300, networks=("cp1", "cp2"), workloads=("a", "b")))
+    assert many.index(f"<strong data-caution>{caution}</strong>") < many.index('<details class="words">')
+
+
 def test_the_overview_shows_the_digits_that_its_intervals_allow(make_result: Any) -> None:
-    first, *others = make_result(requests=300, networks=("cp1",), workloads=("a", "b", "c")).recommendations
+    result = make_result(requests=300, networks=("cp1",), workloads=("a", "b", "c"))
+    first, *others = result.recommendations
     records = [first | {"margin": -0.123456, "margin_low": -0.3, "margin_high": 0.05}]
+    records[0] |= {"objective_s": 0.12345, "objective_s_low": 0.09, "objective_s_high": 0.17}
     records += [other | {"margin": -0.0123, "margin_low": -0.0131, "margin_high": -0.0116} for other in others]
-    matrix = overview(records, {})
+    matrix = overview(dataclasses.replace(result, recommendations=records), {})
     assert matrix is not None
     wide, narrow, _ = (line["cells"][0] for line in matrix["lines"])
+    assert wide["value"] == "123 ms"
     assert (wide["margin"], wide["interval"]) == ("\u221212\u202f% against naive", "[\u221230, +5]")
     assert (narrow["margin"], narrow["interval"]) == ("\u22121.23\u202f% against naive", "[\u22121.31, \u22121.16]")
 

@@ -10,8 +10,10 @@ import pytest
 from simnmt.results.precision import (
     MOST_REPLICATIONS,
     describe_precision,
+    describe_short_tail,
     half_width,
     next_replications,
+    reliable_requests,
     replications_for,
     spread_notes,
 )
@@ -77,6 +79,34 @@ def test_where_replications_differ_by_factors_a_note_says_how_many_would_do() ->
     assert "replications would make its interval ±10 %)" in note
     steady = {key: numbers for key, numbers in runs.items() if key.policy == "calm"}
     assert not list(spread_notes(rows(steady, 1)))
+
+
+def test_where_the_objective_is_a_quantile_its_spread_has_a_note_of_its_own() -> None:
+    """The mean is calm, while p95 differs by factors because a few requests wait for long."""
+    runs = runs_of({"cnmt": [1.0, 1.1, 1.05]})
+    for key, numbers in runs.items():
+        waits_s = 0.1 + 8.0 * key.replication
+        parts = {"queue": waits_s, "execution": 1.0, "transfer": 0.5}
+        runs[key] = {
+            **numbers, **{f"mean_{part}_s": 0.3 for part in parts}, **{f"beyond_p95_{part}_s": s for part, s in parts.items()},
+            "p95_latency_s": 1.0 + waits_s, "cloud_busiest_load": 0.95,
+        }  # fmt: skip
+    table = rows(runs, 1)
+    assert not list(spread_notes(table)) and not list(spread_notes(table, "p99"))
+    (note,) = spread_notes(table, "p95")
+    assert note.startswith(
+        "w on n: replications differ by factors in their waits, as they do near saturation. Greatest over least p95 latency: "
+        "cnmt 15.5 (some "
+    )
+
+
+def test_a_quantile_needs_twenty_requests_beyond_it_for_its_changes_to_be_believed() -> None:
+    """The coverage of that many, and of fewer, is counted in test_coverage.py."""
+    assert (reliable_requests("mean"), reliable_requests("p95"), reliable_requests("p99")) == (1, 400, 2_000)
+    assert describe_short_tail("p99", 2_000) == describe_short_tail("mean", 1) == ""
+    assert describe_short_tail("p99", 1_999) == (
+        "The interval of a change of p99 from 1,999 requests is not reliable: give --requests 2000 or more."
+    )
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ def judged(
     variants: dict[str, str] | None = None,
     away: dict[str, float] | None = None,
     loads: dict[str, float] | None = None,
+    requests: int = 6_000,
     **totals_s: list[float],
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The verdict on made-up totals of 1,000 requests per policy and replication, and the recommendation behind it.
@@ -50,7 +51,7 @@ def judged(
         "oracle" if "oracle" in totals_s else None,
         variants or {},
     )
-    table = with_stability(rows(runs, 6_000), runs, {"de-en": [Device("gateway", 1, 1)]})
+    table = with_stability(rows(runs, requests), runs, {"de-en": [Device("gateway", 1, 1)]})
     pairs = marked(comparisons(runs, list(totals_s)), table)
     recommendation = recommend(table, runs, "de-en", "cp1", roles, goal or Goal())
     return verdict(recommendation, table, pairs, roles, reason), recommendation
@@ -65,7 +66,7 @@ def numbers(sentence: str) -> list[float]:
 
 def test_the_sentence_opens_with_the_policy_to_deploy_and_its_margin() -> None:
     record, recommendation = judged(edge=[130.0, 131.0, 132.0], cloud=[100.0, 100.5, 99.5], cnmt=[80.0, 82.0, 81.0])
-    assert record["sentence"].startswith("de-en on cp1: deploy cnmt, with a mean latency of 81 ms: ")
+    assert record["sentence"].startswith("de-en on cp1: deploy cnmt, with a mean latency of 81.0 ms: ")
     assert record["sentence"].endswith(" less than the runner-up cloud.")
     size, smaller, larger = numbers(record["sentence"])
     assert size == pytest.approx(-100 * recommendation["margin"], abs=0.5)
@@ -85,7 +86,7 @@ def test_a_fixed_policy_may_be_the_one_to_deploy() -> None:
 
 def test_a_policy_that_is_not_distinguishable_is_named_with_its_interval() -> None:
     record, _ = judged(edge=[130.0] * 3, cloud=[100.0] * 3, cnmt=[95.0, 106.0, 98.0])
-    assert "deploy cnmt, with a mean latency of 99.7 ms; cloud is not distinguishable from it (" in record["sentence"]
+    assert "deploy cnmt, with a mean latency of 100 ms; cloud is not distinguishable from it (" in record["sentence"]
     change, low, high = numbers(record["sentence"])
     assert low <= change <= high and low < 0.0 < high
 
@@ -130,6 +131,27 @@ def test_the_reason_says_what_the_policy_does() -> None:
     assert "of the requests away from the end_node; another device is truly faster" in reason
 
 
+def test_the_short_reason_holds_the_same_in_a_clause() -> None:
+    assert judged(oracle=[80.0], edge=[130.0], cloud=[100.0], cnmt=[90.0])[0]["short_reason"] == (
+        "transfer 80.1 ms; cnmt keeps up to 17 tokens and sends 38 % of the requests to the cloud, the oracle 50 %"
+    )
+    assert judged(edge=[130.0], cloud=[100.0], cnmt=[190.0])[0]["short_reason"] == (
+        "transfer 80.1 ms; cloud sends every request to the cloud, for 60 % it is truly faster"
+    )
+    alone = Reason(0.0, {}, 0.0, queues=True, devices=("gateway",))
+    assert judged(alone, edge=[100.0, 101.0])[0]["short_reason"] == "gateway is the only device"
+
+
+def test_intervals_of_a_tail_of_few_requests_are_called_unreliable() -> None:
+    totals: dict[str, list[float]] = {"edge": [130.0, 132.0], "cloud": [100.0, 101.0], "cnmt": [90.0, 91.0]}
+    few, _ = judged(goal=Goal("p95"), requests=100, **totals)
+    assert few["caution"] == "The interval of a change of p95 from 100 requests is not reliable: give --requests 400 or more."
+    assert judged(goal=Goal("p95"), requests=400, **totals)[0]["caution"] == ""
+    assert judged(goal=Goal("mean"), requests=100, **totals)[0]["caution"] == ""
+    one = {name: values[:1] for name, values in totals.items()}
+    assert judged(goal=Goal("p95"), requests=100, **one)[0]["caution"] == "", "one replication shows no interval"
+
+
 @pytest.mark.parametrize(
     ("away", "sends"), [(0.0, "cnmt sends no request to"), (0.004, "cnmt sends 0.40 % of the requests to")]
 )
@@ -152,7 +174,7 @@ def test_the_service_level_is_part_of_the_sentence() -> None:
     goal = Goal("mean", {"p95": 195.0})
     record, _ = judged(goal=goal, edge=[130.0, 131.0], cloud=[100.0, 101.0], cnmt=[90.0, 91.0])
     assert record["sentence"].endswith(
-        "with a mean latency of 90.5 ms. It meets the service level (p95 within 195 ms). Missed by edge and cloud."
+        "with a mean latency of 90 ms. It meets the service level (p95 within 195 ms). Missed by edge and cloud."
     )
     none = judged(goal=Goal("mean", {"p95": 50.0}), edge=[130.0, 131.0], cloud=[100.0, 101.0], cnmt=[90.0, 91.0])[0]
     assert "No policy meets the service level (p95 within 50 ms); cnmt comes closest." in none["sentence"]

@@ -27,6 +27,18 @@ def test_the_scenarios_objective_and_service_level_reach_the_recommendation(make
     assert (found["policy"], found["slo_met"], found["slo_missed_by"]) == ("cloud", True, ["edge"])
 
 
+@pytest.mark.parametrize(("requests", "marked"), [(100, True), (2_000, False)])
+def test_a_run_with_few_requests_beyond_its_objective_says_that_its_intervals_are_not_reliable(
+    make_scenario: MakeScenario, requests: int, marked: bool
+) -> None:
+    """In the verdict, which console and page show, and in the notes, once however many workloads and networks there are."""
+    constant = {name: {"rtt": {"constant_ms": rtt_ms}} for name, rtt_ms in (("near", 40), ("far", 165))}
+    result = simnmt.run(make_scenario(networks=constant, requests=requests, replications=2, objective="p99"))
+    caution = "The interval of a change of p99 from 100 requests is not reliable: give --requests 2000 or more."
+    assert [verdict["caution"] for verdict in result.verdicts] == [caution if marked else ""] * 2
+    assert result.document()["notes"].count(caution) == int(marked)
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
