@@ -66,6 +66,16 @@ def same_engine(before: DeviceProfile, account: EngineAccount, settings: Setting
             raise CalibrationError(what, path=path, remedy="choose another --out and add execution to --only")
 
 
+def same_units(before: DeviceProfile, settings: Settings, path: Path) -> None:
+    """Raise `CalibrationError` where a profile to complete counts lengths otherwise: its costs per token are not converted."""
+    unit = before.length_unit
+    for option, given, kept in (("--src-unit", settings.src_unit, unit.src), ("--tgt-unit", settings.tgt_unit, unit.tgt)):
+        if given is not None and given != kept:
+            what = f"the profile to complete has costs per token of unit {kept}, {option} (or --unit) says {given}"
+            remedy = f"leave {option} and --unit out, or choose another --out and add execution to --only"
+            raise CalibrationError(what, path=path, remedy=remedy)
+
+
 def nothing_lost(there: DeviceProfile, account: EngineAccount, settings: Settings, path: Path) -> None:
     """A profile is replaced by a newer one of the same model on the same engine, and by nothing that says less."""
     remedy = "choose another --out, or remove it"

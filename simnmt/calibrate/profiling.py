@@ -55,10 +55,9 @@ def completed(
 ) -> DeviceProfile:
     """A profile with these blocks beside its own; date, tool and conditions of its execution stay as they are.
 
-    When and how the blocks came is added to `conditions.later`. A name or unit that is given replaces the profile's.
+    When and how the blocks came is added to `conditions.later`. A name that is given replaces the profile's.
     """
     kept = before.model_dump(mode="json")
-    unit = kept["length_unit"]
     earlier = kept["conditions"] or {}
     later = {"parts": list(settings.parts), "date": now(), "tool": TOOL} | blocks["conditions"]
     if "overheads" in blocks:
@@ -78,7 +77,6 @@ def completed(
             "schema_version": SCHEMA_VERSION,
             "name": name or kept["name"],
             "device": kept["device"] | ({"name": device_name} if device_name else {}),
-            "length_unit": unit | {"src": settings.src_unit or unit["src"], "tgt": settings.tgt_unit or unit["tgt"]},
             "provenance": kept["provenance"] | {"source": source},
             "conditions": earlier | {"later": [*earlier.get("later", []), later]},
         }

@@ -57,6 +57,8 @@ def calibrate(
     path = Path(out)
     there = preconditions.profile_there(path, settings)
     before = None if settings.whole else there
+    if before is not None:
+        preconditions.same_units(before, settings, path)
     drawn = _drawn(settings)
     box = describe(libraries=False)
     threads = preconditions.threads_of(settings, box)

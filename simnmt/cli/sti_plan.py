@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from simnmt.cli.terminal import warn
+
 
 def plan(
     profile: Annotated[
@@ -55,6 +57,8 @@ def plan(
     if page is not None and page.is_dir():
         raise typer.BadParameter(f"{page} is a folder: name a file", param_hint="--page")
     source = read_source(profile)
+    for warning in source.warnings:
+        warn(warning)
     found = outlook(
         source.cost,
         in_seconds("--deadline-ms", deadline_ms),
@@ -72,12 +76,13 @@ def plan(
 
         try:
             with written_whole(page) as partial:
-                partial.write_text(render_plan(found, source.name, source.kind, source.said), encoding="utf-8")
+                partial.write_text(render_plan(found, source.name, source.kind, source.said, source.warnings), encoding="utf-8")
         except OSError as error:
             raise InputError(f"--page: cannot be written: {error.strerror}", path=page, remedy="name another file") from None
         print(f"written to {page}", file=sys.stderr)
     if as_json:
-        document = {"profile": source.name, "kind": source.kind, "said": source.said, **found.as_json()}
+        about = {"profile": source.name, "kind": source.kind, "said": source.said, "warnings": source.warnings}
+        document = {**about, **found.as_json()}
         print(json.dumps(document, indent=1, allow_nan=False))
     else:
         print(told(found, source))

@@ -25,12 +25,14 @@ class Source:
     kind: str
     said: str
     cost: StiCost
+    warnings: tuple[str, ...] = ()
+    """What makes the costs doubtful."""
 
 
 def read_source(profile: str) -> Source:
     """A profile's block `sti`, or one of the planner's own presets. Raises `ProfileError`."""
     from simnmt import shipped
-    from simnmt.costs import read_profile
+    from simnmt.costs import profile_doubts, read_profile
     from simnmt.sti.presets import preset
 
     own = preset(profile)
@@ -39,7 +41,8 @@ def read_source(profile: str) -> Source:
     found = read_profile(shipped.find("calibration", profile) if profile.startswith("@") else profile)
     cost = found.sti_cost
     assert found.sti is not None
-    return Source(found.name, found.sti.kind, found.sti.model, cost)
+    doubts = tuple(doubt.message for doubt in profile_doubts(found, ["sti"]))
+    return Source(found.name, found.sti.kind, found.sti.model, cost, doubts)
 
 
 def beside(cost: StiCost, length: int, slices: int) -> str:

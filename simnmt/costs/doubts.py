@@ -1,8 +1,8 @@
 """What makes a device profile doubtful: the one place that every verb and page takes its warnings from.
 
 `profile_doubts` reads a whole profile: the state of the box while each cost model was measured, what the fits say of
-themselves, and how a streamed model does on its task. `calibrate`, `profile inspect`, `run`, `sti profile`, `sti run` and the
-pages only print what it returns.
+themselves, and how a streamed model does on its task. `calibrate`, `profile inspect`, `run`, `sti profile`, `sti plan`,
+`sti run` and the pages only print what it returns.
 """
 
 from __future__ import annotations

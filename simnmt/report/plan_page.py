@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.resources import files
 
 from markupsafe import Markup
@@ -11,8 +12,11 @@ from simnmt.report.typography import number, significant
 from simnmt.sti.outlook import Outlook
 
 
-def render_plan(found: Outlook, name: str, kind: str, said: str) -> str:
-    """The page as text, to be written as UTF-8; it opens from disk without a network."""
+def render_plan(found: Outlook, name: str, kind: str, said: str, warnings: Sequence[str] = ()) -> str:
+    """The page as text, to be written as UTF-8; it opens from disk without a network.
+
+    `name`, `kind`, `said`: of the profile; `warnings`: what makes it doubtful.
+    """
     plan = found.plan
     pipelines = [drawn("STI", found.timeline, plan.layer_indices)]
     for each in found.contestants[1:]:
@@ -33,16 +37,17 @@ def render_plan(found: Outlook, name: str, kind: str, said: str) -> str:
             '<meta name="viewport" content="width=device-width, initial-scale=1"><title>{title}</title>'
             "<style>{style}</style></head>"
             '<body><p class="eyebrow">streamed model, {kind}</p><h1>{title}</h1><p class="facts">{facts}</p>'
-            '<p class="note">{name}: {said}</p>{remarks}'
+            '<p class="note">{name}: {said}</p>{warnings}{remarks}'
             '<section><h2>Disk and processor</h2>{svg}<p class="note">Numbers are layers; faded red: the processor waits; '
             "dashed: the deadline.</p></section><section><h2>Shards</h2>{table}</section></body></html>\n"
         ).format(
             title=title,
             style=style,
-            kind=kind,
+            kind=f"{kind}, doubtful" if warnings else kind,
             name=name,
             said=said,
             facts=Markup(" ").join(Markup("<span>{}</span>").format(fact) for fact in facts),
+            warnings=Markup("").join(Markup('<p class="trivial" data-warning>{}</p>').format(warning) for warning in warnings),
             remarks=Markup("").join(Markup('<p class="note">{}</p>').format(remark) for remark in found.remarks),
             svg=pipeline_svg("Pipelines", pipelines, plan.deadline_s),
             table=_table(found),

@@ -53,7 +53,7 @@ def claim_groups(records: Sequence[Record], doubts: Sequence[Record] = ()) -> li
 
     `doubts`: the profiles with warnings; a claim that rests on measurements of such a profile says so in its `basis`.
     """
-    doubtful = {name for doubt in doubts for name in ([doubt["part"]] if "part" in doubt else doubt["devices"])}
+    doubtful = {name for doubt in doubts for name in doubt.get("parts", doubt["devices"])}
     groups: dict[str, list[dict[str, Any]]] = {}
     for record in records:
         basis = record["basis"]

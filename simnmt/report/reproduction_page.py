@@ -66,8 +66,7 @@ def render_reproduction(document: Mapping[str, Any], parts: Mapping[str, Replaye
         requests=rows[0]["requests"] if rows else None,
         one_network=len(parts) > 2,
         claims=claim_groups(document["claims"], document["doubts"]),
-        # A profile that serves several parts is warned of once.
-        doubtful_profiles=list({(doubt["profile"], *doubt["warnings"]): doubt for doubt in document["doubts"]}.values()),
+        doubtful_profiles=document["doubts"],
         heads=list(dict.fromkeys(f"{cell['network'].upper()} {_LABELS[cell['baseline']]}" for cell in cells)),
         table_one=_table_one(cells, described),
         ratios=[_ratio(row, described) for row in ratios["rows"]],

@@ -66,13 +66,17 @@ def fits(case: Case, devices: Sequence[str], learnt: Learnt) -> Iterator[Row]:
 
 def warnings(plan: Plan) -> list[str]:
     """Return what looks wrong with a run's input: lengths, and every doubt of a profile once with the devices that use it."""
-    messages = [f"{case.name}: {warning}" for case in plan.cases.values() for warning in case.warnings]
+    return [f"{case.name}: {warning}" for case in plan.cases.values() for warning in case.warnings] + _of_doubts(plan)
+
+
+def _of_doubts(plan: Plan) -> list[str]:
+    """Return every doubt of a profile once, with all devices that use it."""
     users: dict[tuple[str, str], dict[str, None]] = {}
     for case in plan.cases.values():
         for device, profile, doubts in zip(plan.scenario.devices, case.profiles, case.doubts, strict=True):
             for doubt in doubts:
                 users.setdefault((profile.name, doubt.message), {})[device] = None
-    return messages + [f"profile {name} ({', '.join(by)}): {message}" for (name, message), by in users.items()]
+    return [f"profile {name} ({', '.join(by)}): {message}" for (name, message), by in users.items()]
 
 
 def notes(plan: Plan, learnt: dict[str, Learnt], rows: Sequence[Row]) -> list[str]:
@@ -83,6 +87,7 @@ def notes(plan: Plan, learnt: dict[str, Learnt], rows: Sequence[Row]) -> list[st
         lines.append(f"{case.name}: {case.arrivals.account}.")
         lines += _of_devices(case, list(plan.scenario.devices), learnt[case.name])
         lines += _of_streaming(plan, case)
+    lines += [f"{message}." for message in _of_doubts(plan)]
     for network in plan.networks.values():
         lines += [_of_link(link) for link in dict.fromkeys((network.link, *itertools.chain(*network.hops.values())))]
     lines += clock_notes(plan.scenario, rows)
@@ -152,12 +157,11 @@ def _lost(samples: int) -> str:
 
 
 def _of_devices(case: Case, devices: Sequence[str], learnt: Learnt) -> Iterator[str]:
-    targets = zip(devices, case.profiles, case.kinds, case.doubts, case.decoders, case.decoding, learnt.plane_fits, strict=True)
-    for number, (device, profile, kind, doubts, decoder, decoding, fit) in enumerate(targets):
+    targets = zip(devices, case.profiles, case.kinds, case.decoders, case.decoding, learnt.plane_fits, strict=True)
+    for number, (device, profile, kind, decoder, decoding, fit) in enumerate(targets):
         outside = outside_share(profile, case.replayed)
         beyond = f"; {100 * outside:.2f} % of the pairs lie outside its range" if outside else ""
         yield f"{case.name}, {device}: profile {profile.name} of {profile.device.name} ({kind}){beyond}."
-        yield from (f"{case.name}, {device}: warning of profile {profile.name}: {doubt.message}." for doubt in doubts)
         if number < len(case.conversions) and (conversion := case.conversions[number]) is not None:
             how = "counted on the corpus" if conversion.counted else "as stated"
             units, factors = (

@@ -214,10 +214,22 @@ def test_completing_keeps_the_names_units_and_date_of_what_stands_there(measured
         assert getattr(done, kept) == getattr(whole, kept), kept
     assert done.provenance.date == "2020-02-02T02:02:02+00:00", "the execution's"
     assert (done.conditions.later[0].date or "") > "2026"
-    done = measured(replace(QUICK, parts=("overheads",), tgt_unit="word"), name="cellar", device_name="a new one").profile
+    done = measured(replace(QUICK, parts=("overheads",), tgt_unit="char"), name="cellar", device_name="a new one").profile
     assert (done.name, done.device.name, done.device.details) == ("cellar", "a new one", whole.device.details)
-    assert done.length_unit.model_dump() == {"src": "char", "tgt": "word", "end_of_sentence": "both"}
+    assert done.length_unit.model_dump() == {"src": "char", "tgt": "char", "end_of_sentence": "both"}
     assert len(done.conditions.later) == 2, "a second completion does not drop the first"
+
+
+@pytest.mark.parametrize("side", ["src", "tgt"])
+def test_completing_refuses_another_unit_because_costs_per_token_are_not_converted(
+    measured: Any, tmp_path: Path, side: str
+) -> None:
+    before = measured(replace(QUICK, parts=("execution",), src_unit="char", tgt_unit="char"))
+    message = rf"costs per token of unit char, --{side}-unit \(or --unit\) says word \(leave --{side}-unit and --unit out"
+    with pytest.raises(CalibrationError, match=message):
+        measured(replace(QUICK, parts=("overheads",), **{f"{side}_unit": "word"}))
+    (there,) = tmp_path.glob("*.json")
+    assert read_profile(there) == before.profile
 
 
 def test_another_version_of_a_library_completes_no_profile(measured: Any) -> None:

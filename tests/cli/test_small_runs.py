@@ -75,10 +75,22 @@ def test_a_doubtful_profile_is_warned_of_on_the_console_in_the_summary_and_on_th
     assert done.err == f"simnmt: warning: profile {profile['name']} (gateway): {doubt}\n"
     assert "device profiles: gateway measured but doubtful, cloud synthetic (see the warnings)" in done.out
     summary = json.loads(Path("made/summary.json").read_text())
-    assert f"news, gateway: warning of profile {profile['name']}: {doubt}." in summary["notes"]
+    assert f"profile {profile['name']} (gateway): {doubt}." in summary["notes"]
     page = Path("made/report.html").read_text()
     assert 'data-doubtful="gateway"' in page and f"<li data-warning>{doubt}</li>" in page
     assert '<span class="kind kind-measured-doubtful">measured, doubtful</span>' in page
+
+
+def test_a_doubtful_profile_of_two_devices_and_workloads_is_listed_once(folder: Path, simnmt: Callable[..., Any]) -> None:
+    profile = json.loads(Path("gateway.json").read_text())
+    profile |= {"schema_version": 2, "execution": profile["execution"] | {"kind": "measured"}, "conditions": {"busy": True}}
+    Path("gateway.json").write_text(json.dumps(profile))
+    again = "workloads.again={lengths: {source: news.de, target: news.en, src_unit: word, tgt_unit: word}}"
+    shared = ("--set", "devices.cloud.profile=gateway.json", "--set", again)
+    done = simnmt("run", "small.yaml", "--out", "made", "--replications", "1", *shared)
+    for lines in (done.err.splitlines(), json.loads(Path("made/summary.json").read_text())["notes"]):
+        (doubt,) = (line for line in lines if "the box was busy" in line)
+        assert f"profile {profile['name']} (gateway, cloud): " in doubt
 
 
 def test_replications_are_added_until_the_intervals_are_narrow(folder: Path, simnmt: Callable[..., Any]) -> None:

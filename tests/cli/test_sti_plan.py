@@ -127,6 +127,20 @@ def test_a_profile_of_an_encoder_decoder_is_planned_for_its_steps(here: Path, si
     assert "besides the layers: 0.4 ms of embedding, 2 ms of head in each step" in out
 
 
+def test_doubts_of_the_profile_are_shown_beside_the_plan(here: Path, simnmt: Callable[..., Any]) -> None:
+    """As `sti run` shows them: on the console, in JSON and on the page."""
+    block = sti_block()
+    block["importance"] |= {"majority": 0.5, "full_accuracy": 0.5}
+    write_profile(here / "encoder.json", checked_profile(whole_profile() | {"sti": block}))
+    asked = ("sti", "plan", "--profile", "encoder.json", "--deadline-ms", "120", "--preload-mb", "2")
+    done = simnmt(*asked, "--page", "p.html", "--json")
+    (doubt,) = json.loads(done.out)["warnings"]
+    assert doubt.startswith("sti: right on 50.0 % of ") and "whose commonest class alone gives 50.0 %" in doubt
+    assert done.err == f"simnmt: warning: {doubt}\nwritten to p.html\n"
+    page = (here / "p.html").read_text(encoding="utf-8")
+    assert f'<p class="trivial" data-warning>{doubt}</p>' in page and "streamed model, synthetic, doubtful" in page
+
+
 def test_a_page_shows_every_pipeline(here: Path, simnmt: Callable[..., Any]) -> None:
     asked = ("sti", "plan", "--profile", "encoder.json", "--deadline-ms", "120", "--preload-mb", "2", "--compare")
     told = simnmt(*asked, "--page", "p.html")

@@ -75,6 +75,17 @@ def test_a_store_and_a_task_make_a_profile_that_a_planner_can_read(here: Path, s
     assert (profile.length_unit.src, profile.length_unit.tgt) == (named, named)
 
 
+def test_a_model_no_better_than_the_commonest_class_is_warned_of(here: Path, simnmt: Callable[..., Any]) -> None:
+    """Labels that are all the opposite of what the model gives."""
+    wrong = (here / "dev.tsv").read_text().replace("\t0\n", "\tno\n").replace("\t1\n", "\t0\n").replace("\tno\n", "\t1\n")
+    (here / "wrong.tsv").write_text(wrong)
+    done = simnmt("sti", "profile", "s", "--task", "wrong.tsv", *QUICK, "--out", "p.json")
+    assert done.status == 0
+    (warning,) = (line for line in done.err.splitlines() if "nothing shows that the model has learnt the task" in line)
+    assert warning.startswith("simnmt: warning: sti: right on 0.0 % of wrong.tsv, whose commonest class alone gives ")
+    assert warning.endswith("and the order of the shards may be chance")
+
+
 def test_a_unit_is_what_the_user_says_and_without_a_tokeniser_no_other(here: Path, simnmt: Callable[..., Any]) -> None:
     for options, unit in (((), "subword"), (("--unit", "word"), "word")):
         assert simnmt("sti", "profile", "mute", *QUICK, *options, "--out", "p.json").status == 0

@@ -102,6 +102,19 @@ def test_every_figure_is_drawn_and_nothing_is_complained_of(open_page: Any, page
         assert width <= 1000 and opened.problems == []
 
 
+def test_a_doubtful_profile_of_several_parts_is_listed_once_with_all_of_them(found: Reproduction) -> None:
+    parts = [
+        replace(part, cells=[replace(cell, profile_warnings=(("the box was busy",), ())) for cell in part.cells])
+        for part in found.parts
+    ]
+    doubts = replace(found, parts=parts).document()["doubts"]
+    profiles = [doubt["profile"] for doubt in doubts]
+    assert len(profiles) == len(set(profiles))
+    named: dict[str, list[str]] = {doubt["profile"]: doubt["parts"] for doubt in doubts}
+    for part in parts:
+        assert all(part.name in named[cell.profile_names[0]] for cell in part.cells)
+
+
 def test_doubts_of_measured_profiles_stand_beside_what_rests_on_them(found: Reproduction) -> None:
     """A badge of `measured` by itself would vouch for a measurement that its own profile warns of."""
     parts = [
@@ -111,7 +124,7 @@ def test_doubts_of_measured_profiles_stand_beside_what_rests_on_them(found: Repr
         for part in found.parts
     ]
     document = replace(found, parts=parts).document()
-    assert {doubt["part"] for doubt in document["doubts"]} == {"measured"}
+    assert {part for doubt in document["doubts"] for part in doubt["parts"]} == {"measured"}
     assert all(doubt["devices"] == ["gateway"] and doubt["warnings"] == ["the box was busy"] for doubt in document["doubts"])
     page = render_reproduction(document, {part.name: part for part in parts})
     assert page.count("<li data-warning>the box was busy</li>") == len(document["doubts"]) == 3, "one for each model"

@@ -48,13 +48,21 @@ class Reproduction:
     over_levels: OverLevels | None = None
     """The claims over several levels of the tested profiles, beside the verdicts and no part of them; None as `search`."""
 
+    def _doubts(self) -> list[dict[str, Any]]:
+        """Each doubtful profile once, with the parts that rest on it."""
+        by_part = {part.name: {doubt["profile"] for doubt in doubtful_profiles(part.cells)} for part in self.parts}
+        doubts = doubtful_profiles(cell for part in self.parts for cell in part.cells)
+        return [
+            {"parts": [name for name, profiles in by_part.items() if doubt["profile"] in profiles]} | doubt for doubt in doubts
+        ]
+
     def document(self) -> dict[str, Any]:
         """What `--json` prints."""
         inferred = self.parts[0]
         return {
             "paper": REFERENCE,
             "parts": [{"name": part.name, "key": part.key, "kinds": part.shown_kinds} for part in self.parts],
-            "doubts": [{"part": part.name} | doubt for part in self.parts for doubt in doubtful_profiles(part.cells)],
+            "doubts": self._doubts(),
             "claims": self.claims,
             "tables": [
                 {"id": "table-one", "title": side_by_side.TABLE_TITLE, "cells": side_by_side.cells(self.parts)},
