@@ -38,7 +38,7 @@ def cnmt(
     requests: Annotated[int | None, typer.Option("--requests", metavar="N", help="Requests per run of the table.")] = None,
     jobs: Jobs = 0,
     fit: Annotated[
-        bool, typer.Option("--fit", help="Infer the device profiles and CP2's level anew, and nothing else (four minutes).")
+        bool, typer.Option("--fit", help="Infer the device profiles and CP2's level anew, and nothing else (minutes).")
     ] = False,
     network: Annotated[
         bool, typer.Option("--find-network", help="Search the RTTs at which each measured device wins, and nothing else.")

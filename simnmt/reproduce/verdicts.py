@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from simnmt.results.statistics import Estimate
+
 Records = list[dict[str, Any]]
 
 HOLDS, FAILS, UNCLEAR, UNKNOWN = "holds", "does not hold", "not distinguishable", "not measurable here"
@@ -35,6 +37,26 @@ def record_of(
         "hardware_dependent": bool(device),
         "basis": basis,
     }
+
+
+def sign_verdict(effect: Estimate, *, or_zero: bool = False) -> str:
+    """Return the verdict on "this effect is above 0", or with `or_zero` on "it is at least 0", by the interval of the effect.
+
+    HOLDS and FAILS need an interval that lies on one side of 0; an interval with both signs in it is UNCLEAR. Without an
+    interval, as from one replication, nothing shows how far chance moves the effect: its sign may refute the claim, not more.
+
+    Example:
+        >>> sign_verdict(Estimate(2.0, 1.5, 2.5)), sign_verdict(Estimate(2.0, -1.0, 5.0))
+        ('holds', 'not distinguishable')
+        >>> sign_verdict(Estimate(2.0, None, None))
+        'not distinguishable'
+    """
+    low, high = effect.low, effect.high
+    if low is None or high is None:
+        return UNCLEAR if effect.mean > 0.0 or (or_zero and effect.mean == 0.0) else FAILS
+    if low > 0.0 or (or_zero and low == 0.0):
+        return HOLDS
+    return FAILS if high < 0.0 or low == high == 0.0 else UNCLEAR
 
 
 def together(cases: Iterable[Sequence[bool]]) -> str:

@@ -9,16 +9,17 @@ from typing import Any
 
 import pytest
 
-from simnmt.reproduce.cnmt import claims_over_levels
+from simnmt.reproduce.cnmt import claims_over_levels, parts
 from tests.reproduce.stand_ins import write_stand_ins
 
 SMALL = ("reproduce", "cnmt", "--requests", "300", "--jobs", "1")
 
 
 @pytest.fixture(scope="module", autouse=True)
-def few_levels() -> Iterator[None]:
-    """The other levels only cost time here."""
+def few_levels_and_replications() -> Iterator[None]:
+    """Others only cost time here."""
     with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(parts, "REPLICATIONS", 1)
         patched.setattr(claims_over_levels, "CP1_SHARES", (0.4,))
         yield
 

@@ -50,9 +50,25 @@ def tampered(published_rows: Rows) -> Callable[..., Rows]:
     return change
 
 
+def comparisons_of(rows: Rows, half_width: float = 0.1) -> Rows:
+    """The paired changes that a run with these totals tells, with intervals of so many points on both sides."""
+    total_s = {(row["workload"], row["network"], row["policy"]): row["total_latency_s"] for row in rows}
+    compared = []
+    for (workload, network, policy), ours_s in total_s.items():
+        for baseline in ("edge", "cloud", "oracle", "naive"):
+            theirs_s = total_s.get((workload, network, baseline))
+            if baseline != policy and theirs_s is not None:
+                change = 100.0 * (ours_s / theirs_s - 1.0)
+                compared.append(
+                    {"workload": workload, "network": network, "policy": policy, "baseline": baseline}
+                    | {"change_percent": change, "low_percent": change - half_width, "high_percent": change + half_width}
+                )
+    return compared
+
+
 @pytest.fixture
 def published_gaps(published_rows: Rows) -> Rows:
-    """A gap analysis of one replication in which lengths cause most of each gap, as the paper has it."""
+    """A gap analysis in which lengths cause most of each gap, as the paper has it."""
     total_s = {(row["workload"], row["network"], row["policy"]): row["total_latency_s"] for row in published_rows}
     gaps = []
     for workload, network in {key[:2]: None for key in total_s}:

@@ -203,3 +203,22 @@ def test_a_difference_within_the_error_of_step_costs_is_not_distinguishable(
     """FNI-16 (i) held by 0.06 points."""
     changed = {("opensubtitles", beam, "mini", True): 1 / (1.23 + more) for beam in (1, 5)}
     assert verdicts(device_claims(decoders, stages(), speeds(changed)))["FNI-16 (i)"] == verdict
+
+
+@pytest.mark.parametrize(("more", "verdict"), [(0.004, "not distinguishable"), (0.05, "holds"), (-0.05, "does not hold")])
+@pytest.mark.parametrize(
+    ("bare", "strategy", "over"),
+    [
+        ("FNI-16 (h)", "mini", 1.0),
+        ("FNI-16 (j)", "half-empty", 1.41),  # OpenSubtitles' gain of fusing alone
+        ("FNI-16 (k)", "half-empty", 1.41),  # and of both with maxi-batching
+    ],
+)
+def test_gains_that_step_costs_cannot_tell_apart_are_not_distinguishable(
+    decoders: list[FusedDecoder], more: float, verdict: str, bare: str, strategy: str, over: float
+) -> None:
+    changed = {("opensubtitles", beam, strategy, True): 1 / (over + more) for beam in (1, 5)}
+    (record,) = (each for each in device_claims(decoders, stages(), speeds(changed)) if each["bare"] == bare)
+    assert record["verdict"] == verdict
+    unclear = "within 1 point, which step costs cannot tell: OpenSubtitles, beam 1, OpenSubtitles, beam 5"
+    assert (unclear in record["why"]) == (verdict == "not distinguishable")

@@ -10,7 +10,7 @@ import pytest
 
 from simnmt import shipped
 from simnmt.errors import InputError
-from simnmt.reproduce.cnmt import published
+from simnmt.reproduce.cnmt import parts, published
 from simnmt.reproduce.cnmt.reproduction import Reproduction, find_network, reproduce
 from tests.reproduce.stand_ins import write_stand_ins
 
@@ -26,6 +26,12 @@ def scenario(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def found(scenario: Path, tmp_path_factory: pytest.TempPathFactory) -> Reproduction:
     return reproduce(measured=scenario, requests=REQUESTS, folder=tmp_path_factory.mktemp("room"))
+
+
+@pytest.fixture
+def one_replication(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests that look at no interval."""
+    monkeypatch.setattr(parts, "REPLICATIONS", 1)
 
 
 @pytest.fixture
@@ -72,11 +78,20 @@ def test_the_scenarios_one_pair_is_shown_beside_and_says_where_it_decides_nothin
     assert searched == [f"CNMT-17 ({letter}), measured" for letter in (*"abcde", "reductions")]
 
 
+def test_verdicts_rest_on_intervals_over_replications(found: Reproduction) -> None:
+    """The scenario has one replication, of which none could be formed."""
+    own = {record["id"]: record for record in found.claims if record["bare"].startswith("CNMT-17")}
+    assert not any("one replication" in record["why"] for record in own.values())
+    for letter in ("a", "b", "c", "d", "e", "reductions"):
+        assert re.search(r"\[[+-]?[\d.]+, [+-]?[\d.]+\]", own[f"CNMT-17 ({letter}), measured"]["ours"]), letter
+
+
 def test_what_hardly_can_fail_says_so(found: Reproduction) -> None:
     told = {record["id"]: record["why"] for record in found.claims}
     assert all("theorem" in told[f"CNMT-17 ({letter}), measured"] for letter in "ad")
 
 
+@pytest.mark.usefixtures("one_replication")
 def test_what_was_not_measured_is_not_called_so(tmp_path: Path) -> None:
     path = write_stand_ins(tmp_path, "synthetic")
     text = path.read_text().replace("cpu1-gru.json", "@tx2-gru").replace("cpu2-gru.json", "@titan-xp-gru")
@@ -95,6 +110,7 @@ def test_what_was_not_measured_is_not_called_so(tmp_path: Path) -> None:
     assert kinds == {"de-en": ["synthetic"], "fr-en": ["inferred"], "en-zh": ["synthetic"]}
 
 
+@pytest.mark.usefixtures("one_replication")
 def test_networks_that_suit_all_data_sets_are_taken_as_the_scenario_states_them(tmp_path: Path) -> None:
     """With one model on all data sets, made so that its one pair of levels does for all."""
     path = write_stand_ins(tmp_path)
@@ -146,6 +162,7 @@ def test_the_words_say_the_same(found: Reproduction) -> None:
     assert not any(twice in text for twice in ("..", "))", ".)", ".;", ":.", "((", ". ("))
 
 
+@pytest.mark.usefixtures("one_replication")
 def test_missing_profiles_leave_their_claims_not_measurable(without_profiles: Any, tmp_path: Path) -> None:
     without_profiles("cpu")
     found = reproduce(requests=200, folder=tmp_path)
@@ -161,6 +178,7 @@ def test_missing_profiles_leave_their_claims_not_measurable(without_profiles: An
         find_network()
 
 
+@pytest.mark.usefixtures("one_replication")
 def test_one_missing_profile_leaves_the_other_data_sets(scenario: Path, without_profiles: Any, tmp_path: Path) -> None:
     text = scenario.read_text().replace('"cpu2-gru.json"', '"@cpu2-gru"')
     part = scenario.with_name("one-missing.yaml")

@@ -3,7 +3,7 @@
 The verdicts rest on one pair of levels per data set, taken by a rule that looks at no policy. Whether a claim holds may hang on
 that pair. So several pairs per data set are replayed and every combination of them judged by the same functions. A combination
 picked from these because the claims hold there shows that there is one; it tests nothing. Replays have one replication, so that
-(e) counts by order and cause alone, noise not considered: by itself its record is at most "not distinguishable".
+claims count by order, and (e) by its cause as well, noise not considered: by itself a record is at most "not distinguishable".
 """
 
 from __future__ import annotations
@@ -97,9 +97,9 @@ class OverLevels:
     def text(self) -> str:
         """One line a claim, and one for the network found."""
         pairs = ", ".join(f"{workload.upper()} {len(own)}" for workload, own in self.tried.items())
-        lines = [f"Over {self.combinations} combinations of RTT levels within the range (pairs: {pairs}):"]
+        combinations = f"Over {self.combinations} combinations of RTT levels within the range (pairs: {pairs})"
+        lines = [f"{combinations}, by order and (e) by its cause as well, noise not considered:"]
         lines += [f"  {name} holds in {count}" for name, count in self.holding.items()]
-        lines[-1] += ", by order and cause, noise not considered"
         if self.found is None:
             return "\n".join([*lines, "  No network among them at which all hold."])
         where = "; ".join(f"{workload.upper()} {_told(levels)}" for workload, levels in self.found.items())

@@ -9,14 +9,15 @@ from typing import Any
 from simnmt.reproduce.cnmt import published
 from simnmt.reproduce.cnmt.data_sets import DATA_SETS, DataSet
 from simnmt.results.result import RunResult
-from simnmt.results.summary import Row
 from simnmt.scenario.build import build
 from simnmt.scenario.run import Progress, run_plan
 from simnmt.scenario.source import open_source
 
 POLICIES = (*published.BASELINES, *published.POLICIES)
-GAP_REPLICATIONS = 5
-"""Of the gap analysis: between them the noise of a gap shows, of which one replication says nothing."""
+REPLICATIONS = 5
+"""Of a replay whose claims are judged: one replication does not show how far chance moves a difference."""
+UNITS = REPLICATIONS * len(DATA_SETS) * len(published.NETWORKS)
+"""Of such a replay of all data sets."""
 
 
 def table_one_scenario(
@@ -46,23 +47,14 @@ def confirm(
     data_sets: Sequence[DataSet] = DATA_SETS,
     requests: int = 100_000,
     seed: int = 1,
+    replications: int = REPLICATIONS,
     jobs: int = 1,
     progress: Progress | None = None,
 ) -> RunResult:
-    """Run it; raises the rooms' `InputError`s where a file in `folder` is missing or wrong."""
-    source = open_source(table_one_scenario(folder, data_sets=data_sets, requests=requests, seed=seed))
-    return run_plan(build(source.scenario, Path.cwd(), source.document), jobs=jobs, progress=progress)
+    """Run it, with the analysis of what causes C-NMT's gap to the oracle (CNMT-19).
 
-
-def gap_analysis(
-    folder: Path, *, data_sets: Sequence[DataSet] = DATA_SETS, requests: int = 100_000, seed: int = 1, jobs: int = 1
-) -> list[Row]:
-    """Return what causes C-NMT's gap to the oracle on what lies in `folder`, with intervals (CNMT-19).
-
-    As many requests as the run itself has: on a clock that is spread over the trace their number decides how stale estimates
-    are. Raises as `confirm` does.
+    Raises the rooms' `InputError`s where a file in `folder` is missing or wrong.
     """
     scenario = table_one_scenario(folder, data_sets=data_sets, requests=requests, seed=seed)
-    scenario |= {"replications": GAP_REPLICATIONS, "gap_analysis": True, "policies": {"cnmt": {}}}
-    source = open_source(scenario)
-    return run_plan(build(source.scenario, Path.cwd(), source.document), jobs=jobs).gaps
+    source = open_source(scenario | {"replications": replications, "gap_analysis": True})
+    return run_plan(build(source.scenario, Path.cwd(), source.document), jobs=jobs, progress=progress)

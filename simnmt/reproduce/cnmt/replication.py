@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from simnmt.reproduce.cnmt import claims, table_one
-from simnmt.reproduce.cnmt.confirm import confirm, gap_analysis
+from simnmt.reproduce.cnmt.confirm import UNITS, confirm
 from simnmt.reproduce.cnmt.fit import FIT_REQUESTS, LEVELS, SEEDS, Progress, TableOneFit, fit_table_one
 from simnmt.reproduce.cnmt.inferred_profiles import fit_as_text, profiles, write_inferred, write_levels
 from simnmt.reproduce.cnmt.published import all_implied_ratios
@@ -49,12 +49,12 @@ class Replication:
 
 
 def claims_as_text(records: Sequence[Mapping[str, Any]]) -> str:
-    """A line per claim, its verdict first; that they rest on inferred profiles is said once, below them."""
+    """Return a line per claim: verdict, claim, our figures and the reason; below them once that profiles are inferred."""
     ending = f"; {claims.FITTED}"
     lines = []
     for record in records:
-        verdict, why = str(record["verdict"]).capitalize(), str(record["why"]).removesuffix(ending)
-        lines.append(f"{verdict}: {record['id']}. {record['claim']} ({why}).")
+        reason = "; ".join(filter(None, [record["ours"], str(record["why"]).removesuffix(ending)]))
+        lines.append(f"{str(record['verdict']).capitalize()}: {record['id']}. {record['claim']} ({reason}).")
     fitted = [str(record["id"]).removeprefix("CNMT-17 ") for record in records if str(record["why"]).endswith(ending)]
     if fitted:
         told = ", ".join(fitted)
@@ -63,13 +63,14 @@ def claims_as_text(records: Sequence[Mapping[str, Any]]) -> str:
 
 
 def replicate(
-    rows: Sequence[Mapping[str, Any]], profile_kinds: Sequence[str], gaps: Sequence[Mapping[str, Any]] = ()
+    rows: Sequence[Mapping[str, Any]],
+    profile_kinds: Sequence[str],
+    gaps: Sequence[Mapping[str, Any]] = (),
+    comparisons: Sequence[Mapping[str, Any]] = (),
 ) -> Replication:
-    """Set a run of Table I beside the published one.
-
-    `profile_kinds`: how the numbers of its profiles are known; `gaps`: its gap analysis, as far as there is one.
-    """
-    return Replication(table_one.compare(rows), compare_ratios(rows), claims.evaluate(rows, profile_kinds, gaps))
+    """Set a run of Table I beside the published one. Arguments as of `claims.evaluate`."""
+    records = claims.evaluate(rows, profile_kinds, gaps, comparisons)
+    return Replication(table_one.compare(rows), compare_ratios(rows), records)
 
 
 def fit_and_replay(
@@ -83,15 +84,26 @@ def fit_and_replay(
 ) -> tuple[TableOneFit, Replication]:
     """Infer the six profiles and the level of CP2 from Table I, and replay the table on them.
 
-    `seeds`, `levels`, `fit_requests`: see `fit_table_one`; `requests`: per run of the replay. Takes some four minutes on
-    two processors with what it is given by default, as the shipped profiles were.
+    `seeds`, `levels`, `fit_requests`: see `fit_table_one`; `requests`: per run of the replay. `progress` is called with the
+    fits and units of the replay that are done, and with those there are in all.
     """
-    fit = fit_table_one(seeds=seeds, levels=levels, requests=fit_requests, jobs=jobs, progress=progress)
+    fits = 0
+
+    def count_fits(done: int, total: int) -> None:
+        nonlocal fits
+        fits = total
+        if progress is not None:
+            progress(done, fits + UNITS)
+
+    def count_units(done: int, _: int) -> None:
+        if progress is not None:
+            progress(fits + done, fits + UNITS)
+
+    fit = fit_table_one(seeds=seeds, levels=levels, requests=fit_requests, jobs=jobs, progress=count_fits)
     with TemporaryDirectory(prefix="simnmt-") as folder:  # replayed as users will: from the files
         write_fit(Path(folder), fit)
-        result = confirm(Path(folder), requests=requests, jobs=jobs)
-        gaps = gap_analysis(Path(folder), requests=requests, jobs=jobs)
-    return fit, replicate(result.rows, ["inferred"], gaps)
+        result = confirm(Path(folder), requests=requests, jobs=jobs, progress=count_units)
+    return fit, replicate(result.rows, ["inferred"], result.gaps, result.comparisons)
 
 
 def write_fit(folder: Path, fit: TableOneFit, found: Replication | None = None) -> None:

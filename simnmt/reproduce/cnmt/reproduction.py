@@ -117,14 +117,14 @@ def reproduce(
         raise InputError(parts.lacking(inferred.missing), remedy="install simnmt again, or infer them with --fit")
     search = None if tested.plan is None else search_networks(tested.plan)
     name = parts.name_of(tested.profiles) if tested.profiles else "measured"
-    todo: list[tuple[str, list[Plan]]] = [("inferred", [inferred.plan])]
+    todo: list[tuple[str, list[Plan]]] = [("inferred", parts.separated(inferred.plan))]
     if tested.plan is not None and search is not None:
         if search.stated.outside:
             own = [parts.at_levels(tested.plan, workload, levels) for workload, levels in search.own.items()]
-            todo += [(name, own), (name + _ONE_NETWORK, [tested.plan])]
+            todo += [(name, own), (name + _ONE_NETWORK, parts.separated(tested.plan))]
         else:
-            todo.append((name, [tested.plan]))
-    units = [sum(len(plan.cases) * len(plan.networks) for plan in plans) for _, plans in todo]
+            todo.append((name, parts.separated(tested.plan)))
+    units = [sum(map(parts.units_of, plans)) for _, plans in todo]
     whole = sum(units) + (0 if tested.plan is None else len(tested.plan.cases))
     replayed = []
     for number, (called, plans) in enumerate(todo):
@@ -168,7 +168,7 @@ def _claims(replayed: list[Part], tested: Prepared) -> list[dict[str, Any]]:
         said = [] if part is replayed[0] else _limits(part, tested)
         # Where the scenario's pair is shown as well, the part before it has a pair for each data set.
         pairs = [_OWN_PAIRS] if any(other.name == part.name + _ONE_NETWORK for other in replayed) else []
-        own = [(record, pairs) for record in (*part.found.claims, claims.reductions(part.rows, part.kinds))]
+        own = [(record, pairs) for record in (*part.found.claims, claims.reductions(part.rows, part.kinds, part.comparisons))]
         if part is replayed[1]:
             tables = {} if tested.plan is None else {name: case.table for name, case in tested.plan.cases.items()}
             own += [(record, []) for record in device_claims(tested.profiles, tables)]

@@ -21,12 +21,14 @@ from simnmt.reproduce.fused.published import (
 from simnmt.reproduce.fused.speeds import Gains, Speeds, gains
 from simnmt.reproduce.fused.stages import SetStages
 from simnmt.reproduce.topup.published import BEAM, SETS
+from simnmt.reproduce.topup.speeds import Gain
 from simnmt.reproduce.topup.undecided import LEAST_BATCHES
-from simnmt.reproduce.verdicts import FAILS, HOLDS, UNCLEAR, UNKNOWN, Records, record_of, together, worst
+from simnmt.reproduce.verdicts import FAILS, HOLDS, UNCLEAR, UNKNOWN, Records, record_of, sign_verdict, together, worst
+from simnmt.results.statistics import Estimate
 
 LEAST_EFFECT = 0.01
-"""Gain that step costs can tell from none: those of the shipped profile are measured to within some percent, and a difference
-of a few hundredths of a percent between two sets says nothing."""
+"""Difference of gains that step costs can tell from none: those of the shipped profile are measured to within some percent, and
+a difference of a few hundredths of a percent, such as between two sets, says nothing."""
 
 Stages = Mapping[tuple[str, int, str], SetStages]
 """By device, beam and set."""
@@ -146,7 +148,7 @@ class _Device:
             "Translating is faster with the fused kernel",
             "; ".join(f"{SETS[key].name} up to {100 * value:.0f} %" for key, value in FUSED_GAIN.items()),
             both,
-            lambda beam, key: [each > LEAST_EFFECT for each in self._gain(beam, key).fused.by_seed],
+            lambda beam, key: _verdict_of_seeds(self._gain(beam, key).fused.by_seed),
             lambda beam, key: self._gain(beam, key).fused.percent(),
             self._foretold(cells) if any(self._of(*cell).product_change for cell in cells) else "",
             cause=self._fusing_gains,
@@ -156,7 +158,7 @@ class _Device:
             "It gains more on OpenSubtitles than on Europarl",
             f"{100 * FUSED_GAIN['opensubtitles']:.0f} % against {100 * FUSED_GAIN['europarl']:.0f} %",
             ("opensubtitles",),
-            lambda beam, _: self._more_of_subtitles(beam),
+            lambda beam, key: _verdict_of_differences(self._gain(beam, key).fused, self._gain(beam, "europarl").fused),
             lambda beam, key: (
                 f"{self._gain(beam, key).fused.percent()}, Europarl {self._gain(beam, 'europarl').fused.percent()}"
             ),
@@ -166,10 +168,10 @@ class _Device:
             "Fused and topped up it is faster than with either alone, without maxi-batching",
             "; ".join(f"{SETS[key].name} up to {100 * value:.0f} %" for key, value in BOTH_GAIN.items()),
             both,
-            lambda beam, key: [
-                ours > max(one, other)
-                for ours, one, other in zip(*(getattr(self._gain(beam, key), n).by_seed for n in _THREE), strict=True)
-            ],
+            lambda beam, key: worst(
+                _verdict_of_differences(self._gain(beam, key).both, alone)
+                for alone in (self._gain(beam, key).fused, self._gain(beam, key).topped_up)
+            ),
             lambda beam, key: _three(self._gain(beam, key)),
         )
         less_with_maxi = self._claim(
@@ -177,10 +179,7 @@ class _Device:
             "With maxi-batching both together gain less",
             "; ".join(f"{SETS[key].name} up to {100 * value:.0f} %" for key, value in BOTH_GAIN_WITH_MAXI.items()),
             both,
-            lambda beam, key: [
-                maxi < alone
-                for maxi, alone in zip(self._gain(beam, key).both_maxi.by_seed, self._gain(beam, key).both.by_seed, strict=True)
-            ],
+            lambda beam, key: _verdict_of_differences(self._gain(beam, key).both, self._gain(beam, key).both_maxi),
             lambda beam, key: f"{self._gain(beam, key).both_maxi.percent()}, without {self._gain(beam, key).both.percent()}",
         )
         in_turn = self._claim(
@@ -198,14 +197,6 @@ class _Device:
     def _fusing_gains(self, beam: int, test_set: str) -> bool:
         """Whether fusing alone, the product left as it was, gains more than chance."""
         return self._of(beam, test_set).predicted_product_left_alone - 1.0 > LEAST_EFFECT
-
-    def _more_of_subtitles(self, beam: int) -> str:
-        """Whether OpenSubtitles gains more by an effect that step costs can tell, in every seed."""
-        ours, theirs = (self._gain(beam, key).fused.by_seed for key in ("opensubtitles", "europarl"))
-        more = [a - b for a, b in zip(ours, theirs, strict=True)]
-        if all(difference > LEAST_EFFECT for difference in more):
-            return HOLDS
-        return FAILS if all(difference < -LEAST_EFFECT for difference in more) else UNCLEAR
 
     def _claim(
         self,
@@ -228,17 +219,33 @@ class _Device:
         few = self._sentences is not None and self._sentences < LEAST_BATCHES * max(each.batch for each in self.decoders)
         elsewhere = [_cell(*cell).rstrip(":") for cell in otherwise]
         against = [_cell(*cell) for cell, verdict in verdicts.items() if verdict == FAILS and cell not in otherwise]
+        unclear = [_cell(*cell).rstrip(":") for cell, verdict in verdicts.items() if verdict == UNCLEAR]
         why = [
             *([f"of fewer than {LEAST_BATCHES} batches, which decides nothing"] if few else []),
             *([f"not with {', '.join(against)}"] if against else []),
             *([f"by another cause than fusing: {', '.join(elsewhere)}"] if elsewhere else []),
+            *(
+                [f"within {100 * LEAST_EFFECT:.0f} point, which step costs cannot tell: {', '.join(unclear)}"]
+                if unclear
+                else []
+            ),
             *(["in every case looked at"] if set(verdicts.values()) == {HOLDS} else []),
             *([beside] if beside else []),
         ]
         return self._record(letter, claim, theirs, ours, UNKNOWN if few else worst(verdicts.values()), "; ".join(why))
 
 
-_THREE = ("both", "fused", "topped_up")
+def _verdict_of_seeds(effects: Sequence[float]) -> str:
+    """Return the verdict on "this effect is above 0" by its range over seeds, `LEAST_EFFECT` wider on both sides."""
+    mean = sum(effects) / len(effects)
+    return sign_verdict(Estimate(mean, min(effects) - LEAST_EFFECT, max(effects) + LEAST_EFFECT))
+
+
+def _verdict_of_differences(more: Gain, less: Gain) -> str:
+    """Return the verdict on "the first gains more than the second", paired by seed."""
+    return _verdict_of_seeds([a - b for a, b in zip(more.by_seed, less.by_seed, strict=True)])
+
+
 _WHY_GREEDY = (
     "at beam 1 our plain decoder takes no softmax either (FNI-06) and adds the bias within the product: the largest of each "
     "row is all there is to fuse"
