@@ -187,7 +187,7 @@ def translate(
             "--sharp",
             metavar="exact|fast",
             help="Decode attentional models with the sharp decoder, one sentence at a time; fast: in 16 bits. Beside several "
-            "--model or a --dictionary it is exact unless told [off].",
+            "--model it is exact unless told [off].",
         ),
     ] = None,
     dictionary: Annotated[
@@ -198,6 +198,10 @@ def translate(
             help="Translations of unknown words, two columns: a source word, a tab, its translation; others are copied.",
         ),
     ] = None,
+    keep_unknown: Annotated[
+        bool,
+        typer.Option("--keep-unknown", help="Write ⁇ for an unknown word, not the source word that the model was reading."),
+    ] = False,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="File to write instead of standard output.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="An object a line: text, tokens, score.")] = False,
     device: Device = "cpu",
@@ -211,10 +215,13 @@ def translate(
     from simnmt.nmt.batching_named import batching_named
     from simnmt.nmt.lines import lines_of
     from simnmt.nmt.translation import Translator, noting
+    from simnmt.nmt.vocabulary.attention_alignment import can_attend
 
     refuse_replacing(out, file)
+    if keep_unknown and dictionary is not None:
+        raise typer.BadParameter("--dictionary replaces unknown words; leave one out", param_hint="--keep-unknown")
     translator: Translator | SharpTextTranslator
-    if len(model) > 1 or sharp is not None or dictionary is not None:
+    if len(model) > 1 or sharp is not None:
         from simnmt.nmt.sharp_translation import SharpTextTranslator as Sharp
 
         _refuse_beside_sharp(context)
@@ -226,6 +233,7 @@ def translate(
             max_len=max_len,
             candidates=vocabulary,
             dictionary=dictionary,
+            keep_unknown=keep_unknown,
         )
         _warn_of_clipping(translator.clipping())
     else:
@@ -241,11 +249,16 @@ def translate(
             tune=tune,
             batching=batching_named(batching, batch, threshold=threshold, collect=collect),
             max_len=max_len,
+            dictionary=dictionary,
+            keep_unknown=keep_unknown,
         )
+    why_unknown: str | None = "the model was not reading a word of the source"
+    if isinstance(translator, Translator) and not can_attend(translator.model):
+        why_unknown = "the model has no attention that would say which words of the source they are"
     with written_whole(out) if out else nullcontext() as partial:
         target: Any = partial.open("w", encoding="utf-8") if partial else nullcontext(sys.stdout)
         with target as sink:
-            for translation in noting(translator.stream(lines_of(file)), _note):
+            for translation in noting(translator.stream(lines_of(file)), _note, None if keep_unknown else why_unknown):
                 sink.write((translation.as_json() if as_json else translation.text) + "\n")
     if isinstance(translator, Translator) and translator.vocabulary is not None and translator.vocabulary.cache is not None:
         _note(str(translator.vocabulary.cache))

@@ -7,14 +7,13 @@ from pathlib import Path
 
 from simnmt.costs.decoder_settings import DecoderSettings
 from simnmt.kernels.scales import Clipping
-from simnmt.kernels.sharp import SharpTranslation
 from simnmt.kernels.sharp.structs import MOST_MEMBERS
 from simnmt.nmt.errors import NmtError
 from simnmt.nmt.sharp_model import AttentionalModel
 from simnmt.nmt.sharp_translator import SharpTranslator, candidates_of
 from simnmt.nmt.subwords import Subwords
 from simnmt.nmt.translation import LONGEST_SOURCE, Translation, load_folder
-from simnmt.nmt.unknown_words import TargetPiece, read_dictionary, replace_unknown
+from simnmt.nmt.unknown_words import TextWriter, read_dictionary
 from simnmt.nmt.vocabulary.candidate_lists import CandidateLists
 
 TECHNIQUES: Mapping[str, DecoderSettings] = {
@@ -39,14 +38,17 @@ class SharpTextTranslator:
         max_len: int | None = None,
         lists: CandidateLists | None = None,
         dictionary: Mapping[str, str] | None = None,
+        keep_unknown: bool = False,
     ) -> None:
         """`max_len`: most tokens written, by default twice the source's and 10; `lists`: a sentence's candidates (SHARP-02);
-        `dictionary`: translations of words that are unknown, which are copied otherwise. Raises `NmtError`.
+        `dictionary`: translations of words that are unknown, which are copied otherwise; `keep_unknown`: the mark of an unknown
+        word is written instead. Raises `NmtError`.
         """
         if max_len is not None and max_len < 1:
             raise NmtError(f"max_len is {max_len}", remedy="give 1 or more")
         self.source, self.target, self.max_len = source, target, max_len
-        self._lists, self._dictionary = lists, dictionary or {}
+        self._lists = lists
+        self._writer = TextWriter(source, target, models[0].architecture.unk_token, dictionary or {}, keep_unknown)
         self._translator = SharpTranslator(models, settings, max_len=max_len or MOST_WRITTEN, most_src_len=LONGEST_SOURCE)
 
     @classmethod
@@ -60,6 +62,7 @@ class SharpTextTranslator:
         max_len: int | None = None,
         candidates: Path | None = None,
         dictionary: Path | None = None,
+        keep_unknown: bool = False,
     ) -> SharpTextTranslator:
         """Load folders that `simnmt nmt train` wrote; several are an ensemble.
 
@@ -90,7 +93,15 @@ class SharpTextTranslator:
                 raise NmtError("candidate lists are of one model, not of an ensemble", remedy="leave --vocabulary out")
             lists = CandidateLists.load(candidates, models[0])
         settings = TECHNIQUES[technique].model_copy(update={"beam": beam, "fused": fused})
-        return cls(models, *vocabularies[0], settings, max_len=max_len, lists=lists, dictionary=entries)
+        return cls(
+            models,
+            *vocabularies[0],
+            settings,
+            max_len=max_len,
+            lists=lists,
+            dictionary=entries,
+            keep_unknown=keep_unknown,
+        )
 
     def clipping(self) -> Clipping | None:
         """Return how many weights the 16-bit products of `fast` clip; None for `exact`."""
@@ -112,27 +123,17 @@ class SharpTextTranslator:
         most = self.max_len or 2 * len(kept) + 10
         states = self._translator.encode(kept)
         translation = self._translator.decode(states, candidates=candidates_of(self._lists, kept), max_len=most)
-        text, replaced = self._text(line, translation)
+        written = self._writer.write(line, len(kept), translation.tokens, lambda: translation.attended)
         length = len(translation.tokens)
         ended = length < most
         return Translation(
-            text,
+            written.text,
             len(kept),
             length,
             translation.log_prob / (length + ended),
             len(ids) > len(kept),
             ended,
             translation.steps,
-            replaced,
+            written.replaced,
+            written.unknown,
         )
-
-    def _text(self, line: str, translation: SharpTranslation) -> tuple[str, int]:
-        unknown = self._translator.models[0].architecture.unk_token
-        if unknown not in translation.tokens:
-            return self.target.decode([translation.tokens])[0], 0
-        pieces = self.target.pieces(translation.tokens)
-        target = [
-            TargetPiece(text, token == unknown, attended)
-            for text, token, attended in zip(pieces, translation.tokens, translation.attended, strict=True)
-        ]
-        return replace_unknown(target, self.source.cut(line)[: LONGEST_SOURCE - 1], self._dictionary)

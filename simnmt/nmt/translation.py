@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -24,6 +25,8 @@ from simnmt.nmt.slot_decoder import SlotDecoder
 from simnmt.nmt.slot_search import SlotSearch
 from simnmt.nmt.step_model import StepModel
 from simnmt.nmt.subwords import Subwords
+from simnmt.nmt.unknown_words import UNKNOWN, TextWriter, read_dictionary
+from simnmt.nmt.vocabulary.attention_alignment import attended_positions, can_attend
 from simnmt.nmt.vocabulary.subset import RestrictedVocabulary
 
 LONGEST_SOURCE = 512
@@ -50,7 +53,9 @@ class Translation:
     steps: int
     """Decode steps taken: greedily one for each token written and one for the end mark; a beam runs on beyond its best."""
     replaced: int = 0
-    """Unknown tokens replaced through the attention; by the sharp decoder alone."""
+    """Unknown tokens replaced through the attention."""
+    unknown: int = 0
+    """Unknown tokens that stay, as `⁇` in the text."""
 
     def as_json(self) -> str:
         """Every field, as an object on one line."""
@@ -71,11 +76,15 @@ class Translator:
         vocabulary: RestrictedVocabulary | None = None,
         batching: Batching | None = None,
         max_len: int | None = None,
+        dictionary: Mapping[str, str] | None = None,
+        keep_unknown: bool = False,
     ) -> None:
         """`fused`: the output layer is; `batching`: by default `batching_named()`.
 
         `vocabulary`: the output layer takes these columns alone, see `SlotDecoder`; not beside `fused`, which it is of itself.
-        `max_len`: most tokens written, by default twice the source's and 10.
+        `max_len`: most tokens written, by default twice the source's and 10. `dictionary`: translations of unknown words, which
+        are copied otherwise; `keep_unknown`: the mark of an unknown word is written instead. A model without attention keeps it
+        in any case.
         """
         for name, value in (("beam", beam), ("max_len", 1 if max_len is None else max_len)):
             if value < 1:
@@ -90,6 +99,8 @@ class Translator:
                 raise NmtError(what, remedy="leave --fused out")
         self.beam, self.fused, self.batching, self.max_len = beam, fused, batching or batching_named(), max_len
         self.vocabulary = vocabulary
+        unk_token = getattr(getattr(model, "architecture", None), "unk_token", target.unk)
+        self.writer = TextWriter(source, target, unk_token, dictionary or {}, keep_unknown)
 
     @classmethod
     def load(
@@ -106,6 +117,8 @@ class Translator:
         tune: bool = False,
         batching: Batching | None = None,
         max_len: int | None = None,
+        dictionary: Path | None = None,
+        keep_unknown: bool = False,
     ) -> Translator:
         """From a folder that `simnmt nmt train` wrote; raises `NmtError` for another. `threads`: torch's, from here on.
 
@@ -118,8 +131,22 @@ class Translator:
             torch.set_num_threads(threads)
         loaded, source, target = load_folder(folder)
         model = loaded.model.to(where)
-        part = _part(vocabulary, model, direction, cache_mb, tune)
-        return cls(model, source, target, beam=beam, fused=fused, vocabulary=part, batching=batching, max_len=max_len)
+        entries = None if dictionary is None else read_dictionary(dictionary)
+        if entries is not None and not can_attend(model):
+            what = f"a dictionary of unknown words for a {loaded.architecture.kind} model without attention"
+            raise NmtError(what, path=folder, remedy="leave --dictionary out, or give a model with attention")
+        return cls(
+            model,
+            source,
+            target,
+            beam=beam,
+            fused=fused,
+            vocabulary=_part(vocabulary, model, direction, cache_mb, tune),
+            batching=batching,
+            max_len=max_len,
+            dictionary=entries,
+            keep_unknown=keep_unknown,
+        )
 
     def stream(self, lines: Iterable[str]) -> Iterator[Translation]:
         """One translation per line, in order, as they come: reads a batch, or a collection, when the batcher is out of lines.
@@ -164,6 +191,7 @@ def _part(
 
 @dataclass(frozen=True, slots=True)
 class _Line:
+    text: str
     ids: list[int]
     cut: bool
     most: int
@@ -213,14 +241,14 @@ class _Stream:
     def _read_on(self) -> None:
         wanted = self._batching.collected or self._batching.size
         block = list(islice(self._lines, wanted))
-        for line, ids in enumerate(self._translator.source.encode(block), self._read):
-            self._arrive(line, ids)
+        for line, (text, ids) in enumerate(zip(block, self._translator.source.encode(block), strict=True), self._read):
+            self._arrive(line, text, ids)
         self._read += len(block)
         if len(block) < wanted:
             self._ended = True
             self._batched.batcher.close()
 
-    def _arrive(self, line: int, ids: list[int]) -> None:
+    def _arrive(self, line: int, text: str, ids: list[int]) -> None:
         if len(ids) <= 1:
             self._done[line] = Translation("", 0, 0, None, False, True, 0)
             return
@@ -228,25 +256,47 @@ class _Stream:
         limit = positions or LONGEST_SOURCE
         kept = ids if len(ids) <= limit else [*ids[: limit - 1], self._translator.source.eos]
         most = self._translator.max_len or 2 * len(kept) + 10
-        self._under_way[line] = _Line(kept, len(ids) > limit, most if positions is None else min(most, positions))
+        self._under_way[line] = _Line(text, kept, len(ids) > limit, most if positions is None else min(most, positions))
         self._batched.arrive(line, Asked(kept, max_len=self._under_way[line].most))
 
     def _translation(self, line: _Line, found: Hypothesis) -> Translation:
-        text, length = self._translator.target.decode([found.tokens])[0], len(found.tokens)
-        return Translation(text, len(line.ids), length, found.score, line.cut, length < line.most, found.steps)
+        model, length = self._translator.model, len(found.tokens)
+        attended = partial(attended_positions, model, line.ids, found.tokens) if can_attend(model) else None
+        written = self._translator.writer.write(line.text, len(line.ids), found.tokens, attended)
+        return Translation(
+            written.text,
+            len(line.ids),
+            length,
+            found.score,
+            line.cut,
+            length < line.most,
+            found.steps,
+            written.replaced,
+            written.unknown,
+        )
 
 
-def noting(translations: Iterable[Translation], note: Callable[[str], None]) -> Iterator[Translation]:
-    """The same translations; `note` is told of the lines that were too long, and how many did not end."""
-    cut = unfinished = 0
+def noting(
+    translations: Iterable[Translation],
+    note: Callable[[str], None],
+    why_unknown: str | None = None,
+) -> Iterator[Translation]:
+    """Yield the same translations; `note` gets the lines that were too long, and how many did not end.
+
+    It also gets how many unknown words stay, and why; not where `why_unknown` is None.
+    """
+    cut = unfinished = unknown = 0
     for number, translation in enumerate(translations, 1):
         if translation.cut:
             cut += 1
             if cut <= NOTES:
                 note(f"line {number} is too long: only its first {translation.src_len:,} tokens are translated")
         unfinished += not translation.ended
+        unknown += translation.unknown
         yield translation
     if cut > NOTES:
         note(f"{cut:,} lines in all were too long")
     if unfinished:
         note(f"{unfinished:,} translations were stopped at their greatest length")
+    if unknown and why_unknown is not None:
+        note(f"unknown words written as {UNKNOWN}: {unknown:,}, for {why_unknown}")

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import unicodedata
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from simnmt.nmt.errors import NmtError
+from simnmt.nmt.subwords import Subwords
 from simnmt.workload.text_lines import TextLines
 
 BLANK = "▁"
@@ -29,6 +30,50 @@ class TargetPiece:
     unknown: bool
     attended: int
     """The source position that its step looked at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenText:
+    """The text of a translation."""
+
+    text: str
+    replaced: int = 0
+    """Unknown tokens that were replaced."""
+    unknown: int = 0
+    """Unknown tokens for which `UNKNOWN` stands in the text."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextWriter:
+    """Writes the tokens of a translation as text, with unknown tokens replaced through the attention."""
+
+    source: Subwords
+    target: Subwords
+    unk_token: int
+    dictionary: Mapping[str, str] = field(default_factory=dict)
+    """Translations of unknown words, which are copied otherwise."""
+    keep: bool = False
+    """Whether `UNKNOWN` is written for each unknown token."""
+
+    def write(
+        self, line: str, src_len: int, tokens: Sequence[int], attended: Callable[[], Sequence[int]] | None
+    ) -> WrittenText:
+        """Return the text of a translation.
+
+        Args:
+            line: the source text.
+            src_len: source tokens that were read, the end mark included.
+            tokens: target tokens, without the end mark.
+            attended: gives the source position that the step of each token looked at most; called only if a token is unknown.
+                None for a model without attention, whose unknown tokens stay.
+        """
+        unknown = sum(token == self.unk_token for token in tokens)
+        if not unknown or self.keep or attended is None:
+            return WrittenText(self.target.decode([tokens])[0], 0, unknown)
+        places = zip(self.target.pieces(tokens), tokens, attended(), strict=True)
+        target = [TargetPiece(text, token == self.unk_token, place) for text, token, place in places]
+        text, replaced = replace_unknown(target, self.source.cut(line)[: src_len - 1], self.dictionary)
+        return WrittenText(text, replaced, unknown - replaced)
 
 
 def read_dictionary(path: str | os.PathLike[str]) -> dict[str, str]:
@@ -59,30 +104,32 @@ def replace_unknown(target: Sequence[TargetPiece], source: Sequence[str], dictio
 
     An unknown token that makes a word of its own becomes the dictionary's translation of the source word attended to (looked
     up as it stands, then in lower case), or else that word, without punctuation around it. One that is a part of a word becomes
-    the piece attended to. Neighbours that attend to the same word or piece give it once, those that attend to others and make
-    words of their own have a blank between them. Where the attention points at the end of the source, `UNKNOWN` stays.
+    the piece attended to. Neighbours that attend to one word or piece of the source give it once; those that attend to several
+    give one each, even if these are alike. Words of their own have a blank between them. Where the attention points at the end
+    of the source, `UNKNOWN` stays.
     """
-    parts, replaced, last = list[str](), 0, ""
+    parts, replaced = list[str](), 0
+    last: int | None = None  # where the word or piece begins that the token before was replaced by; one run has but one kind
     for at, piece in enumerate(target):
         if not piece.unknown:
             parts.append(piece.text)
-            last = ""
+            last = None
             continue
         alone = _stands_alone(target, at)
         between = BLANK if alone and at > 0 and target[at - 1].unknown else ""
         if piece.attended >= len(source):
             parts.append(between + UNKNOWN)
-            last = ""
+            last = None
             continue
         if alone:
-            word = _word(source, piece.attended)
+            place, word = _word(source, piece.attended)
             substitute = dictionary.get(word) or dictionary.get(word.lower()) or word
         else:
-            substitute = source[piece.attended].strip(BLANK)
+            place, substitute = piece.attended, source[piece.attended].strip(BLANK)
         replaced += 1
-        if substitute != last:
+        if place != last:
             parts.append(between + substitute)
-        last = substitute
+        last = place
     return " ".join("".join(parts).replace(BLANK, " ").split()), replaced
 
 
@@ -98,8 +145,11 @@ def _stands_alone(target: Sequence[TargetPiece], at: int) -> bool:
     return not before.isalnum() and not after.isalnum()
 
 
-def _word(source: Sequence[str], at: int) -> str:
-    """The word that a piece belongs to, without punctuation around it; all of it where it is nothing else."""
+def _word(source: Sequence[str], at: int) -> tuple[int, str]:
+    """Return where the word that a piece belongs to begins, in characters, and the word.
+
+    It has no punctuation around it, unless it is nothing else.
+    """
     begin = sum(len(piece) for piece in source[:at])
     text = "".join(source)
     begin += len(source[at]) - len(source[at].lstrip(BLANK)) if source[at].strip(BLANK) else 0
@@ -109,4 +159,4 @@ def _word(source: Sequence[str], at: int) -> str:
     end = text.find(BLANK, begin)
     word = text[start : end if end >= 0 else len(text)]
     kept = [place for place, character in enumerate(word) if not unicodedata.category(character).startswith("P")]
-    return word[kept[0] : kept[-1] + 1] if kept else word
+    return start, word[kept[0] : kept[-1] + 1] if kept else word

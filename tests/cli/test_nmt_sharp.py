@@ -15,6 +15,7 @@ torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models
 pytest.importorskip("sentencepiece", reason="the extra packages of simnmt[models] are not installed")
 
 from simnmt.kernels.sharp import SharpTranslation  # noqa: E402
+from simnmt.nmt.architecture import RecurrentArchitecture  # noqa: E402
 from simnmt.nmt.checkpoint import SOURCE_TOKENIZER, TARGET_TOKENIZER, save_checkpoint  # noqa: E402
 from simnmt.nmt.models import build_model  # noqa: E402
 from simnmt.nmt.sharp_architecture import AttentionalArchitecture  # noqa: E402
@@ -52,6 +53,22 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+@pytest.fixture(scope="module")
+def lost(place: Path) -> Path:
+    """A model that writes unknown words more often than not; beside it `blind`, which does as well and has no attention."""
+    blind = RecurrentArchitecture(
+        kind="gru", hidden=16, embedding=8, layers=1, src_vocab=VOCAB, tgt_vocab=VOCAB, attention="none"
+    )
+    for name, architecture in (("lost", SMALL), ("blind", blind)):
+        model = build_model(architecture, seed=5)
+        with torch.no_grad():
+            model.bias[UNKNOWN] += 1.0
+        save_checkpoint(place / name, model, architecture)
+        for tokenizer in (SOURCE_TOKENIZER, TARGET_TOKENIZER):
+            (place / name / tokenizer).write_bytes((place / "a" / tokenizer).read_bytes())
+    return place / "lost"
+
+
 def translated(simnmt: Callable[..., Any], place: Path, *options: str) -> list[dict[str, Any]]:
     models = [str(place / word) if word in ("a", "b") else word for word in options]
     found = simnmt("nmt", "translate", str(place / "in.txt"), "--json", "--max-len", "9", *models)
@@ -64,10 +81,55 @@ def test_the_exact_sharp_decoder_finds_what_torch_finds_greedily(simnmt: Callabl
     sharp_lines = translated(simnmt, place, "--model", "a", "--sharp", "exact")
     assert len(sharp_lines) == 7 and (sharp_lines[1]["text"], sharp_lines[1]["src_len"]) == ("", 0)
     for ours, theirs in zip(sharp_lines, torch_lines, strict=True):
-        assert {**ours, "score": None, "text": None, "replaced": 0} == {**theirs, "score": None, "text": None}
+        assert {**ours, "score": None} == {**theirs, "score": None}, "unknown words replaced alike, too"
         if ours["score"] is not None:
             assert ours["score"] == pytest.approx(theirs["score"], abs=1e-4)
-        assert ours["replaced"] or ours["text"] == theirs["text"]
+
+
+def test_sharp_and_plain_decoding_replace_the_same_unknown_words(simnmt: Callable[..., Any], lost: Path) -> None:
+    torch_lines = translated(simnmt, lost.parent, "--model", str(lost), "--threads", "1")
+    sharp_lines = translated(simnmt, lost.parent, "--model", str(lost), "--sharp", "exact")
+    assert sum(line["replaced"] for line in torch_lines) > 5
+    assert [{**line, "score": None} for line in sharp_lines] == [{**line, "score": None} for line in torch_lines]
+
+
+@pytest.mark.parametrize("options", [("--beam", "1"), ("--beam", "3"), ("--sharp", "exact")])
+def test_unknown_words_are_replaced_unless_they_are_to_be_kept(
+    simnmt: Callable[..., Any], lost: Path, options: tuple[str, ...]
+) -> None:
+    words = {word for line in LINES for word in line.split()}
+    (lost / "upper.tsv").write_text("".join(f"{word}\t{word.upper()}\n" for word in sorted(words)))
+    copied, kept, looked_up = (
+        translated(simnmt, lost.parent, "--model", str(lost), *options, *more)
+        for more in ((), ("--keep-unknown",), ("--dictionary", str(lost / "upper.tsv")))
+    )
+    assert sum(line["replaced"] for line in copied) > 5
+    for ours, theirs, other in zip(copied, kept, looked_up, strict=True):
+        marks = theirs["unknown"]
+        assert theirs["replaced"] == 0 and theirs["text"].count("⁇") == marks
+        assert ours["replaced"] + ours["unknown"] == other["replaced"] + other["unknown"] == marks
+        assert ours["text"].count("⁇") == ours["unknown"]
+        assert all(ours[name] == theirs[name] for name in ("tgt_len", "score", "steps"))
+        if not marks:
+            assert ours["text"] == theirs["text"]
+    assert any(word.isupper() for line in looked_up for word in line["text"].split())
+
+
+def test_unknown_words_that_stay_are_noted_with_the_reason(simnmt: Callable[..., Any], lost: Path) -> None:
+    """A model without attention does not say which word it was reading; that dictionary could never be used."""
+    blind = lost.parent / "blind"
+    done = simnmt("nmt", "translate", str(lost.parent / "in.txt"), "--model", str(blind), "--max-len", "5")
+    assert done.status == 0
+    (note,) = (line for line in done.err.splitlines() if "⁇" in line)
+    assert re.fullmatch(r"simnmt: note: unknown words written as ⁇: \d+, for the model has no attention .*", note)
+    assert int(note.split(",")[0].split()[-1]) == done.out.count("⁇") > 5
+    kept = simnmt("nmt", "translate", str(lost.parent / "in.txt"), "--model", str(blind), "--max-len", "5", "--keep-unknown")
+    assert kept.out == done.out and "⁇" not in kept.err
+    refused = simnmt("nmt", "translate", "--model", str(blind), "--dictionary", str(lost.parent / "words.tsv"))
+    assert refused.status == 2 and refused.err.count("\n") == 1
+    assert "a dictionary of unknown words for a gru model without attention" in refused.err
+    both = simnmt("nmt", "translate", "--model", str(lost), "--dictionary", "x.tsv", "--keep-unknown")
+    assert both.status == 2 and "--dictionary replaces unknown words; leave one out" in both.err
 
 
 def test_sharp_14_an_ensemble_of_one_model_twice_says_the_same_and_of_two_something_else(

@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models
 pytest.importorskip("sentencepiece", reason="the extra packages of simnmt[models] are not installed")
 
 from simnmt.batching import Batching, maxi, mini, top_up  # noqa: E402
+from simnmt.nmt import translation as translation_module  # noqa: E402
 from simnmt.nmt.architecture import Architecture  # noqa: E402
 from simnmt.nmt.batching_named import MOST, batching_named  # noqa: E402
 from simnmt.nmt.errors import NmtError, OutOfMemory  # noqa: E402
@@ -97,6 +98,36 @@ def test_a_translation_that_does_not_end_is_stopped_and_says_so(vocabulary: Subw
     without = translator(vocabulary).translate(SOURCES[:4])
     longest = max(len(ids) for ids in vocabulary.encode(SOURCES[:4]))
     assert all(translation.tgt_len <= 2 * longest + 10 for translation in without)
+
+
+@pytest.mark.parametrize("architecture", [GRU, toy_language.TRANSFORMER], ids=["gru", "transformer"])
+@pytest.mark.parametrize("beam", [1, 3])
+def test_unknown_words_become_the_source_words_that_the_model_was_reading(
+    vocabulary: Subwords, architecture: Architecture, beam: int
+) -> None:
+    model = build_model(architecture, seed=4).eval()
+    with torch.no_grad():
+        model.bias[MARKS["unk"]] += 2.0
+    found = Translator(model, vocabulary, vocabulary, max_len=8, beam=beam).translate(SOURCES[:20])
+    assert sum(translation.replaced for translation in found) > 20
+    for translation, source in zip(found, SOURCES, strict=False):
+        assert translation.text.count("⁇") == translation.unknown
+        if translation.tgt_len == translation.replaced:
+            assert set(translation.text.split()) <= set(source.split())
+
+
+def test_only_translations_with_an_unknown_word_are_fed_again(vocabulary: Subwords, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a translator whose vocabulary suffices pays nothing for the attention."""
+    fed = []
+    positions = translation_module.attended_positions
+    monkeypatch.setattr(translation_module, "attended_positions", lambda *given: fed.append(given[2]) or positions(*given))
+    model = build_model(GRU, seed=4).eval()
+    for more in (-100.0, 102.0):
+        with torch.no_grad():
+            model.bias[MARKS["unk"]] += more
+        found = Translator(model, vocabulary, vocabulary, max_len=8).translate(SOURCES)
+        assert len(fed) == (len(SOURCES) if more > 0 else 0)
+    assert all(translation.replaced + translation.unknown for translation in found)
 
 
 def test_options_and_folders_that_mean_nothing_are_refused(vocabulary: Subwords, tmp_path: Path) -> None:

@@ -62,6 +62,24 @@ def test_sharp_01_an_unknown_token_becomes_the_word_attended_to(
     assert replace_unknown(target(*pieces), SOURCE, dictionary) == (text, replaced)
 
 
+@pytest.mark.parametrize(
+    ("pieces", "dictionary", "text"),
+    [
+        ([1, 4], {}, "très très"),
+        (["▁", 2, 5], {"très": "very"}, "very very"),
+        ([1, 2, 4, 5], {}, "très très"),
+        (["▁a", 1, 4, "b"], {}, "aèèb"),
+        ([1, 1], {}, "très"),
+    ],
+    ids=["copied", "dictionary", "two tokens for each", "pieces inside a word", "one word is given once"],
+)
+def test_a_word_that_the_source_has_twice_is_written_twice(
+    pieces: list[str | int], dictionary: dict[str, str], text: str
+) -> None:
+    """A source word that is unknown is cut into pieces; alike, but two words."""
+    assert replace_unknown(target(*pieces), ["▁tr", "è", "s", "▁tr", "è", "s"], dictionary)[0] == text
+
+
 def test_a_dictionary_is_two_columns_of_which_the_first_entry_counts(tmp_path: Path) -> None:
     (path := tmp_path / "words.tsv").write_text("chat\tcat\n\nchat\tkitty\nMünchen\tMunich \n", encoding="utf-8")
     assert read_dictionary(path) == {"chat": "cat", "München": "Munich"}

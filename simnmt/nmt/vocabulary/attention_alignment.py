@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TypeGuard
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from simnmt.nmt.errors import NmtError
 from simnmt.nmt.marian import MarianModel
 from simnmt.nmt.models import TranslationModel
 from simnmt.nmt.recurrent import RecurrentModel
+from simnmt.nmt.sharp_model import AttentionalModel
 from simnmt.nmt.source_batch import pad
 from simnmt.nmt.vocabulary.alignment import LexicalTable, alignable, lexical_table
 
@@ -55,6 +57,32 @@ def attention_alignment(
         sums.add(keys[within].numpy(), weights[within].numpy())
         progress(first + len(batch))
     return lexical_table(*sums.total(), model.architecture.src_vocab, model.vocab)
+
+
+def can_attend(model: object) -> TypeGuard[TranslationModel]:
+    """Return whether `attention_weights` takes the model: whether it has attention."""
+    if isinstance(model, RecurrentModel):
+        return model.score is not None
+    return isinstance(model, (MarianModel, AttentionalModel))
+
+
+@torch.inference_mode()
+def attended_positions(model: TranslationModel, source: Sequence[int], target: Sequence[int]) -> list[int]:
+    """Return the source position that the step of each target token looks at most; the first of equals.
+
+    Feeding a finished translation again is cheaper than keeping the weights of each step of each search: they are wanted of the
+    few translations that hold an unknown word.
+
+    Args:
+        model: a model with attention (`can_attend`).
+        source: tokens, the end mark included.
+        target: tokens, without the end mark.
+    """
+    src = torch.tensor([source], device=model.device)
+    tgt_in = torch.tensor([[model.start_token, *target[:-1]]], device=model.device)
+    weights = attention_weights(model, src, torch.tensor([len(source)], device=model.device), tgt_in)
+    positions: list[int] = weights[0].argmax(dim=1).tolist()
+    return positions
 
 
 def attention_weights(model: TranslationModel, src: Tensor, src_lengths: Tensor, tgt_in: Tensor) -> Tensor:
