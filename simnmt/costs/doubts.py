@@ -61,8 +61,10 @@ class Doubt:
         return {"source": self.source, "cost_models": list(self.cost_models), "message": self.message}
 
 
-def profile_doubts(profile: DeviceProfile, cost_models: Sequence[str] = COST_MODELS) -> list[Doubt]:
+def profile_doubts(profile: DeviceProfile, cost_models: Sequence[str] = COST_MODELS, *, beam: int | None = None) -> list[Doubt]:
     """Return everything that makes these cost models of a profile doubtful, conditions first.
+
+    `beam`: the beam that is searched with, where a variant of the profile's decoder is chosen; None for the profile's own.
 
     Example:
         >>> from simnmt.costs import profile_doubts, read_profile
@@ -71,7 +73,7 @@ def profile_doubts(profile: DeviceProfile, cost_models: Sequence[str] = COST_MOD
         []
     """
     doubts = [*_of_conditions(profile), *_of_execution(profile), *_of_heldout_errors(profile)]
-    doubts += [*_of_reconciliation(profile), *_of_decoder(profile), *_of_beam(profile), *_of_clipping(profile)]
+    doubts += [*_of_reconciliation(profile), *_of_decoder(profile), *_of_beam(profile, beam), *_of_clipping(profile)]
     if profile.sti is not None:
         doubts += sti_doubts(profile.sti)
     return [doubt for doubt in doubts if set(doubt.cost_models) & set(cost_models)]
@@ -278,10 +280,11 @@ def _of_decoder(profile: DeviceProfile) -> Iterator[Doubt]:
         yield _of_model("decoder", f"decoder: variants composed of single options err by {share} (choose measured ones)")
 
 
-def _of_beam(profile: DeviceProfile) -> Iterator[Doubt]:
-    """A beam's steps beyond its best output, which are charged only where they were counted."""
-    beam = 1 if profile.engine is None else profile.engine.beam
-    if beam > 1 and profile.beam_overrun is None:
+def _of_beam(profile: DeviceProfile, chosen: int | None) -> Iterator[Doubt]:
+    """A beam's steps beyond its best output, which are charged only where they were counted: of no other beam than that."""
+    calibrated = 1 if profile.engine is None else profile.engine.beam
+    beam = calibrated if chosen is None else chosen
+    if beam > 1 and (profile.beam_overrun is None or beam != calibrated):
         message = (
             f"a beam of {beam} takes steps beyond its best output, which are not charged since they were not counted "
             f"(calibrate a trained model with --beam {beam} --text FILE)"

@@ -237,12 +237,13 @@ def _case(scenario: Scenario, name: str, base: Path, document: Document | None) 
     for (device, part), measured, conversion in zip(scenario.devices.items(), read, conversions, strict=True):
         with _named_by_profile(scenario, device, name, document):
             profile = _checked_profile(scenario, device, name, replayed, base, measured, conversion)
-        # Of the profile as it was measured: one that is moved to another decoder no longer knows how its variants were.
-        doubts.append(tuple(profile_doubts(measured, used_cost_models(scenario, device, measured))))
         choice = None
         if part.decoder is not None:
             with _named_by(document, "devices", device, "decoder"):
                 profile, choice = profile.with_decoder(part.decoder)
+        # Of the profile as it was measured: one that is moved to another decoder no longer knows how its variants were.
+        beam = None if choice is None else choice.settings.beam
+        doubts.append(tuple(profile_doubts(measured, used_cost_models(scenario, device, measured), beam=beam)))
         profiles.append(profile)
         decoders.append(choice)
     with _named_by(document, "workloads", name, "arrivals"):

@@ -54,6 +54,18 @@ def test_the_steps_of_a_beam_that_were_not_counted_are_doubtful() -> None:
     assert doubts(engine=engine, beam_overrun={"kind": "measured", "steps_per_token": 1.3}) == []
 
 
+@pytest.mark.parametrize(("calibrated", "chosen", "doubtful"), [(6, None, 0), (6, 6, 0), (6, 5, 1), (1, 5, 1), (6, 1, 0)])
+def test_steps_of_a_beam_are_known_of_the_beam_alone_that_they_were_counted_with(
+    calibrated: int, chosen: int | None, doubtful: int
+) -> None:
+    engine = {"backend": "torch", "compute_type": "float32", "device": "cpu", "beam": calibrated}
+    counted = {"kind": "measured", "steps_per_token": 1.3} if calibrated > 1 else None
+    profile = checked_profile(good_profile() | {"engine": engine, "beam_overrun": counted})
+    messages = [doubt.message for doubt in profile_doubts(profile, ["execution"], beam=chosen)]
+    assert len(messages) == doubtful
+    assert all(f"calibrate a trained model with --beam {chosen} " in message for message in messages)
+
+
 def test_a_later_session_replaces_the_doubts_of_what_it_measured() -> None:
     busy = QUIET | {"busy": True, "others_cpus": 2.0}
     again = QUIET | {"parts": ["step", "overheads"]}

@@ -134,6 +134,22 @@ def test_the_page_names_the_decoder_beside_its_device(scenario: Callable[..., Pa
     assert again.cells[0].profile_names[1].endswith("decoder beam 1, fused: measured, exact")
 
 
+def test_another_beam_than_the_one_whose_steps_were_counted_is_called_doubtful(scenario: Callable[..., Path]) -> None:
+    """Its steps beyond the best output are not charged; those of the profile's own beam are, and greedy search takes none."""
+    variants = [variant(DecoderSettings(beam=beam, fused=fused)) for beam in (1, 4, 5) for fused in (False, True)]
+    blocks = OF_BEAM_5 | {"beam_overrun": {"kind": "measured", "steps_per_token": 1.3}}
+    blocks["decoder"] = {"kind": "measured", "base": DecoderSettings(beam=5).model_dump(), "variants": variants}
+    warned = {}
+    for beam in (1, 4, 5):
+        result = run(scenario(FUSED, f"decoder: {{fused: true, beam: {beam}}}", **blocks))
+        warned[beam] = [message for message in result.warnings if "beyond its best output" in message]
+        assert all(f"{message}." in result.notes for message in warned[beam])
+        assert any("a beam of" in message for message in result.cells[0].profile_warnings[1]) is bool(warned[beam])
+    assert warned[1] == warned[5] == []
+    (message,) = warned[4]
+    assert "(cloud): a beam of 4 takes steps beyond its best output, which are not charged" in message
+
+
 def test_the_fused_decoder_of_a_beam_is_asked_for_by_its_beam(scenario: Callable[..., Path]) -> None:
     said = notes(run(scenario(FUSED, "decoder: {fused: true, beam: 5}", **OF_BEAM_5)))
     assert "w, cloud: decoder beam 5, fused: measured, exact; " in said
