@@ -1,11 +1,13 @@
-"""A decoder made of numbers: stages at each batch size, and a factor on each of them for each option."""
+"""A decoder made of numbers: stages at each batch size, a factor on each of them for each option, and profiles with it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from simnmt.costs import DeviceProfile, checked_profile
 from simnmt.costs.decoder_settings import DecoderSettings
+from tests.costs.made_profile import whole_profile
 
 STAGES_S = (0.002, 0.001, 0.0006)
 """Body, product and search of the base at batch 1."""
@@ -47,3 +49,26 @@ def decoder_block(
     variants = [variant(each, batch) for each in own for batch in batches]
     block = {"kind": "measured", "base": own[0].model_dump(), "src_len": 20, "repeats": 7, "variants": variants}
     return block | more
+
+
+EVERYTHING = whole_profile()
+PLAIN, FUSED = DecoderSettings(), DecoderSettings(fused=True)
+INT16, MERGED = DecoderSettings(gemm="int16"), DecoderSettings(merge=True)
+BOTH = DecoderSettings(gemm="int16", merge=True)
+RUNGS = (PLAIN, INT16, MERGED, DecoderSettings(activations="polynomial"))
+
+
+def profile(block: dict[str, Any] | None = None, **blocks: Any) -> DeviceProfile:
+    """A whole profile with this block `decoder`, or a made one, and further blocks replaced."""
+    content = EVERYTHING | {"decoder": decoder_block() if block is None else block} | blocks
+    content["overheads"] = {
+        "step_gap_s": {"value": 0.0006, "kind": "measured"},
+        "step_gap_s_per_sentence": {"value": 0.00003, "kind": "measured"},
+        **blocks.get("overheads", {}),
+    }
+    return checked_profile(content)
+
+
+def with_variants(*variants: dict[str, Any], **more: Any) -> DeviceProfile:
+    """A whole profile whose decoder has these variants, the first of them its base."""
+    return profile({"kind": "measured", "base": variants[0]["settings"], "variants": list(variants)} | more)
