@@ -13,6 +13,7 @@ pytest.importorskip("torch", reason="the extra packages of simnmt[models] are no
 from simnmt.report.reproduced import verdict_matrix
 from simnmt.report.sti_figures import drawings
 from simnmt.report.sti_page import render_sti
+from simnmt.report.typography import signed
 from simnmt.reproduce.sti.reproduction import judged
 from simnmt.reproduce.sti.tables import document, tables
 from tests.reproduce.sti_stand_ins import study
@@ -37,6 +38,20 @@ def test_every_claim_and_every_table_with_rows_is_on_the_page(page: str) -> None
     shown = set(re.findall(r'<section id="([^"]+)">', page))
     assert {table["id"] for table in tables(found)} <= shown
     assert page.count("not in source text") >= 1 or "Not in source text" in page
+
+
+def test_the_table_of_gains_opens_with_the_points_where_both_are_in_time(page: str) -> None:
+    (table,) = re.findall(r'<section id="gains">.*?</section>', page, re.DOTALL)
+    heads = re.findall(r"<th[^>]*>(.*?)</th>", table, re.DOTALL)
+    names = [re.sub(r"<[^>]*>", "", head).strip() for head in heads]
+    assert names.index("points in time") < names.index("late ones too")
+    late = [row for row in rows()["gains"] if row["deadlines_in_time"] and row["deadlines_in_time"] < row["deadlines"]]
+    plain = " ".join(re.sub(r"<[^>]*>", " ", table).split())
+    assert late
+    for row in late:
+        in_time, mixed = signed(row["gain_in_time"]), signed(row["gain"])
+        kept = f"{row['deadlines_in_time']} of {row['deadlines']}"
+        assert re.search(rf"{re.escape(in_time)} .{{0,60}}{kept} .{{0,60}}{re.escape(mixed)} ", plain)
 
 
 def test_a_claim_that_is_not_of_a_column_is_no_verdict_there() -> None:

@@ -16,15 +16,21 @@ def summary(found: Reproduction) -> str:
             own = ways.of(study, device, "STI")
             if not own:
                 continue
-            parts = []
+            in_time, mixed = [], []
             for method in ("Load&Exec", "StdPL-32", "StdPL-2", "StdPL-6", "PreloadModel-32"):
-                gain = ways.gain(study, own, ways.of(study, device, method))
-                if gain is not None:
-                    parts.append(f"{ways.POINTS * gain.difference:+.1f} over {method}")
-            if parts:
+                other = ways.of(study, device, method)
+                gain, kept = ways.gain(study, own, other), ways.in_time(own, other)
+                if gain is None:
+                    continue
+                gain_in_time = ways.gain(study, own, other, kept)
+                points = "none" if gain_in_time is None else f"{ways.POINTS * gain_in_time.difference:+.1f}"
+                in_time.append(f"{points} over {method} ({len(kept)})")
+                mixed.append(f"{ways.POINTS * gain.difference:+.1f}")
+            if in_time:
+                deadlines_kept = f"{len(own) - len(ways.missed(own))} of {len(own)} kept"
                 said.append(
-                    f"{study.name}, costs of {device.name}: {100 * ways.accuracy(own):.1f} % on average over "
-                    f"{len(own)} deadlines, in points {', '.join(parts)}."
+                    f"{study.name}, costs of {device.name}: points where both are in time, and under how many of {len(own)} "
+                    f"deadlines, {', '.join(in_time)}; late ones included {', '.join(mixed)}; {deadlines_kept}."
                 )
     if not found.studies:
         said.append(f"Published figures alone; what is ours {NEEDS}.")

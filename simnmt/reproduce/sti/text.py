@@ -33,19 +33,30 @@ def _gains(rows: Rows) -> str:
         (
             f"{row['study']}, {row['device']}, {row['method']}",
             row["kind"],
-            f"{row['gain']:+.2f}",
-            "" if row["low"] is None else f"{row['low']:+.2f} to {row['high']:+.2f}",
-            _shown(row["gain_in_time"], 1, "+.2f"),
-            "" if row["deadlines_in_time"] is None else str(row["deadlines_in_time"]),
-            _shown(row["accuracy"], 100, ".1f"),
-            _shown(row["accuracy_other"], 100, ".1f"),
+            *_in_time(row),
+            "" if row["kind"] == "published" else f"{row['gain']:+.2f}",
             "" if row["missed"] is None else f"{row['missed']} and {row['missed_other']} of {row['deadlines']}",
             _shown(row["shards_ratio"], 1, ".2f"),
         )
         for row in rows
     ]
-    head = ("STI over", "kind", "points", "95 %", "both in time", "deadlines", "STI, %", "other, %", "missed", "shards, times")
-    return columns(head, lines)
+    head = ("STI over", "kind", "points", "95 %", "deadlines", "STI, %", "other, %", "late ones too", "missed", "shards, times")
+    heading = "Points of accuracy gained where both are in time; beside them with late ones included"
+    return f"{heading}\n{columns(head, lines)}"
+
+
+def _in_time(row: dict[str, Any]) -> tuple[str, ...]:
+    """Points, interval, deadlines and both accuracies where neither is late; the printed points of the paper."""
+    if row["kind"] == "published":
+        return (f"{row['gain']:+.2f}", "", "", "", "")
+    low = row["low_in_time"]
+    return (
+        _shown(row["gain_in_time"], 1, "+.2f"),
+        "" if low is None else f"{low:+.2f} to {row['high_in_time']:+.2f}",
+        f"{row['deadlines_in_time']} of {row['deadlines']}",
+        _shown(row["accuracy_in_time"], 100, ".1f"),
+        _shown(row["accuracy_other_in_time"], 100, ".1f"),
+    )
 
 
 def _submodels(rows: Rows) -> str:

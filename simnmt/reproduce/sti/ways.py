@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from statistics import fmean
 from typing import TYPE_CHECKING
 
@@ -70,9 +70,10 @@ def difference(first: ByDeadline, second: ByDeadline, share: float) -> float:
     return one.accuracy - other.accuracy
 
 
-def accuracy(way: ByDeadline) -> float:
-    """Mean over deadlines."""
-    return fmean(each.outcome.accuracy for each in way.values() if each.outcome is not None)
+def accuracy(way: ByDeadline, shares: Collection[float] | None = None) -> float:
+    """Return the mean over deadlines, by default over all under which it ran."""
+    points = (point for share, point in way.items() if shares is None or share in shares)
+    return fmean(point.outcome.accuracy for point in points if point.outcome is not None)
 
 
 def missed(way: ByDeadline) -> list[float]:
