@@ -10,6 +10,21 @@ def printable(text: str) -> str:
     return text if text.isprintable() else "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
+def describe_error(error: BaseException, *, most: int = 200) -> str:
+    """Return what a library says of an input on one line of at most `most` characters.
+
+    The advice of torch to load a file without `weights_only`, which would run code that the file holds, is not passed on.
+
+    Example:
+        >>> describe_error(ValueError("short\\n  of bytes")), describe_error(ValueError())
+        ('short of bytes', 'ValueError')
+    """
+    text = " ".join(str(error).split())
+    if "weights_only" in text or "Weights only load failed" in text:
+        return "a pickled file that is damaged or holds more than tensors"
+    return text[:most] or type(error).__name__
+
+
 class SimnmtError(Exception):
     """Something that a command reports in one line; `exit_status` is what the command then ends with."""
 

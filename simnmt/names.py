@@ -12,7 +12,7 @@ MOST_LISTED = 12
 """Names that a message lists before it counts the others."""
 
 
-def listed(names: Iterable[str], last: str = "and", *, most: int = MOST_LISTED) -> str:
+def format_list(names: Iterable[str], last: str = "and", *, most: int = MOST_LISTED) -> str:
     """Return names on one line; beyond `most` of them, how many more there are.
 
     Args:
@@ -21,9 +21,9 @@ def listed(names: Iterable[str], last: str = "and", *, most: int = MOST_LISTED) 
         most: how many names are shown at most.
 
     Example:
-        >>> listed(["edge"]), listed(["edge", "cloud", "naive"]), listed(["edge", "cloud", "naive"], ",")
+        >>> format_list(["edge"]), format_list(["edge", "cloud", "naive"]), format_list(["edge", "cloud", "naive"], ",")
         ('edge', 'edge, cloud and naive', 'edge, cloud, naive')
-        >>> listed(["edge", "cloud", "naive"], most=1)
+        >>> format_list(["edge", "cloud", "naive"], most=1)
         'edge and 2 more'
     """
     texts = list(names)

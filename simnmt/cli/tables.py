@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from simnmt.names import listed
+from simnmt.names import format_list
 from simnmt.results.gap_words import gap_sentences, is_gap
 from simnmt.results.misroutes import UNKNOWN_MISROUTES
 from simnmt.results.result import RunResult
@@ -92,7 +92,7 @@ def _reasons(verdicts: Sequence[Row]) -> list[str]:
     by_reason: dict[str, list[str]] = {}
     for verdict in verdicts:
         by_reason.setdefault(verdict["short_reason"], []).append(f"{verdict['workload']} on {verdict['network']}")
-    named = {reason: listed(cells, most=MOST_IN_WORDS) for reason, cells in by_reason.items() if reason}
+    named = {reason: format_list(cells, most=MOST_IN_WORDS) for reason, cells in by_reason.items() if reason}
     if len(named) == 1 and len(by_reason) == 1:
         return [f"The reason everywhere: {reason}." for reason in named]
     return ["The reasons, in full in summary.json (verdicts):"] * bool(named) + [

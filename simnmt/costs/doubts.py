@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from simnmt.costs.decoder_composition import composition_error
 from simnmt.costs.decoder_words import against_step
 from simnmt.costs.reconciliation import MOST_APART, alone_vs_plane
-from simnmt.names import listed
+from simnmt.names import format_list
 
 if TYPE_CHECKING:
     from simnmt.costs.profile import DeviceProfile
@@ -186,7 +186,7 @@ def _of_conditions(profile: DeviceProfile) -> Iterator[Doubt]:
     if profile.conditions is None:
         return
     for cost_models, state in _sessions(profile, profile.conditions):
-        measuring = listed(cost_models)
+        measuring = format_list(cost_models)
         if state.busy:
             yield Doubt(CONDITIONS, cost_models, busy_message(state.others_cpus, f"measuring {measuring}"))
         yield from _of_drift(state, cost_models, measuring)

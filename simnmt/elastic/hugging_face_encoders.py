@@ -15,6 +15,7 @@ from simnmt.elastic.encoder_checks import check_resident
 from simnmt.elastic.encoder_weights import EncoderConfiguration, EncoderWeights, LayerWeights
 from simnmt.elastic.errors import ElasticError
 from simnmt.elastic.tokenizer import TOKENIZER_FILES, HuggingFaceTokenizer
+from simnmt.errors import describe_error
 from simnmt.files import MOST_MODEL_BYTES, check_model_folder, read_bounded
 from simnmt.nmt.errors import need
 
@@ -88,7 +89,7 @@ def load_hugging_face(
     need("transformers")
     from transformers import AutoConfig
 
-    from simnmt.nmt.hugging_face import one_line, silent
+    from simnmt.nmt.hugging_face import silent
 
     path = Path(folder)
     try:
@@ -101,7 +102,7 @@ def load_hugging_face(
             # Said in so many words: where it is left open, the user is asked whether to run the folder's code.
             config = AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # each kind of wrong value has its own
-        raise ElasticError(f"no configuration of transformers: {one_line(error)}", path=path, remedy=_FOLDER) from None
+        raise ElasticError(f"no configuration of transformers: {describe_error(error)}", path=path, remedy=_FOLDER) from None
     tokenizer = _tokenizer(files, path)
     configuration = _configuration_of(config, path, None if tokenizer is None else tokenizer.separator)
     names = _class_names(config, configuration.classes, path)
@@ -202,7 +203,7 @@ def _configuration_of(config: Any, path: Path, separator: int | None) -> Encoder
 def _random_model(config: Any, seed: int, path: Path) -> Any:
     from transformers import AutoModelForSequenceClassification
 
-    from simnmt.nmt.hugging_face import one_line, silent
+    from simnmt.nmt.hugging_face import silent
 
     try:
         with silent(), torch.random.fork_rng([]):
@@ -210,13 +211,13 @@ def _random_model(config: Any, seed: int, path: Path) -> Any:
             auto: Any = AutoModelForSequenceClassification  # untyped
             return auto.from_config(config, trust_remote_code=False)
     except Exception as error:  # sizes that memory does not hold, among others
-        raise ElasticError(f"no model can be made of it: {one_line(error)}", path=path, remedy=_FOLDER) from None
+        raise ElasticError(f"no model can be made of it: {describe_error(error)}", path=path, remedy=_FOLDER) from None
 
 
 def _model(path: Path, kind: str) -> Any:
     import transformers
 
-    from simnmt.nmt.hugging_face import WEIGHTS_ONLY_HOLDS, one_line, silent
+    from simnmt.nmt.hugging_face import WEIGHTS_ONLY_HOLDS, silent
 
     try:
         with silent():
@@ -230,7 +231,7 @@ def _model(path: Path, kind: str) -> Any:
                 dtype=torch.float32,
             )
     except Exception as error:  # pickle, zip, safetensors and torch each have their own
-        raise ElasticError(f"no usable weights: {one_line(error)}", path=path, remedy=_FOLDER) from None
+        raise ElasticError(f"no usable weights: {describe_error(error)}", path=path, remedy=_FOLDER) from None
     if lacking := sorted(report["missing_keys"]):
         head = [name for name in lacking if name.startswith(("classifier", "pre_classifier")) or ".pooler." in name]
         what = f"no classifier: the weights lack {head[0]}" if head else f"the weights lack {lacking[0]}"

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from simnmt.elastic.errors import ElasticError
 from simnmt.elastic.task import Text
+from simnmt.errors import describe_error
 from simnmt.nmt.errors import need
 
 PADDING, UNKNOWN, BEGIN, END = 0, 1, 2, 3
@@ -73,8 +74,8 @@ class HuggingFaceTokenizer:
             try:
                 self._tokenizer: Any = auto.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
             except Exception as error:  # each tokenizer has its own
-                said = " ".join(str(error).split())[:200]
-                raise ElasticError(f"no usable tokenizer: {said}", remedy="give its files beside the model's") from None
+                what = f"no usable tokenizer: {describe_error(error)}"
+                raise ElasticError(what, remedy="give its files beside the model's") from None
         self.padding: int = self._tokenizer.pad_token_id or 0
         self.separator: int | None = self._tokenizer.sep_token_id
         """The mark after each text."""

@@ -16,7 +16,7 @@ from typing import Literal, Protocol, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.names import did_you_mean, listed
+from simnmt.names import did_you_mean, format_list
 from simnmt.network.errors import TraceError
 from simnmt.network.foreign_text import named, quoted
 from simnmt.network.rtt_series import Kind
@@ -146,7 +146,7 @@ class Rows:
         if column in self.names:
             return self.names.index(column)
         self.refuse_numbers(column)
-        hint = did_you_mean(column, self.names, f"columns: {listed(map(named, self.names), ',')}", shown=named)
+        hint = did_you_mean(column, self.names, f"columns: {format_list(map(named, self.names), ',')}", shown=named)
         raise self.wrong(f"no column {named(column)}", here, 0, hint)
 
     def __iter__(self) -> Iterator[tuple[int, list[str]]]:

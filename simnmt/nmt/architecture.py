@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from simnmt.configuration import Configuration
+from simnmt.errors import describe_error
 from simnmt.files import read_bounded
 from simnmt.names import did_you_mean
 from simnmt.nmt.errors import NmtError
@@ -182,4 +183,4 @@ def _yaml(text: str, path: str | os.PathLike[str]) -> Any:
         what = " ".join((error.problem or error.context or "not understood").split())
         raise NmtError(f"no YAML: {what}", path=path, line=line, column=column, remedy=_MEND) from None
     except (YAMLError, ValueError, RecursionError) as error:
-        raise NmtError(f"no YAML: {' '.join(str(error).split())}", path=path, remedy=_MEND) from None
+        raise NmtError(f"no YAML: {describe_error(error)}", path=path, remedy=_MEND) from None

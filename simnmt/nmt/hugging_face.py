@@ -13,6 +13,7 @@ import torch
 from transformers import AutoConfig, MarianConfig, MarianMTModel
 from transformers.utils import logging
 
+from simnmt.errors import describe_error
 from simnmt.files import check_model_folder
 from simnmt.nmt.architecture import TransformerArchitecture, architecture_of
 from simnmt.nmt.errors import NmtError, OutOfMemory
@@ -39,7 +40,7 @@ def load_hf(folder: str | os.PathLike[str]) -> MarianModel:
             # Said in so many words: where it is left open, the user is asked whether to run the folder's code.
             config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as error:
-        raise NmtError(f"no Hugging Face configuration: {one_line(error)}", path=folder, remedy=_FOLDER) from None
+        raise NmtError(f"no Hugging Face configuration: {describe_error(error)}", path=folder, remedy=_FOLDER) from None
     if not isinstance(config, MarianConfig):
         raise NmtError(f"holds a model of type {config.model_type} where marian is read", path=folder, remedy=_FOLDER)
     architecture = _architecture_of(config, folder)
@@ -48,7 +49,7 @@ def load_hf(folder: str | os.PathLike[str]) -> MarianModel:
     except OutOfMemory:
         raise
     except Exception as error:  # pickle, zip, safetensors and torch each have their own
-        raise NmtError(f"no usable weights: {one_line(error)}", path=folder, remedy=_FOLDER) from None
+        raise NmtError(f"no usable weights: {describe_error(error)}", path=folder, remedy=_FOLDER) from None
     hf, report = loaded
     if lacking := sorted(report["missing_keys"]):
         raise NmtError(f"the weights lack {lacking[0]}", path=folder, remedy=_FOLDER)
@@ -112,11 +113,3 @@ def silent() -> Iterator[None]:
         log.set_verbosity(verbosity)
         if bars:
             log.enable_progress_bar()
-
-
-def one_line(error: BaseException) -> str:
-    """Return what a library says of a file, on one line; torch's advice to load it without `weights_only` is not passed on."""
-    text = " ".join(str(error).split())
-    if "weights_only" in text or "Weights only load failed" in text:
-        return "a pickled file that is damaged or holds more than tensors"
-    return text[:200] or type(error).__name__

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from simnmt.names import listed
+from simnmt.names import format_list
 from simnmt.report.typography import DASH, is_number, number
 from simnmt.results import Cell, RunResult
 from simnmt.results.stability import SUFFIX, device_names, overloaded
@@ -29,7 +29,7 @@ def profile_kinds(cell: Cell) -> list[tuple[str, str]]:
         return [(every, cell.shown_kinds[0])]
     found = []
     for kind, names in by_kind.items():
-        text = listed(names)
+        text = format_list(names)
         found.append((f"{text} profile{'s' if len(names) > 1 else ''}" if len(names) <= 4 else f"{len(names)} profiles", kind))
     return found
 

@@ -12,7 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from simnmt import __version__
-from simnmt.names import listed
+from simnmt.names import format_list
 from simnmt.report import pipeline_chart, plotly_js
 from simnmt.report.batches import COLUMNS, batch_lines, batching_devices, most_used
 from simnmt.report.causes import over_load
@@ -168,9 +168,9 @@ def _judged_by(result: RunResult, batching: bool, streaming: bool) -> str:
         return UNKNOWN_MISROUTES if cells else ""
     by_cell = {_foreseen(cell) for cell in known}
     queueing = any(busiest_load(row) is not None for row in result.rows)
-    state = listed(["queues"] * queueing + ["batches"] * batching + ["streamed models"] * streaming)
+    state = format_list(["queues"] * queueing + ["batches"] * batching + ["streamed models"] * streaming)
     foreseen = f"with the {state} of that moment, as an oracle foresees them"
-    where = listed(["requests queue"] * queueing + ["a model is streamed"] * streaming, "or")
+    where = format_list(["requests queue"] * queueing + ["a model is streamed"] * streaming, "or")
     how = foreseen if by_cell == {True} else "" if by_cell == {False} else f"where {where} {foreseen}"
     sampled = any(
         misroutes.judged is not None and misroutes.judged < _requests(cell)

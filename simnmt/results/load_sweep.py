@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from simnmt.names import listed
+from simnmt.names import format_list
 from simnmt.results.stability import busiest_load
 from simnmt.results.summary import Row
 from simnmt.results.wording import percent_interval
@@ -109,7 +109,7 @@ def _at(point: Row) -> str:
 
 
 def _listed(points: Sequence[Row]) -> str:
-    return listed((f"{_at(point)} ({_change(point)})" for point in points), ",", most=3)
+    return format_list((f"{_at(point)} ({_change(point)})" for point in points), ",", most=3)
 
 
 def _change(point: Row) -> str:

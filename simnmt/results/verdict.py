@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from simnmt.names import listed
+from simnmt.names import format_list
 from simnmt.results.overload_words import named, unstable_sentence
 from simnmt.results.precision import describe_short_tail
 from simnmt.results.recommendation import Roles
@@ -72,12 +72,12 @@ def _headline(record: Row, roles: Roles, by_policy: Mapping[str, Row]) -> str:
     policy, runner_up, what = record["policy"], record["runner_up"], objective_name(record["objective"])
     value = duration(record["objective_s"], record["objective_s_low"], record["objective_s_high"])
     unstable = [by_policy[name] for name in roles.deployable if by_policy[name].get("unstable")]
-    alone = f" Every other deployable policy is unstable: {listed([named(row) for row in unstable])}."
-    also = f" Unstable: {listed([named(row) for row in unstable])}." if unstable else ""
+    alone = f" Every other deployable policy is unstable: {format_list([named(row) for row in unstable])}."
+    also = f" Unstable: {format_list([named(row) for row in unstable])}." if unstable else ""
     identical = record["identical"]
     if identical:
         are = "decides" if len(identical) == 1 else "decide"
-        also = f" {listed(identical)} {are} exactly as {policy} does for every request.{also}"
+        also = f" {format_list(identical)} {are} exactly as {policy} does for every request.{also}"
     if runner_up is None:
         if len(roles.deployable) == 1:
             return f"{policy} is the only deployable policy; its {what} is {value}."
@@ -88,14 +88,14 @@ def _headline(record: Row, roles: Roles, by_policy: Mapping[str, Row]) -> str:
     unclear = [name for name in record["indistinguishable"] if name not in identical]
     if runner_up in unclear:
         more = [name for name in unclear if name != runner_up]
-        others = f", nor {'are' if len(more) > 1 else 'is'} {listed(more)}" if more else ""
+        others = f", nor {'are' if len(more) > 1 else 'is'} {format_list(more)}" if more else ""
         return (
             f"deploy {policy}, with a {what} of {value}; {runner_up} is not distinguishable from it "
             f"({_change(record, 'margin')} against {runner_up}){others}.{also}"
         )
     direction = "less" if margin < 0.0 else "more"
     size = f"{_size(record, 'margin')} {direction} than"
-    also = f" Not distinguishable from {policy}: {listed(unclear)}.{also}" if unclear else also
+    also = f" Not distinguishable from {policy}: {format_list(unclear)}.{also}" if unclear else also
     return f"deploy {policy}, with a {what} of {value}: {size} the runner-up {runner_up}.{also}"
 
 
@@ -109,7 +109,7 @@ def _none_stable(by_policy: Mapping[str, Row], policy: str, roles: Roles) -> str
     """What is known where every deployable policy is overloaded."""
     others = [named(by_policy[name]) for name in roles.deployable if name != policy]
     first = "no deployable policy is stable, so none can be recommended without more servers. " if others else ""
-    rest = f" The others: {listed(others)}." if others else ""
+    rest = f" The others: {format_list(others)}." if others else ""
     closest = f"{policy} comes closest. " if others else ""
     return f"{first}{closest}{unstable_sentence(by_policy[policy])}{rest}"
 
@@ -117,11 +117,11 @@ def _none_stable(by_policy: Mapping[str, Row], policy: str, roles: Roles) -> str
 def _service_level(record: Row) -> str:
     if not record["slo"]:
         return ""
-    limits = listed([f"{key.removesuffix('_ms')} within {limit:g} ms" for key, limit in record["slo"].items()])
+    limits = format_list([f"{key.removesuffix('_ms')} within {limit:g} ms" for key, limit in record["slo"].items()])
     if not record["slo_met"]:
         return f" No policy meets the service level ({limits}); {record['policy']} comes closest."
     unsure = ", but a limit lies within the interval over replications" if record["policy"] in record["slo_uncertain"] else ""
-    missed = f" Missed by {listed(record['slo_missed_by'])}." if record["slo_missed_by"] else ""
+    missed = f" Missed by {format_list(record['slo_missed_by'])}." if record["slo_missed_by"] else ""
     return f" It meets the service level ({limits}){unsure}.{missed}"
 
 

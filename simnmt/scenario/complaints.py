@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from simnmt.names import listed, nearest
+from simnmt.names import format_list, nearest
 from simnmt.scenario.document import Document
 from simnmt.scenario.errors import ScenarioError
 from simnmt.scenario.nodes import Node
@@ -91,7 +91,7 @@ def _complaints(walk: SchemaWalk, document: Document, error: ValidationError) ->
             *around, key = fault.location
             known = _known_keys(walk, fault, unknown)
             guess = nearest(key, [name for name in known if name not in fault.keys]) or nearest(key, known)
-            others = f"known here: {listed(known, ',')}" if known else "remove it"
+            others = f"known here: {format_list(known, ',')}" if known else "remove it"
             remedies[fault.location] = f"did you mean {guess}?" if guess else others
             meant.add((*around, guess))
     complaints = [
@@ -140,7 +140,7 @@ def _complaint(walk: SchemaWalk, document: Document, fault: _Fault) -> ScenarioE
         else:
             guess = nearest(location[-1], kinds) if location else None
             further = f"; did you mean {guess} by {location[-1]}?" if guess else ""
-            what, remedy = "missing key", f"one of {listed(kinds, ',')}{further}"
+            what, remedy = "missing key", f"one of {format_list(kinds, ',')}{further}"
         return document.error((*location, name), what, remedy=remedy)
     if fault.kind.startswith("union_tag_") or fault.kind.endswith(("_type", "_parsing", "int_from_float")):
         what, remedy = wrong_type(walk, fault.schema, value, got, location[-1] if location else None)

@@ -9,7 +9,7 @@ from typing import Any, get_args
 from pydantic_core.core_schema import ErrorType
 
 from simnmt.errors import printable
-from simnmt.names import did_you_mean, listed
+from simnmt.names import did_you_mean, format_list
 from simnmt.scenario.schema_walk import Schema, SchemaWalk
 from simnmt.scenario.wording import shown
 
@@ -78,7 +78,7 @@ def _expectation(walk: SchemaWalk, schema: Schema) -> str:
     for form in forms:
         required = form.get("required")
         word = _TYPES.get(form.get("type", ""), "a value of another kind")
-        words.append(f"{word} with {listed(required, 'and')}" if required else word)
+        words.append(f"{word} with {format_list(required, 'and')}" if required else word)
     return " or ".join(dict.fromkeys(words))
 
 
@@ -119,7 +119,7 @@ def one_of(allowed: Collection[Any], value: object, got: str) -> Phrase:
 
 
 def _choices(allowed: Collection[Any]) -> str:
-    return listed((choice if isinstance(choice, str) else shown(choice) for choice in allowed), ",")
+    return format_list((choice if isinstance(choice, str) else shown(choice) for choice in allowed), ",")
 
 
 def _write_number(text: str) -> str | None:

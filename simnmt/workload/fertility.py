@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from pydantic import Discriminator, Field, Tag
 
 from simnmt.configuration import Configuration, EndOfSentence
-from simnmt.names import did_you_mean, listed
+from simnmt.names import did_you_mean, format_list
 from simnmt.workload.counting import UNIT_PREFIX, UNITS
 from simnmt.workload.errors import CorpusError
 from simnmt.workload.length_table import LengthTable
@@ -72,7 +72,7 @@ def check_fertility(fertility: Fertility | None, side: Side, own_unit: str, prof
         return
     foreign = [unit for unit in units if unit != own_unit]
     if stated is not None and len(foreign) > 1:
-        what = f"fertility.{side} is one number, but the profiles count by {listed(foreign)}, the workload by {own_unit}"
+        what = f"fertility.{side} is one number, but the profiles count by {format_list(foreign)}, the workload by {own_unit}"
         raise CorpusError(what, remedy=f"state one for each: {side}: {{{', '.join(f'{unit}: NUMBER' for unit in foreign)}}}")
 
 

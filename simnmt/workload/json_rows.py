@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
-from simnmt.names import did_you_mean, listed
+from simnmt.names import did_you_mean, format_list
 from simnmt.workload.json_object import json_kind, json_object
 from simnmt.workload.text_lines import TextLines
 
@@ -72,7 +72,7 @@ def _refuse_keys(lines: TextLines, row: Mapping[str, Any], missing: str) -> NoRe
 
 
 def _listed(keys: Sequence[str]) -> str:
-    return listed((repr(key if len(key) <= 40 else key[:37] + "...") for key in keys), ",")
+    return format_list((repr(key if len(key) <= 40 else key[:37] + "...") for key in keys), ",")
 
 
 def _has_surrogate(text: str) -> bool:

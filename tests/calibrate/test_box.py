@@ -14,7 +14,7 @@ import pytest
 from simnmt.calibrate.box import JetsonDescription, describe, load_average
 from simnmt.calibrate.box.arm_cores import arm_core
 from simnmt.calibrate.box.mounts import mount_of
-from simnmt.calibrate.box.tree import Tree, listed
+from simnmt.calibrate.box.tree import Tree, parse_ranges
 from tests.calibrate.trees import container, graviton, laptop, orin, plant, tx2, x86_server
 
 
@@ -159,7 +159,7 @@ def test_the_box_at_hand_agrees_with_an_independent_reader() -> None:
 
 
 def test_cpu_lists_and_numbered_names(tmp_path: Path) -> None:
-    assert [listed("0-2,5"), listed("7"), listed(""), listed("x-y")] == [(0, 1, 2, 5), (7,), (), ()]
+    assert [parse_ranges("0-2,5"), parse_ranges("7"), parse_ranges(""), parse_ranges("x-y")] == [(0, 1, 2, 5), (7,), (), ()]
     root = plant(tmp_path, {f"cpu{at}/x": "" for at in (10, 2, 0)})
     assert list(Tree.at(root).names("cpu*")) == ["cpu0", "cpu2", "cpu10"]
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from simnmt.cli.terminal import MOST_CHARACTERS, cleaned_streams, complaint_line, warn
-from simnmt.errors import InputError
+from simnmt.errors import InputError, describe_error
 from tests.refusals import assert_complaint, assert_one_line
 
 HOSTILE = "\x1b]0;title\x07\x1b[31m\r\n\x9b2J\u202e\x00" + "x" * 5_000
@@ -79,11 +79,9 @@ def test_a_terminal_gets_escapes_and_a_file_the_text_itself(monkeypatch: pytest.
 def test_the_advice_to_load_pickled_code_is_not_passed_on(tmp_path: Path) -> None:
     """torch recommends `weights_only=False` for what it refuses, which would run the file's code."""
     torch = pytest.importorskip("torch", reason="the extra packages of simnmt[models] are not installed")
-    pytest.importorskip("transformers", reason="the extra packages of simnmt[models] are not installed")
-    from simnmt.nmt.hugging_face import one_line
 
     torch.save({"weight": Path("x")}, tmp_path / "pytorch_model.bin")
     with pytest.raises(Exception, match="weights_only") as refusal:
         torch.load(tmp_path / "pytorch_model.bin", weights_only=True)
-    assert one_line(refusal.value) == "a pickled file that is damaged or holds more than tensors"
-    assert one_line(ValueError("short\n of bytes")) == "short of bytes"
+    assert describe_error(refusal.value) == "a pickled file that is damaged or holds more than tensors"
+    assert describe_error(ValueError("short\n of bytes")) == "short of bytes"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from simnmt.calibrate.box.tree import Tree, listed
+from simnmt.calibrate.box.tree import Tree, parse_ranges
 
 _NO_LIMIT_BYTES = 1 << 60
 """Version 1 of control groups writes a number near 2^63 where there is no limit."""
@@ -15,7 +15,7 @@ def allowed_cpus(tree: Tree) -> tuple[int, ...]:
     for line in (tree.text("proc/self/status") or "").splitlines():
         key, _, value = line.partition(":")
         if key == "Cpus_allowed_list":
-            return listed(value)
+            return parse_ranges(value)
     return ()
 
 

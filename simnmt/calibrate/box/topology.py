@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from simnmt.calibrate.box.tree import Tree, listed
+from simnmt.calibrate.box.tree import Tree, parse_ranges
 
 _CPU = "sys/devices/system/cpu/cpu"
 
@@ -28,5 +28,5 @@ def logical_cpus(tree: Tree, numbers: Iterable[int]) -> list[LogicalCpu]:
     speeds = [tree.number(f"{_CPU}{number}/cpu_capacity") for number in numbers]
     if None in speeds:
         speeds = [tree.number(f"{_CPU}{number}/cpufreq/cpuinfo_max_freq") for number in numbers]
-    cores = [listed(tree.text(f"{_CPU}{number}/topology/thread_siblings_list") or "") or (number,) for number in numbers]
+    cores = [parse_ranges(tree.text(f"{_CPU}{number}/topology/thread_siblings_list") or "") or (number,) for number in numbers]
     return [LogicalCpu(*cpu) for cpu in zip(numbers, cores, (speed or 0 for speed in speeds), strict=True)]

@@ -63,7 +63,7 @@ def _by_numbers(name: str) -> list[tuple[int, str]]:
     return parts
 
 
-def listed(ranges: str) -> tuple[int, ...]:
+def parse_ranges(ranges: str) -> tuple[int, ...]:
     """CPU numbers of the kernel's list format, `0-3,8`; empty where it is not one."""
     numbers: list[int] = []
     for part in ranges.split(","):

@@ -28,9 +28,10 @@ from simnmt.elastic.training.folder import (
 from simnmt.elastic.training.learner import ElasticLearner
 from simnmt.elastic.training.recipe import ElasticRecipe
 from simnmt.elastic.training.sitting import Encoded, Progress, Sitting, Standing
+from simnmt.errors import describe_error
 from simnmt.files import MOST_MODEL_BYTES, is_vacant, read_bounded, sole_writer, written_whole
 from simnmt.nmt.devices import torch_device
-from simnmt.nmt.training.state import START_AGAIN, one_line
+from simnmt.nmt.training.state import START_AGAIN
 
 
 def train(
@@ -91,7 +92,7 @@ def _train(
                 standing = checked_dataclass(Standing, note.get("standing"))
                 learner.restore(tensors)
             except (TypeError, ValueError, RuntimeError) as error:
-                what = f"the state cannot be used: {one_line(error)}"
+                what = f"the state cannot be used: {describe_error(error)}"
                 raise ElasticError(what, path=out / STATE_FILE, remedy=START_AGAIN) from None
         examples = Encoded.of(task, pieces, recipe.positions)
         looked = None if dev is None else Encoded.of(dev, pieces, recipe.positions)

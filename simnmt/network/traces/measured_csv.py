@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from simnmt.names import listed
+from simnmt.names import format_list
 from simnmt.network.csv_rows import Rows
 from simnmt.network.foreign_text import named, quoted
 from simnmt.network.traces import column_names
@@ -195,9 +195,9 @@ def _only(rows: Rows, what: str, found: Sequence[str], role: str) -> str:
         return found[0]
     rows.refuse_numbers()
     if found:
-        text = f"{listed(map(named, found), ',')} could each be {what}"
+        text = f"{format_list(map(named, found), ',')} could each be {what}"
         raise rows.wrong(text, rows.header_line, rows.index(found[0]), f"choose by --column {role}={named(found[0])}")
-    text = f"no column is called like {what}: {listed(map(named, rows.names), ',')}"
+    text = f"no column is called like {what}: {format_list(map(named, rows.names), ',')}"
     raise rows.wrong(text, rows.header_line, 0, f"name it by --column {role}=NAME")
 
 

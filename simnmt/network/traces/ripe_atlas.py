@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from simnmt.names import listed
+from simnmt.names import format_list
 from simnmt.network.errors import TraceError
 from simnmt.network.foreign_text import named, quoted
 from simnmt.network.traces.how_to_read import HowToRead, Reply
@@ -140,7 +140,7 @@ def _id(result: Mapping[str, Any], noun: str) -> str:
 
 
 def _listed(held: Counter[str]) -> str:
-    return listed((f"{name} ({count:,})" for name, count in held.most_common()), ",")
+    return format_list((f"{name} ({count:,})" for name, count in held.most_common()), ",")
 
 
 def _destination(result: Mapping[str, Any]) -> str | None:

@@ -11,6 +11,7 @@ from pydantic import Field
 from safetensors import SafetensorError
 
 from simnmt.configuration import checked_dataclass
+from simnmt.errors import describe_error
 from simnmt.nmt.tensor_files import read_tensors, write_tensors
 from simnmt.nmt.training.errors import TrainingError
 from simnmt.nmt.training.learner import Learner
@@ -65,7 +66,7 @@ def save_state(path: Path, identity: dict[str, Any], learner: Learner, standing:
     try:
         write_tensors(path, learner.tensors(), {_NOTE: json.dumps(note)})
     except (OSError, SafetensorError) as error:
-        reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:100]
+        reason = getattr(error, "strerror", None) or describe_error(error, most=100)
         raise TrainingError(
             f"cannot be written: {reason}", path=path, remedy="make room; the last state is still there"
         ) from None
@@ -92,12 +93,7 @@ def load_state(path: Path, identity: dict[str, Any], learner: Learner) -> Standi
         learner.restore(tensors)
         return done
     except (TypeError, ValueError, RuntimeError) as error:
-        raise TrainingError(f"the state cannot be used: {one_line(error)}", path=path, remedy=START_AGAIN) from None
-
-
-def one_line(error: Exception) -> str:
-    """Return what is wrong with a state, at most 200 characters on one line."""
-    return " ".join(str(error).split())[:200] or type(error).__name__
+        raise TrainingError(f"the state cannot be used: {describe_error(error)}", path=path, remedy=START_AGAIN) from None
 
 
 def check_identity(recorded: dict[str, Any], wanted: dict[str, Any], folder: Path) -> None:
