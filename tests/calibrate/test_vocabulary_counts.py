@@ -17,14 +17,15 @@ pytest.importorskip("sentencepiece", reason="the extra packages of simnmt[models
 pytest.importorskip("sacrebleu", reason="the extra packages of simnmt[models] are not installed")
 
 from simnmt.calibrate.errors import CalibrationError  # noqa: E402
+from simnmt.calibrate.round_guard import Checkpoint, RoundGuard  # noqa: E402
 from simnmt.calibrate.vocabulary.study import sweep  # noqa: E402
 from simnmt.calibrate.vocabulary.study.choice import choice, contenders, tried_of  # noqa: E402
-from simnmt.calibrate.vocabulary.study.decoding import Cut, decoded, decoded_in_turn  # noqa: E402
-from simnmt.calibrate.vocabulary.study.document import Cell, Spread, Tried  # noqa: E402
+from simnmt.calibrate.vocabulary.study.decoding import Cut, decoded, decoded_in_turn, measure_stretches  # noqa: E402
+from simnmt.calibrate.vocabulary.study.document import Cell, Decoded, Spread, Tried  # noqa: E402
 from simnmt.calibrate.vocabulary.study.held_cells import ActiveBits, HeldOutTokens, outcome, spread  # noqa: E402
 from simnmt.calibrate.vocabulary.study.kept_clusters import Clusterer  # noqa: E402
 from simnmt.calibrate.vocabulary.study.kept_contexts import KeptContexts, beginning, by_sentence  # noqa: E402
-from simnmt.calibrate.vocabulary.study.runners import Sentences, alike  # noqa: E402
+from simnmt.calibrate.vocabulary.study.runners import Runner, Sentences, alike  # noqa: E402
 from simnmt.calibrate.vocabulary.study.sweep import active_mass, cells, cluster_sets  # noqa: E402
 from simnmt.calibrate.vocabulary.study.texts import held_out, training_pairs  # noqa: E402
 from simnmt.kernels.centroids import Centroids  # noqa: E402
@@ -195,6 +196,68 @@ def test_rounds_are_kept_one_by_one_in_tokens_a_second_with_all_searches_in_turn
             assert len(told.layer_rounds_s) == len(told.body_rounds_s) == 3
             assert all(0.0 < layer < whole for layer, whole in zip(told.layer_rounds_s, told.rounds_s, strict=True))
         assert len(each.gains_over_fused) == len(each.layer_ratios) == len(each.layer_ratios_over_fused) == 3
+
+
+def test_a_disturbed_stretch_alone_is_measured_again(made: Path) -> None:
+    sentences = Sentences.of(Translator.load(made / "m"), held_out(direction(made), 10).development)
+    readings = iter([1.0, 1.0, 2.0, 1.0, *[1.0] * 100])  # 2 and 1 beside the second stretch
+    guard = RoundGuard(lambda: next(readings), root="no-such-box")
+    calls: list[tuple[int, int]] = []
+
+    def decode(number: int, stretch: Sentences, checkpoint: Checkpoint) -> tuple[int, int]:
+        calls.append((number, len(stretch.sources)))
+        return calls[-1]
+
+    measured = measure_stretches(guard, sentences, 2, 4, decode)
+    assert calls == [(0, 4), (1, 4), (1, 4), (2, 2), (1, 4), (2, 4), (3, 2)]
+    assert measured.rounds == [[(0, 4), (1, 4), (2, 2)], [(1, 4), (2, 4), (3, 2)]] and measured.whole == measured.rounds[0]
+    assert (measured.kept.wanted, measured.kept.measured, measured.kept.rejected) == (6, 7, 1) and measured.kept.conclusive
+
+
+def test_times_of_a_stretch_that_stays_disturbed_do_not_count_but_its_translations_do(made: Path) -> None:
+    sentences = Sentences.of(Translator.load(made / "m"), held_out(direction(made), 10).development)
+    reference_s = [1.0]
+    guard = RoundGuard(lambda: reference_s[0], root="no-such-box")
+
+    def decode(number: int, stretch: Sentences, checkpoint: Checkpoint) -> int:
+        if number == 0:
+            reference_s[0] *= 2.0
+        return number
+
+    measured = measure_stretches(guard, sentences, 1, 3, decode)
+    assert measured.rounds == [[1, 2, 3]] and measured.whole == [0, 1, 2, 3]
+    assert measured.kept.conclusive and measured.kept.rejected == 3
+
+
+@pytest.mark.parametrize(("batch", "least"), [(1, 3), (2, 1)])
+def test_decoding_in_stretches_writes_what_decoding_the_whole_text_writes(made: Path, batch: int, least: int) -> None:
+    translator = Translator.load(made / "m")
+    of = contexts_of(made, translator, sentences=6)
+    (clusters,) = cluster_sets(translator.model, of.label, of.training, 8, [1], Clusterer(1, 10_000, "sklearn"))
+    sentences = Sentences.of(translator, [line for line in held_out(direction(made), 20).development for _ in range(3)])
+
+    def decode(least: int) -> Decoded:
+        return decoded_in_turn(
+            translator,
+            sentences,
+            lambda audit, account: clustered(clusters, audit=audit, account=account),
+            Cut("clustered", clusters=8, top=1),
+            label=of.label,
+            searches=((1, batch),),
+            rounds=2,
+            emitted=of.emitted,
+            guard=QUIET,
+            stretch=Runner(translator, sentences, 1, batch).stretch(least),
+        )[0]
+
+    parts, whole = decode(least), decode(1_000)
+    assert parts.rounds is not None and whole.rounds is not None
+    assert parts.rounds.wanted > whole.rounds.wanted == 2
+    for way in ("dense", "fused", "part"):
+        one, other = getattr(parts, way), getattr(whole, way)
+        assert one.steps == other.steps and len(one.rounds_s) == len(other.rounds_s) == 2
+        assert 0.0 < one.layer_s < sum(one.rounds_s)
+    assert parts.identical == whole.identical and parts.share == whole.share
 
 
 def test_how_much_two_decodings_say_the_same() -> None:

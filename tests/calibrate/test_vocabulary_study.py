@@ -82,7 +82,7 @@ def test_every_part_is_measured_and_read_again(made: Path, study: Study) -> None
     assert all(each.identical is not None and each.token_agreement is not None for each in study.speeds)
     timed = (*study.chosen, *study.speeds, *study.candidates)
     assert all(each.rounds is not None and each.rounds.conclusive and each.rounds.rejected == 0 for each in timed)
-    assert all("timed rounds were disturbed" in study.run_of(part).notes[-1] for part in TIMED_PARTS)
+    assert all("timed stretches of rounds were disturbed" in study.run_of(part).notes[-1] for part in TIMED_PARTS)
     assert all(each.active_mass is not None and 0.0 < each.active_mass < 1.0 for each in study.chosen)
     assert all(run.settings == SMALL.told() and not run.quick for run in study.runs)
     assert all(each.total_bytes > each.centroid_bytes == each.clusters * 48 * 4 for each in study.memory)

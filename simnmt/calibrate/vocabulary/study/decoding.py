@@ -1,22 +1,46 @@
-"""Real decoding with all of the vocabulary and with a part of it, in turn: quality, shares, speed (FVP-08, FVP-16)."""
+"""Real decoding with all of the vocabulary and with a part of it, in turn: quality, shares, speed (FVP-08, FVP-16).
+
+A round decodes the whole text with every method, stretch by stretch: a few seconds in which the methods take turns. What
+disturbs the machine for a while costs those stretches, which are measured again, and not the round.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from statistics import median
-from typing import Literal, NamedTuple
+from typing import Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
 from simnmt.calibrate.round_guard import Checkpoint, GuardedRounds, RoundGuard
 from simnmt.calibrate.vocabulary.study.document import Decoded, RoundsKept, Told
 from simnmt.calibrate.vocabulary.study.held_cells import spread
-from simnmt.calibrate.vocabulary.study.runners import WAYS, Alike, Runner, Sentences, Watched, Way, WayOf, alike, written
+from simnmt.calibrate.vocabulary.study.runners import (
+    WAYS,
+    Alike,
+    Runner,
+    Sentences,
+    Watched,
+    Way,
+    WayOf,
+    alike,
+    in_a_row,
+    written,
+)
 from simnmt.nmt.agreement import agreement
+from simnmt.nmt.batched import BatchedRun
 from simnmt.nmt.translation import Translator
 from simnmt.nmt.vocabulary.subset_account import SubsetAccount
 
 __all__ = ["Cut", "Sentences", "SpeedFound", "decoded", "decoded_in_turn", "speeds"]
+
+
+STRETCH = 100
+"""Sentences of a stretch at least, some seconds of a small decoder."""
+
+T = TypeVar("T")
 
 
 class Cut(NamedTuple):
@@ -37,7 +61,53 @@ class SpeedFound(NamedTuple):
     alike: Alike
     """To dense decoding with the same search."""
     kept: RoundsKept
-    """Which rounds count; the same for all parts, which are measured in the same rounds."""
+    """How many stretches count; the same for all parts, which are measured in the same rounds."""
+
+
+@dataclass(frozen=True, slots=True)
+class StretchedRounds(Generic[T]):
+    """Rounds over the stretches of a text."""
+
+    rounds: list[list[T]]
+    """Per round the results of the stretches that count; a round without any is left out."""
+    whole: list[T]
+    """The first round's result of every stretch, counted or not: its translations are of the whole text."""
+    kept: RoundsKept
+
+
+def measure_stretches(
+    guard: RoundGuard,
+    sentences: Sentences,
+    rounds: int,
+    least: int,
+    run: Callable[[int, Sentences, Checkpoint], T],
+) -> StretchedRounds[T]:
+    """Measure rounds over a text, stretch by stretch, each stretch again while the guard calls it disturbed.
+
+    Args:
+        guard: judges each stretch by itself.
+        sentences: the text.
+        rounds: how often each stretch is wanted.
+        least: sentences of a stretch; the last one may have fewer.
+        run: `run(number, stretch, checkpoint)` decodes a stretch with every method, the first of them chosen by `number`.
+
+    Returns:
+        The rounds. Only undisturbed stretches count; if these are too few for a conclusion, the last measurement of each does.
+    """
+    stretches = sentences.stretches(least)
+
+    def measure(number: int, stretch: Sentences) -> GuardedRounds[T]:
+        return guard.measure(1, lambda _, checkpoint: run(number, stretch, checkpoint))
+
+    measured = [[measure(number + place, stretch) for place, stretch in enumerate(stretches)] for number in range(rounds)]
+    attempts = tuple(chain.from_iterable(stretch.rounds for one_round in measured for stretch in one_round))
+    everything = GuardedRounds(rounds * len(stretches), attempts)
+    counted = [
+        [stretch.rounds[-1][0] for stretch in one_round if stretch.conclusive or not everything.conclusive]
+        for one_round in measured
+    ]
+    whole = [stretch.rounds[-1][0] for stretch in measured[0]]
+    return StretchedRounds([one_round for one_round in counted if one_round], whole, RoundsKept.of(everything))
 
 
 def decoded(
@@ -83,33 +153,35 @@ def decoded_in_turn(
     emitted: int,
     active_mass: float | None = None,
     guard: RoundGuard | None = None,
+    stretch: int | None = None,
 ) -> list[Decoded]:
-    """Decode with each search (beam, batch) in guarded rounds, in each round all three ways in turn; then once with an audit.
+    """Decode with each search (beam, batch) in guarded rounds, each stretch all three ways in turn; then once with an audit.
 
-    Body and output layer are watched, and each round begins with another way. `emitted`: distinct tokens that dense decoding of
-    the direction's text writes; `active_mass`: see `Decoded`; `guard`: rejects disturbed rounds and has them measured again.
-    Raises what decoding raises.
+    Body and output layer are watched, and each stretch begins with another way. `emitted`: distinct tokens that dense decoding
+    of the direction's text writes; `active_mass`: see `Decoded`; `guard`: rejects disturbed stretches and has them measured
+    again; `stretch`: sentences of one, by default `STRETCH` or as many batches as are sorted together. Raises what decoding
+    raises.
     """
     guard = guard or RoundGuard()
     results = []
     for beam, batch in searches:
         runner = Runner(translator, sentences, beam, batch, part)
         runner.warm()
-        measured = guard.measure(rounds, _round_of(runner))
+        measured = measure_stretches(guard, sentences, rounds, stretch or runner.stretch(STRETCH), _methods_of(runner))
         results.append(_judged(translator, sentences, runner, measured, cut, label, emitted, active_mass))
     return results
 
 
-def _round_of(runner: Runner) -> Callable[[int, Checkpoint], dict[Way, Watched]]:
-    def decode_round(number: int, checkpoint: Checkpoint) -> dict[Way, Watched]:
+def _methods_of(runner: Runner) -> Callable[[int, Sentences, Checkpoint], dict[Way, Watched]]:
+    def decode(number: int, stretch: Sentences, checkpoint: Checkpoint) -> dict[Way, Watched]:
         first = number % len(WAYS)
         watched: dict[Way, Watched] = {}
         for way in WAYS[first:] + WAYS[:first]:
             checkpoint()
-            watched[way] = runner.watched(way)
+            watched[way] = runner.watched(way, stretch)
         return watched
 
-    return decode_round
+    return decode
 
 
 def speeds(
@@ -125,44 +197,53 @@ def speeds(
     """Of each part, tokens a second over plain dense decoding's, round by round, all in turn (figure 3)."""
     dense = Runner(translator, sentences, beam, batch)
     runners = [Runner(translator, sentences, beam, batch, part) for part in parts]
-    same: list[Alike] = [Alike(1.0, 1.0) for _ in parts]
     dense.warm(("dense",))
     for runner in runners:
         runner.warm(("part",))
 
-    def decode_round(number: int, checkpoint: Checkpoint) -> list[float]:
-        ratios = [0.0] * len(parts)
-        baseline = dense.run("dense")
-        order = list(enumerate(runners))
+    def decode(number: int, stretch: Sentences, checkpoint: Checkpoint) -> list[BatchedRun]:
+        runs = {0: dense.run("dense", sentences=stretch)}
+        order = list(enumerate(runners, 1))
         for place, runner in order if number % 2 == 0 else reversed(order):
             checkpoint()
-            run = runner.run("part")
-            ratios[place] = (written(run) / run.total_s) / (written(baseline) / baseline.total_s)
-            same[place] = alike(baseline, run)
-        return ratios
+            runs[place] = runner.run("part", sentences=stretch)
+        return [runs[place] for place in sorted(runs)]
 
-    measured = (guard or RoundGuard()).measure(rounds, decode_round)
-    kept, by_part = RoundsKept.of(measured), zip(*measured.counted, strict=True)
-    return [SpeedFound(ratios, agreement, kept) for ratios, agreement in zip(by_part, same, strict=True)]
+    measured = measure_stretches(guard or RoundGuard(), sentences, rounds, dense.stretch(STRETCH), decode)
+    rows = [[in_a_row(runs) for runs in zip(*one_round, strict=True)] for one_round in measured.rounds]
+    baseline, *whole = (in_a_row(runs) for runs in zip(*measured.whole, strict=True))
+    return [
+        SpeedFound(tuple(_speed(row[place]) / _speed(row[0]) for row in rows), alike(baseline, run), measured.kept)
+        for place, run in enumerate(whole, 1)
+    ]
+
+
+def _speed(run: BatchedRun) -> float:
+    """Return the tokens a second that a run wrote."""
+    return written(run) / run.total_s
 
 
 def _judged(
     translator: Translator,
     sentences: Sentences,
     runner: Runner,
-    measured: GuardedRounds[dict[Way, Watched]],
+    measured: StretchedRounds[dict[Way, Watched]],
     cut: Cut,
     label: str,
     emitted: int,
     active_mass: float | None,
 ) -> Decoded:
     model, sources = translator.model, sentences.sources
-    runs: dict[Way, list[Watched]] = {way: [one_round[way] for one_round in measured.counted] for way in WAYS}
-    dense, fused, own = (_told(runner, runs[way]) for way in WAYS)
+    runs: dict[Way, list[Watched]] = {
+        way: [Watched.in_a_row([stretch[way] for stretch in one_round]) for one_round in measured.rounds] for way in WAYS
+    }
+    whole: dict[Way, BatchedRun] = {way: in_a_row([stretch[way].run for stretch in measured.whole]) for way in WAYS}
+    dense, fused, own = (_told(runner, runs[way], whole[way]) for way in WAYS)
     account = SubsetAccount()
     audited = runner.run("part", audit=True, account=account)
-    before = runs["dense"][-1].run
-    compared = agreement(model, sources, before.hypotheses, audited.hypotheses, beam=runner.beam, max_len=sentences.most)
+    compared = agreement(
+        model, sources, whole["dense"].hypotheses, audited.hypotheses, beam=runner.beam, max_len=sentences.most
+    )
     shares = spread(np.asarray(account.columns), model.vocab)
     gains, over_fused = (_gains(runs[way], runs["part"]) for way in ("dense", "fused"))
     layer, layer_over_fused = (_a_step(runs[way], runs["part"], _layer_s) for way in ("dense", "fused"))
@@ -195,19 +276,19 @@ def _judged(
         layer_ratios=layer,
         layer_ratios_over_fused=layer_over_fused,
         active_mass=active_mass,
-        rounds=RoundsKept.of(measured),
+        rounds=measured.kept,
     )
 
 
-def _told(runner: Runner, runs: Sequence[Watched]) -> Told:
-    last = runs[-1].run
+def _told(runner: Runner, runs: Sequence[Watched], whole: BatchedRun) -> Told:
+    steps = len(whole.active)
     return Told(
-        bleu=runner.bleu(last),
-        tokens_per_s=median(written(each.run) / each.run.total_s for each in runs),
+        bleu=runner.bleu(whole),
+        tokens_per_s=median(_speed(each.run) for each in runs),
         rounds_s=tuple(each.run.total_s for each in runs),
-        steps=len(last.active),
-        layer_s=median(each.layer_s for each in runs),
-        body_s=median(each.body_s for each in runs),
+        steps=steps,
+        layer_s=steps * median(each.layer_s / len(each.run.active) for each in runs),
+        body_s=steps * median(each.body_s / len(each.run.active) for each in runs),
         layer_rounds_s=tuple(each.layer_s for each in runs),
         body_rounds_s=tuple(each.body_s for each in runs),
     )
@@ -226,7 +307,4 @@ def _a_step(before: Sequence[Watched], after: Sequence[Watched], of: Callable[[W
 
 def _gains(before: Sequence[Watched], after: Sequence[Watched]) -> tuple[float, ...]:
     """Tokens a second over what they were, by round."""
-    return tuple(
-        (written(own.run) / own.run.total_s) / (written(other.run) / other.run.total_s)
-        for other, own in zip(before, after, strict=True)
-    )
+    return tuple(_speed(own.run) / _speed(other.run) for other, own in zip(before, after, strict=True))

@@ -160,18 +160,18 @@ class ClusterSizes(Configuration):
 
 
 class RoundsKept(Configuration):
-    """How many timed rounds were undisturbed, see `simnmt.calibrate.round_guard`; the disturbed ones do not count."""
+    """How many timed stretches of rounds were undisturbed, see `simnmt.calibrate.round_guard`; the disturbed do not count."""
 
     wanted: Positive
     measured: Positive
     rejected: Count
     """Disturbed by other processes or by the machine."""
     conclusive: bool
-    """True if enough rounds were undisturbed; else all rounds are kept and no verdict rests on them."""
+    """True if enough stretches were undisturbed; else all of them are kept and no verdict rests on them."""
     worst_others_cpus: float | None
-    """Greatest use of the CPUs by other processes in any round; None if the box keeps no account of it."""
+    """Greatest use of the CPUs by other processes in any stretch; None if the box keeps no account of it."""
     worst_reference_spread: Annotated[float, Field(ge=0.0)]
-    """Greatest relative change of the reference work within any round."""
+    """Greatest relative change of the reference work within any stretch."""
 
     @classmethod
     def of(cls, rounds: GuardedRounds[Any]) -> RoundsKept:
@@ -193,7 +193,7 @@ class Told(Configuration):
     tokens_per_s: Annotated[float, Field(gt=0.0)]
     """Written tokens, end tokens included; the median round's."""
     rounds_s: tuple[Seconds, ...]
-    """The whole text's, one a round."""
+    """One a round, of the sentences that count in it, alike for all methods."""
     steps: Positive
     layer_s: Seconds
     """Projection, softmax and search over all steps, watched while decoding: assignment, union and gathering included. Of a

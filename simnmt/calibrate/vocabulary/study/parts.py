@@ -107,8 +107,8 @@ class StudyBench:
         others = max((each.worst_others_cpus or 0.0 for each in kept), default=0.0)
         spread = max((each.worst_reference_spread for each in kept), default=0.0)
         return (
-            f"{rejected} of {measured} timed rounds were disturbed and do not count: others used up to {others:.1f} CPUs, and "
-            f"reference work beside a round varied by up to {100 * spread:.0f} %."
+            f"{rejected} of {measured} timed stretches of rounds were disturbed and do not count: others used up to "
+            f"{others:.1f} CPUs, and reference work beside a stretch varied by up to {100 * spread:.0f} %."
         )
 
     def _how_chosen(self, study: Study) -> Iterator[str]:

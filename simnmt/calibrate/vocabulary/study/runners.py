@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import ceil
 from time import perf_counter
 from typing import Literal, NamedTuple, cast
+
+import numpy as np
 
 from simnmt.batching import Batching, maxi, mini
 from simnmt.calibrate.decoder_watch import watched
@@ -55,6 +58,14 @@ class Sentences:
         """The first so many."""
         return Sentences(self.sources[:count], None if self.references is None else self.references[:count])
 
+    def stretches(self, count: int) -> list[Sentences]:
+        """Return the text in consecutive stretches of `count` sentences, the last one with those that are left."""
+        references = self.references
+        return [
+            Sentences(self.sources[begin : begin + count], None if references is None else references[begin : begin + count])
+            for begin in range(0, len(self.sources), count)
+        ]
+
 
 class Watched(NamedTuple):
     """A decoding, and where its time went."""
@@ -62,6 +73,27 @@ class Watched(NamedTuple):
     run: BatchedRun
     body_s: float
     layer_s: float
+
+    @staticmethod
+    def in_a_row(parts: Sequence[Watched]) -> Watched:
+        """Return decodings of consecutive stretches as one."""
+        return Watched(
+            in_a_row([part.run for part in parts]), sum(part.body_s for part in parts), sum(part.layer_s for part in parts)
+        )
+
+
+def in_a_row(runs: Sequence[BatchedRun]) -> BatchedRun:
+    """Return runs over consecutive stretches of a text as one run; without an account of the vocabulary."""
+    return BatchedRun(
+        hypotheses=tuple(hypothesis for run in runs for hypothesis in run.hypotheses),
+        active=np.concatenate([run.active for run in runs]),
+        step_s=np.concatenate([run.step_s for run in runs]),
+        encode_s=sum(run.encode_s for run in runs),
+        refill_s=sum(run.refill_s for run in runs),
+        total_s=sum(run.total_s for run in runs),
+        encodings=sum(run.encodings for run in runs),
+        refills=sum(run.refills for run in runs),
+    )
 
 
 class Runner:
@@ -97,11 +129,16 @@ class Runner:
         for way in ways:
             self.run(way, sentences=self._sentences.first(WARMING))
 
-    def watched(self, way: Way) -> Watched:
-        """With a clock around body and output layer of each step."""
+    def stretch(self, least: int) -> int:
+        """Return the sentences of a stretch: `least` or more, and whole collections, so that its batches are the text's."""
+        collection = 1 if self.batch == 1 else COLLECT * self.batch
+        return collection * ceil(least / collection)
+
+    def watched(self, way: Way, sentences: Sentences | None = None) -> Watched:
+        """Decode these sentences or others, with a clock around body and output layer of each step."""
         account = SubsetAccount(clock=perf_counter)
         with watched(cast("TranslationModel", self._model)) as seconds:
-            run = self.run(way, account=account)
+            run = self.run(way, account=account, sentences=sentences)
         body_s = seconds["body"]
         if way == "part":
             return Watched(run, body_s, sum(account.assign_s) + sum(account.product_s) + sum(account.search_s))
