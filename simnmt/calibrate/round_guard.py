@@ -100,8 +100,11 @@ class RoundGuard:
         self._box = box or describe(libraries=False)
         self._say = say
 
-    def measure(self, wanted: int, run_round: Callable[[int, Checkpoint], T]) -> GuardedRounds[T]:
-        """Measure rounds with `run_round(number, checkpoint)`; `number` counts from 0 and includes the rejected rounds."""
+    def measure(self, wanted: int, run_round: Callable[[int, Checkpoint], T], name: str = "round") -> GuardedRounds[T]:
+        """Measure rounds with `run_round(number, checkpoint)`; `number` counts from 0 and includes the rejected rounds.
+
+        `name` stands before the number of a disturbed round in messages.
+        """
         rounds: list[tuple[T, RoundCheck]] = []
         undisturbed = 0
         while undisturbed < wanted and len(rounds) < ATTEMPTS_PER_ROUND * wanted:
@@ -115,7 +118,7 @@ class RoundGuard:
             rounds.append((result, check))
             undisturbed += not check.disturbed
             if check.disturbed:
-                self._say(f"round {len(rounds)} was disturbed ({describe_check(check)})")
+                self._say(f"{name} {len(rounds)} was disturbed ({describe_check(check)})")
         return GuardedRounds(wanted, tuple(rounds))
 
     def _read(self, readings: list[float]) -> None:

@@ -25,7 +25,7 @@ from simnmt.calibrate.vocabulary.study.document import Cell, Decoded, Spread, Tr
 from simnmt.calibrate.vocabulary.study.held_cells import ActiveBits, HeldOutTokens, outcome, spread  # noqa: E402
 from simnmt.calibrate.vocabulary.study.kept_clusters import Clusterer  # noqa: E402
 from simnmt.calibrate.vocabulary.study.kept_contexts import KeptContexts, beginning, by_sentence  # noqa: E402
-from simnmt.calibrate.vocabulary.study.runners import Runner, Sentences, alike  # noqa: E402
+from simnmt.calibrate.vocabulary.study.runners import Runner, Sentences, alike, concatenate_runs  # noqa: E402
 from simnmt.calibrate.vocabulary.study.sweep import active_mass, cells, cluster_sets  # noqa: E402
 from simnmt.calibrate.vocabulary.study.texts import held_out, training_pairs  # noqa: E402
 from simnmt.kernels.centroids import Centroids  # noqa: E402
@@ -230,11 +230,17 @@ def test_times_of_a_stretch_that_stays_disturbed_do_not_count_but_its_translatio
 
 
 @pytest.mark.parametrize(("batch", "least"), [(1, 3), (2, 1)])
-def test_decoding_in_stretches_writes_what_decoding_the_whole_text_writes(made: Path, batch: int, least: int) -> None:
+def test_decoding_in_stretches_counts_what_decoding_the_whole_text_counts(made: Path, batch: int, least: int) -> None:
     translator = Translator.load(made / "m")
     of = contexts_of(made, translator, sentences=6)
     (clusters,) = cluster_sets(translator.model, of.label, of.training, 8, [1], Clusterer(1, 10_000, "sklearn"))
     sentences = Sentences.of(translator, [line for line in held_out(direction(made), 20).development for _ in range(3)])
+
+    runner = Runner(translator, sentences, 1, batch)
+    pieces = [runner.run("dense", sentences=stretch) for stretch in sentences.stretches(runner.stretch_size(least))]
+    assert len(pieces) > 1
+    written = [[hypothesis.tokens for hypothesis in run.hypotheses] for run in (concatenate_runs(pieces), runner.run("dense"))]
+    assert written[0] == written[1]
 
     def decode(least: int) -> Decoded:
         return decoded_in_turn(
@@ -247,7 +253,7 @@ def test_decoding_in_stretches_writes_what_decoding_the_whole_text_writes(made: 
             rounds=2,
             emitted=of.emitted,
             guard=QUIET,
-            stretch=Runner(translator, sentences, 1, batch).stretch(least),
+            stretch_size=runner.stretch_size(least),
         )[0]
 
     parts, whole = decode(least), decode(1_000)

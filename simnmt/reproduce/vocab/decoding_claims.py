@@ -102,16 +102,16 @@ def decoding_claims(study: Study | None) -> Records:
 
 
 def _undisturbed(rows: Sequence[Decoded | Speed]) -> bool:
-    """Return True if every row's times come from enough undisturbed rounds."""
+    """Return True if every row's times come from enough undisturbed stretches."""
     return all(row.rounds is not None and row.rounds.conclusive for row in rows)
 
 
 def _disturbed(study: Study, way: Way, rows: Sequence[Decoded | Speed]) -> dict[str, Any]:
-    """Refuse a verdict on times that too few undisturbed rounds stand behind."""
+    """Refuse a verdict on times that too few undisturbed stretches stand behind."""
     unguarded = sum(row.rounds is None for row in rows)
     few = sum(row.rounds is not None and not row.rounds.conclusive for row in rows)
-    causes = [f"{unguarded} of {len(rows)} cells were timed without a guard against disturbed rounds"] * bool(unguarded)
-    causes += [f"{few} of {len(rows)} cells have too few undisturbed rounds"] * bool(few)
+    causes = [f"{unguarded} of {len(rows)} cells were timed without a guard against disturbances"] * bool(unguarded)
+    causes += [f"{few} of {len(rows)} cells have too few undisturbed stretches"] * bool(few)
     return told(study, *way, "", UNKNOWN, f"{' and '.join(causes)}: measure the part again on a quiet box")
 
 

@@ -14,7 +14,7 @@ from typing import Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from simnmt.calibrate.round_guard import Checkpoint, GuardedRounds, RoundGuard
+from simnmt.calibrate.round_guard import LEAST_SHARE, Checkpoint, GuardedRounds, RoundGuard
 from simnmt.calibrate.vocabulary.study.document import Decoded, RoundsKept, Told
 from simnmt.calibrate.vocabulary.study.held_cells import spread
 from simnmt.calibrate.vocabulary.study.runners import (
@@ -26,7 +26,7 @@ from simnmt.calibrate.vocabulary.study.runners import (
     Way,
     WayOf,
     alike,
-    in_a_row,
+    concatenate_runs,
     written,
 )
 from simnmt.nmt.agreement import agreement
@@ -37,8 +37,8 @@ from simnmt.nmt.vocabulary.subset_account import SubsetAccount
 __all__ = ["Cut", "Sentences", "SpeedFound", "decoded", "decoded_in_turn", "speeds"]
 
 
-STRETCH = 100
-"""Sentences of a stretch at least, some seconds of a small decoder."""
+LEAST_STRETCH_SIZE = 100
+"""Sentences, some seconds of a small decoder."""
 
 T = TypeVar("T")
 
@@ -69,7 +69,7 @@ class StretchedRounds(Generic[T]):
     """Rounds over the stretches of a text."""
 
     rounds: list[list[T]]
-    """Per round the results of the stretches that count; a round without any is left out."""
+    """Per round the results of the stretches that count; a round of which fewer than `LEAST_SHARE` count is left out."""
     whole: list[T]
     """The first round's result of every stretch, counted or not: its translations are of the whole text."""
     kept: RoundsKept
@@ -79,7 +79,7 @@ def measure_stretches(
     guard: RoundGuard,
     sentences: Sentences,
     rounds: int,
-    least: int,
+    stretch_size: int,
     run: Callable[[int, Sentences, Checkpoint], T],
 ) -> StretchedRounds[T]:
     """Measure rounds over a text, stretch by stretch, each stretch again while the guard calls it disturbed.
@@ -88,26 +88,28 @@ def measure_stretches(
         guard: judges each stretch by itself.
         sentences: the text.
         rounds: how often each stretch is wanted.
-        least: sentences of a stretch; the last one may have fewer.
-        run: `run(number, stretch, checkpoint)` decodes a stretch with every method, the first of them chosen by `number`.
+        stretch_size: sentences of a stretch; the last one may have fewer.
+        run: `run(number, stretch, checkpoint)` decodes a stretch with every method, in an order that `number` chooses.
 
     Returns:
         The rounds. Only undisturbed stretches count; if these are too few for a conclusion, the last measurement of each does.
     """
-    stretches = sentences.stretches(least)
+    stretches = sentences.stretches(stretch_size)
 
-    def measure(number: int, stretch: Sentences) -> GuardedRounds[T]:
-        return guard.measure(1, lambda _, checkpoint: run(number, stretch, checkpoint))
+    def measure(number: int, place: int) -> GuardedRounds[T]:
+        name = f"round {number + 1}, stretch {place + 1}, attempt"
+        return guard.measure(1, lambda _, checkpoint: run(number + place, stretches[place], checkpoint), name)
 
-    measured = [[measure(number + place, stretch) for place, stretch in enumerate(stretches)] for number in range(rounds)]
+    measured = [[measure(number, place) for place in range(len(stretches))] for number in range(rounds)]
     attempts = tuple(chain.from_iterable(stretch.rounds for one_round in measured for stretch in one_round))
     everything = GuardedRounds(rounds * len(stretches), attempts)
     counted = [
         [stretch.rounds[-1][0] for stretch in one_round if stretch.conclusive or not everything.conclusive]
         for one_round in measured
     ]
+    enough = [one_round for one_round in counted if len(one_round) >= LEAST_SHARE * len(stretches)]
     whole = [stretch.rounds[-1][0] for stretch in measured[0]]
-    return StretchedRounds([one_round for one_round in counted if one_round], whole, RoundsKept.of(everything))
+    return StretchedRounds(enough, whole, RoundsKept.of(everything))
 
 
 def decoded(
@@ -153,21 +155,22 @@ def decoded_in_turn(
     emitted: int,
     active_mass: float | None = None,
     guard: RoundGuard | None = None,
-    stretch: int | None = None,
+    stretch_size: int | None = None,
 ) -> list[Decoded]:
     """Decode with each search (beam, batch) in guarded rounds, each stretch all three ways in turn; then once with an audit.
 
     Body and output layer are watched, and each stretch begins with another way. `emitted`: distinct tokens that dense decoding
     of the direction's text writes; `active_mass`: see `Decoded`; `guard`: rejects disturbed stretches and has them measured
-    again; `stretch`: sentences of one, by default `STRETCH` or as many batches as are sorted together. Raises what decoding
-    raises.
+    again; `stretch_size`: its sentences, by default `LEAST_STRETCH_SIZE` or as many as are sorted together. Raises what
+    decoding raises.
     """
     guard = guard or RoundGuard()
     results = []
     for beam, batch in searches:
         runner = Runner(translator, sentences, beam, batch, part)
         runner.warm()
-        measured = measure_stretches(guard, sentences, rounds, stretch or runner.stretch(STRETCH), _methods_of(runner))
+        size = stretch_size or runner.stretch_size(LEAST_STRETCH_SIZE)
+        measured = measure_stretches(guard, sentences, rounds, size, _methods_of(runner))
         results.append(_judged(translator, sentences, runner, measured, cut, label, emitted, active_mass))
     return results
 
@@ -202,16 +205,17 @@ def speeds(
         runner.warm(("part",))
 
     def decode(number: int, stretch: Sentences, checkpoint: Checkpoint) -> list[BatchedRun]:
-        runs = {0: dense.run("dense", sentences=stretch)}
-        order = list(enumerate(runners, 1))
+        runs: dict[int, BatchedRun] = {}
+        order = list(enumerate([dense, *runners]))
         for place, runner in order if number % 2 == 0 else reversed(order):
             checkpoint()
-            runs[place] = runner.run("part", sentences=stretch)
+            runs[place] = runner.run("part" if place else "dense", sentences=stretch)
         return [runs[place] for place in sorted(runs)]
 
-    measured = measure_stretches(guard or RoundGuard(), sentences, rounds, dense.stretch(STRETCH), decode)
-    rows = [[in_a_row(runs) for runs in zip(*one_round, strict=True)] for one_round in measured.rounds]
-    baseline, *whole = (in_a_row(runs) for runs in zip(*measured.whole, strict=True))
+    size = dense.stretch_size(LEAST_STRETCH_SIZE)
+    measured = measure_stretches(guard or RoundGuard(), sentences, rounds, size, decode)
+    rows = [[concatenate_runs(runs) for runs in zip(*one_round, strict=True)] for one_round in measured.rounds]
+    baseline, *whole = (concatenate_runs(runs) for runs in zip(*measured.whole, strict=True))
     return [
         SpeedFound(tuple(_speed(row[place]) / _speed(row[0]) for row in rows), alike(baseline, run), measured.kept)
         for place, run in enumerate(whole, 1)
@@ -235,9 +239,9 @@ def _judged(
 ) -> Decoded:
     model, sources = translator.model, sentences.sources
     runs: dict[Way, list[Watched]] = {
-        way: [Watched.in_a_row([stretch[way] for stretch in one_round]) for one_round in measured.rounds] for way in WAYS
+        way: [Watched.concatenate([stretch[way] for stretch in one_round]) for one_round in measured.rounds] for way in WAYS
     }
-    whole: dict[Way, BatchedRun] = {way: in_a_row([stretch[way].run for stretch in measured.whole]) for way in WAYS}
+    whole: dict[Way, BatchedRun] = {way: concatenate_runs([stretch[way].run for stretch in measured.whole]) for way in WAYS}
     dense, fused, own = (_told(runner, runs[way], whole[way]) for way in WAYS)
     account = SubsetAccount()
     audited = runner.run("part", audit=True, account=account)
@@ -284,11 +288,11 @@ def _told(runner: Runner, runs: Sequence[Watched], whole: BatchedRun) -> Told:
     steps = len(whole.active)
     return Told(
         bleu=runner.bleu(whole),
-        tokens_per_s=median(_speed(each.run) for each in runs),
+        tokens_per_s=median(_speed(one_round.run) for one_round in runs),
         rounds_s=tuple(each.run.total_s for each in runs),
         steps=steps,
-        layer_s=steps * median(each.layer_s / len(each.run.active) for each in runs),
-        body_s=steps * median(each.body_s / len(each.run.active) for each in runs),
+        layer_s=steps * median(one_round.layer_s / len(one_round.run.active) for one_round in runs),
+        body_s=steps * median(one_round.body_s / len(one_round.run.active) for one_round in runs),
         layer_rounds_s=tuple(each.layer_s for each in runs),
         body_rounds_s=tuple(each.body_s for each in runs),
     )
@@ -307,4 +311,4 @@ def _a_step(before: Sequence[Watched], after: Sequence[Watched], of: Callable[[W
 
 def _gains(before: Sequence[Watched], after: Sequence[Watched]) -> tuple[float, ...]:
     """Tokens a second over what they were, by round."""
-    return tuple(_speed(own.run) / _speed(other.run) for other, own in zip(before, after, strict=True))
+    return tuple(_speed(new.run) / _speed(old.run) for old, new in zip(before, after, strict=True))

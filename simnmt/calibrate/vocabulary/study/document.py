@@ -167,7 +167,7 @@ class RoundsKept(Configuration):
     rejected: Count
     """Disturbed by other processes or by the machine."""
     conclusive: bool
-    """True if enough stretches were undisturbed; else all of them are kept and no verdict rests on them."""
+    """True if enough stretches were undisturbed; else the last measurement of each counts, and no verdict rests on times."""
     worst_others_cpus: float | None
     """Greatest use of the CPUs by other processes in any stretch; None if the box keeps no account of it."""
     worst_reference_spread: Annotated[float, Field(ge=0.0)]
@@ -197,9 +197,9 @@ class Told(Configuration):
     steps: Positive
     layer_s: Seconds
     """Projection, softmax and search over all steps, watched while decoding: assignment, union and gathering included. Of a
-    part of the vocabulary without the choice among the few best of a beam's rows. The median round's."""
+    part of the vocabulary without the choice among the few best of a beam's rows. The median round's step, times `steps`."""
     body_s: Seconds
-    """The median round's."""
+    """The rest of all steps, as `layer_s`."""
     layer_rounds_s: tuple[Seconds, ...] = ()
     """One a round, as `rounds_s`; empty in files of before they were told."""
     body_rounds_s: tuple[Seconds, ...] = ()

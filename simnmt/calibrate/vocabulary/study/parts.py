@@ -107,7 +107,7 @@ class StudyBench:
         others = max((each.worst_others_cpus or 0.0 for each in kept), default=0.0)
         spread = max((each.worst_reference_spread for each in kept), default=0.0)
         return (
-            f"{rejected} of {measured} timed stretches of rounds were disturbed and do not count: others used up to "
+            f"{rejected} of {measured} timed stretches of rounds were disturbed: others used up to "
             f"{others:.1f} CPUs, and reference work beside a stretch varied by up to {100 * spread:.0f} %."
         )
 

@@ -75,14 +75,16 @@ class Watched(NamedTuple):
     layer_s: float
 
     @staticmethod
-    def in_a_row(parts: Sequence[Watched]) -> Watched:
+    def concatenate(parts: Sequence[Watched]) -> Watched:
         """Return decodings of consecutive stretches as one."""
         return Watched(
-            in_a_row([part.run for part in parts]), sum(part.body_s for part in parts), sum(part.layer_s for part in parts)
+            concatenate_runs([part.run for part in parts]),
+            sum(part.body_s for part in parts),
+            sum(part.layer_s for part in parts),
         )
 
 
-def in_a_row(runs: Sequence[BatchedRun]) -> BatchedRun:
+def concatenate_runs(runs: Sequence[BatchedRun]) -> BatchedRun:
     """Return runs over consecutive stretches of a text as one run; without an account of the vocabulary."""
     return BatchedRun(
         hypotheses=tuple(hypothesis for run in runs for hypothesis in run.hypotheses),
@@ -129,8 +131,8 @@ class Runner:
         for way in ways:
             self.run(way, sentences=self._sentences.first(WARMING))
 
-    def stretch(self, least: int) -> int:
-        """Return the sentences of a stretch: `least` or more, and whole collections, so that its batches are the text's."""
+    def stretch_size(self, least: int) -> int:
+        """Return the sentences of a stretch: `least` or more, in whole collections, so that its batches are the text's."""
         collection = 1 if self.batch == 1 else COLLECT * self.batch
         return collection * ceil(least / collection)
 
