@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -41,16 +42,18 @@ def decoders() -> list[FusedDecoder]:
     return fused_decoders([fused_profile()])[0]
 
 
-def speeds(changed: dict[tuple[str, int, str, bool], float] | None = None) -> dict[Key, Speed]:
-    found = {}
+def speeds(changed: Mapping[tuple[str, int, str, bool], float | tuple[float, float]] | None = None) -> dict[Key, Speed]:
+    """`changed`: total times in place of those of `TOTALS`, one for both seeds or one for each."""
+    by_key = {}
     for (test_set, strategy), totals in TOTALS.items():
         for beam in (1, 5):
             for fused in (False, True):
-                own = (changed or {}).get((test_set, beam, strategy, fused), totals[fused])
-                found["made-up", beam, test_set, strategy, fused] = Speed(
-                    "made-up", beam, test_set, strategy, (100 * own, 102 * own), 1_000, (9, 9), 1.0, 1.0, 1.0, 9.0
+                total = (changed or {}).get((test_set, beam, strategy, fused), totals[fused])
+                first, second = total if isinstance(total, tuple) else (total, total)
+                by_key["made-up", beam, test_set, strategy, fused] = Speed(
+                    "made-up", beam, test_set, strategy, (100 * first, 102 * second), 1_000, (9, 9), 1.0, 1.0, 1.0, 9.0
                 )
-    return found
+    return by_key
 
 
 def stages(changed: dict[tuple[str, int], dict[str, float]] | None = None) -> dict[tuple[str, int, str], SetStages]:
@@ -222,3 +225,25 @@ def test_gains_that_step_costs_cannot_tell_apart_are_not_distinguishable(
     assert record["verdict"] == verdict
     unclear = "within 1 point, which step costs cannot tell: OpenSubtitles, beam 1, OpenSubtitles, beam 5"
     assert (unclear in record["why"]) == (verdict == "not distinguishable")
+
+
+@pytest.mark.parametrize(
+    ("gains", "verdict", "reason"),
+    [
+        ((0.05, -0.03), "not distinguishable", "not by more than 1 point in every seed"),
+        ((0.05, 0.005), "not distinguishable", "not by more than 1 point in every seed"),
+        ((0.005, -0.008), "not distinguishable", "within 1 point, which step costs cannot tell"),
+        ((0.05, 0.02), "holds", ""),
+        ((-0.05, -0.02), "does not hold", ""),
+    ],
+)
+def test_seeds_that_disagree_are_not_called_gains_too_small_to_tell(
+    decoders: list[FusedDecoder], gains: tuple[float, float], verdict: str, reason: str
+) -> None:
+    """FNI-16 (h): of two seeds one may show a gain of 5 %, which step costs can tell very well."""
+    totals = 1 / (1 + gains[0]), 1 / (1 + gains[1])
+    changed = {("opensubtitles", 1, "mini", True): totals}
+    (record,) = (each for each in device_claims(decoders, stages(), speeds(changed)) if each["bare"] == "FNI-16 (h)")
+    assert record["verdict"] == verdict
+    reasons = [text for text in record["why"].split("; ") if "1 point" in text]
+    assert reasons == ([f"{reason}: OpenSubtitles, beam 1"] if reason else [])

@@ -23,12 +23,18 @@ from simnmt.reproduce.fused.stages import SetStages
 from simnmt.reproduce.topup.published import BEAM, SETS
 from simnmt.reproduce.topup.speeds import Gain
 from simnmt.reproduce.topup.undecided import LEAST_BATCHES
-from simnmt.reproduce.verdicts import FAILS, HOLDS, UNCLEAR, UNKNOWN, Records, record_of, sign_verdict, together, worst
+from simnmt.reproduce.verdicts import FAILS, HOLDS, UNCLEAR, UNKNOWN, Records, record_of, sign_verdict, worst
 from simnmt.results.statistics import Estimate
 
 LEAST_EFFECT = 0.01
 """Difference of gains that step costs can tell from none: those of the shipped profile are measured to within some percent, and
 a difference of a few hundredths of a percent, such as between two sets, says nothing."""
+
+_SMALL = f"within {100 * LEAST_EFFECT:.0f} point, which step costs cannot tell"
+_DISAGREEING = f"not by more than {100 * LEAST_EFFECT:.0f} point in every seed"
+
+Judgement = tuple[str, str]
+"""A verdict, and why it is not distinguishable: `_SMALL`, `_DISAGREEING`, or empty where it is."""
 
 Stages = Mapping[tuple[str, int, str], SetStages]
 """By device, beam and set."""
@@ -148,7 +154,7 @@ class _Device:
             "Translating is faster with the fused kernel",
             "; ".join(f"{SETS[key].name} up to {100 * value:.0f} %" for key, value in FUSED_GAIN.items()),
             both,
-            lambda beam, key: _verdict_of_seeds(self._gain(beam, key).fused.by_seed),
+            lambda beam, key: _judge_seeds(self._gain(beam, key).fused.by_seed),
             lambda beam, key: self._gain(beam, key).fused.percent(),
             self._foretold(cells) if any(self._of(*cell).product_change for cell in cells) else "",
             cause=self._fusing_gains,
@@ -158,7 +164,7 @@ class _Device:
             "It gains more on OpenSubtitles than on Europarl",
             f"{100 * FUSED_GAIN['opensubtitles']:.0f} % against {100 * FUSED_GAIN['europarl']:.0f} %",
             ("opensubtitles",),
-            lambda beam, key: _verdict_of_differences(self._gain(beam, key).fused, self._gain(beam, "europarl").fused),
+            lambda beam, key: _judge_seeds(_differences(self._gain(beam, key).fused, self._gain(beam, "europarl").fused)),
             lambda beam, key: (
                 f"{self._gain(beam, key).fused.percent()}, Europarl {self._gain(beam, 'europarl').fused.percent()}"
             ),
@@ -168,9 +174,9 @@ class _Device:
             "Fused and topped up it is faster than with either alone, without maxi-batching",
             "; ".join(f"{SETS[key].name} up to {100 * value:.0f} %" for key, value in BOTH_GAIN.items()),
             both,
-            lambda beam, key: worst(
-                _verdict_of_differences(self._gain(beam, key).both, alone)
-                for alone in (self._gain(beam, key).fused, self._gain(beam, key).topped_up)
+            lambda beam, key: _judge_seeds(
+                _differences(self._gain(beam, key).both, self._gain(beam, key).fused),
+                _differences(self._gain(beam, key).both, self._gain(beam, key).topped_up),
             ),
             lambda beam, key: _three(self._gain(beam, key)),
         )
@@ -179,7 +185,7 @@ class _Device:
             "With maxi-batching both together gain less",
             "; ".join(f"{SETS[key].name} up to {100 * value:.0f} %" for key, value in BOTH_GAIN_WITH_MAXI.items()),
             both,
-            lambda beam, key: _verdict_of_differences(self._gain(beam, key).both, self._gain(beam, key).both_maxi),
+            lambda beam, key: _judge_seeds(_differences(self._gain(beam, key).both, self._gain(beam, key).both_maxi)),
             lambda beam, key: f"{self._gain(beam, key).both_maxi.percent()}, without {self._gain(beam, key).both.percent()}",
         )
         in_turn = self._claim(
@@ -187,7 +193,7 @@ class _Device:
             "Together they gain as much as both in turn (2 points allowed)",
             "1.41 times 1.12 is 1.58, printed 1.57 (OpenSubtitles)",
             both,
-            lambda beam, key: [abs(self._gain(beam, key).both.mean - self._gain(beam, key).product) <= NEAR_PRODUCT],
+            lambda beam, key: _judge_product(self._gain(beam, key)),
             lambda beam, key: (
                 f"{100 * self._gain(beam, key).both.mean:+.1f} %, in turn {100 * self._gain(beam, key).product:+.1f} %"
             ),
@@ -204,46 +210,57 @@ class _Device:
         claim: str,
         theirs: str,
         test_sets: Sequence[str],
-        holds: Callable[[int, str], Sequence[bool] | str],
+        judge: Callable[[int, str], Judgement],
         told: Callable[[int, str], str],
         beside: str = "",
         cause: Callable[[int, str], bool] | None = None,
     ) -> dict[str, Any]:
-        """`holds`: by seed, or the verdict; `cause`: whether the paper's cause alone would show the effect."""
+        """`judge`, `told`: by beam and test set; `cause`: whether the paper's cause alone would show the effect."""
         cells = list(product(self.beams, test_sets))
-        effects = {cell: holds(*cell) for cell in cells}
-        verdicts = {cell: found if isinstance(found, str) else together([found]) for cell, found in effects.items()}
+        judgements = {cell: judge(*cell) for cell in cells}
+        verdicts = {cell: verdict for cell, (verdict, _) in judgements.items()}
         otherwise = [cell for cell in cells if cause is not None and verdicts[cell] == HOLDS and not cause(*cell)]
         verdicts |= dict.fromkeys(otherwise, FAILS)
         ours = "; ".join(f"{_cell(*cell)} {told(*cell)}" for cell in cells)
         few = self._sentences is not None and self._sentences < LEAST_BATCHES * max(each.batch for each in self.decoders)
         elsewhere = [_cell(*cell).rstrip(":") for cell in otherwise]
-        against = [_cell(*cell) for cell, verdict in verdicts.items() if verdict == FAILS and cell not in otherwise]
-        unclear = [_cell(*cell).rstrip(":") for cell, verdict in verdicts.items() if verdict == UNCLEAR]
+        against = [_cell(*cell).rstrip(":") for cell, verdict in verdicts.items() if verdict == FAILS and cell not in otherwise]
+        unclear: dict[str, list[str]] = {}
+        for cell, (verdict, reason) in judgements.items():
+            if verdict == UNCLEAR:
+                unclear.setdefault(reason, []).append(_cell(*cell).rstrip(":"))
         why = [
             *([f"of fewer than {LEAST_BATCHES} batches, which decides nothing"] if few else []),
             *([f"not with {', '.join(against)}"] if against else []),
             *([f"by another cause than fusing: {', '.join(elsewhere)}"] if elsewhere else []),
-            *(
-                [f"within {100 * LEAST_EFFECT:.0f} point, which step costs cannot tell: {', '.join(unclear)}"]
-                if unclear
-                else []
-            ),
+            *(f"{reason}: {', '.join(names)}" for reason, names in unclear.items()),
             *(["in every case looked at"] if set(verdicts.values()) == {HOLDS} else []),
             *([beside] if beside else []),
         ]
         return self._record(letter, claim, theirs, ours, UNKNOWN if few else worst(verdicts.values()), "; ".join(why))
 
 
-def _verdict_of_seeds(effects: Sequence[float]) -> str:
-    """Return the verdict on "this effect is above 0" by its range over seeds, `LEAST_EFFECT` wider on both sides."""
-    mean = sum(effects) / len(effects)
-    return sign_verdict(Estimate(mean, min(effects) - LEAST_EFFECT, max(effects) + LEAST_EFFECT))
+def _judge_seeds(*effects: Sequence[float]) -> Judgement:
+    """Return the judgement on "all these effects are above 0" by ranges over seeds, `LEAST_EFFECT` wider on both sides."""
+    verdicts = [
+        sign_verdict(Estimate(sum(effect) / len(effect), min(effect) - LEAST_EFFECT, max(effect) + LEAST_EFFECT))
+        for effect in effects
+    ]
+    if worst(verdicts) != UNCLEAR:
+        return worst(verdicts), ""
+    unclear = [effect for effect, verdict in zip(effects, verdicts, strict=True) if verdict == UNCLEAR]
+    small = all(abs(value) <= LEAST_EFFECT for effect in unclear for value in effect)
+    return UNCLEAR, _SMALL if small else _DISAGREEING
 
 
-def _verdict_of_differences(more: Gain, less: Gain) -> str:
-    """Return the verdict on "the first gains more than the second", paired by seed."""
-    return _verdict_of_seeds([a - b for a, b in zip(more.by_seed, less.by_seed, strict=True)])
+def _differences(more: Gain, less: Gain) -> list[float]:
+    """Return by how much the first gains more than the second in each seed."""
+    return [a - b for a, b in zip(more.by_seed, less.by_seed, strict=True)]
+
+
+def _judge_product(gain: Gains) -> Judgement:
+    """Return the judgement on "both together gain as much as both in turn"."""
+    return HOLDS if abs(gain.both.mean - gain.product) <= NEAR_PRODUCT else FAILS, ""
 
 
 _WHY_GREEDY = (
