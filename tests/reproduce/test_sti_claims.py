@@ -90,7 +90,7 @@ def test_accuracies_are_compared_where_both_sides_are_in_time() -> None:
     assert {record["verdict"] for record in records} == {HOLDS}
     assert all(record["ours"].startswith("in time: +0.00 points") for record in records)
     assert all("2 of 4 deadlines" in record["ours"] for record in records)
-    assert all("late ones included -10.00 points" in record["why"] for record in records)
+    assert all("late answers included -10.00 points" in record["why"] for record in records)
 
 
 def test_the_plan_that_may_wait_is_judged_beside_the_published_one() -> None:

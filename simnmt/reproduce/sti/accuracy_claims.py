@@ -74,8 +74,8 @@ class _Comparison:
     waiting_kept: list[float]
     """The same for the plan that may wait until its deadline."""
     waiting_gain: PairedDifference | None
-    mixed_gain: PairedDifference | None
-    """Of the published plan, over all, the late ones of either side included."""
+    gain_all_deadlines: PairedDifference | None
+    """Of the published plan, over all deadlines, late answers of either side included."""
 
     def verdict(self, slack: float = 0.0) -> str:
         """Return the weaker verdict of the two plans; unknown where neither was in time together with the other method."""
@@ -109,11 +109,11 @@ def _compared(study: Study, device: StudiedDevice, method: str) -> _Comparison:
 def _baseline(study: Study, device: StudiedDevice, method: str, way: Way) -> dict[str, Any]:
     own, other = ways.of(study, device, "STI"), ways.of(study, device, method)
     compared = _compared(study, device, method)
-    if compared.mixed_gain is None:
+    if compared.gain_all_deadlines is None:
         return told(study, way, "", UNKNOWN, "nothing was run under a common deadline", device.name)
     worse = [share for share in compared.kept if ways.difference(own, other, share) < 0.0]
     why = f"less accurate at {ways.percent(worse)} of the whole computation; " if worse else ""
-    why += f"late ones included {ways.told(compared.mixed_gain)}, {100 * ways.accuracy(own):.1f} against "
+    why += f"late answers included {ways.told(compared.gain_all_deadlines)}, {100 * ways.accuracy(own):.1f} against "
     why += f"{100 * ways.accuracy(other):.1f} %, over {compared.deadlines} deadlines, {_misses(own, other)}"
     return told(study, way, compared.describe(), compared.verdict(), why, device.name)
 
@@ -121,13 +121,13 @@ def _baseline(study: Study, device: StudiedDevice, method: str, way: Way) -> dic
 def _in_memory(study: Study, device: StudiedDevice) -> dict[str, Any]:
     own, other = ways.of(study, device, "STI"), ways.of(study, device, "PreloadModel-32")
     compared = _compared(study, device, "PreloadModel-32")
-    if compared.mixed_gain is None:
+    if compared.gain_all_deadlines is None:
         return told(study, IN_MEMORY, "", UNKNOWN, "nothing was run under a common deadline", device.name)
     equal = [share for share in compared.kept if own[share].shards == other[share].shards]
     why = f"same operations under {len(equal)} of these {len(compared.kept)} deadlines"
     at_equal = ways.gain(study, own, other, equal) if len(equal) < len(compared.kept) else None
     why += f", there {ways.told(at_equal)}" if at_equal is not None else ""
-    why += f"; late ones included {ways.told(compared.mixed_gain)} over {compared.deadlines} deadlines"
+    why += f"; late answers included {ways.told(compared.gain_all_deadlines)} over {compared.deadlines} deadlines"
     return told(study, IN_MEMORY, compared.describe(), compared.verdict(WITHIN), why, device.name)
 
 

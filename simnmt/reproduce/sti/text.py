@@ -40,8 +40,8 @@ def _gains(rows: Rows) -> str:
         )
         for row in rows
     ]
-    head = ("STI over", "kind", "points", "95 %", "deadlines", "STI, %", "other, %", "late ones too", "missed", "shards, times")
-    heading = "Points of accuracy gained where both are in time; beside them with late ones included"
+    head = ("STI over", "kind", "points", "95 %", "deadlines", "STI, %", "other, %", "all deadlines", "missed", "shards, times")
+    heading = "Points of accuracy gained where both are in time; beside them over all deadlines, late answers included"
     return f"{heading}\n{columns(head, lines)}"
 
 
