@@ -267,18 +267,18 @@ def _topup(
 
 
 def _fit(out: Path, requests: int | None, jobs: int, as_json: bool) -> None:
-    from simnmt.reproduce.cnmt import replication
+    from simnmt.reproduce.cnmt import confirm
     from simnmt.results.run_directory import check_free, whole
 
     check_free(out)
     with progress_bar() as progress:
-        fitted, found = replication.fit_and_replay(requests=requests or 100_000, jobs=jobs, progress=progress)
+        fitted, found = confirm.fit_and_replay(requests=requests or 100_000, jobs=jobs, progress=progress)
     with whole(out) as folder:
-        replication.write_fit(folder, fitted, found)
+        confirm.write_fit(folder, fitted, found)
     if as_json:
         print(json.dumps(found.document() | {"directory": str(out)}, indent=1, allow_nan=False))
     else:
-        print(f"{replication.as_text(fitted, found)}\n\nprofiles and RTT series: {out}")
+        print(f"{confirm.as_text(fitted, found)}\n\nprofiles and RTT series: {out}")
 
 
 def _find_network(measured: str, as_json: bool) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from simnmt.results.statistics import Estimate
+from simnmt.results.statistics import CONFIDENCE, Estimate
 
 Records = list[dict[str, Any]]
+Effect = Callable[[float], Estimate]
+"""An effect with its interval of a given confidence."""
 
 HOLDS, FAILS, UNCLEAR, UNKNOWN = "holds", "does not hold", "not distinguishable", "not measurable here"
 """The verdicts: UNCLEAR where repeats do not agree, UNKNOWN where nothing was measured that could decide."""
@@ -57,6 +59,25 @@ def sign_verdict(effect: Estimate, *, or_zero: bool = False) -> str:
     if low > 0.0 or (or_zero and low == 0.0):
         return HOLDS
     return FAILS if high < 0.0 or low == high == 0.0 else UNCLEAR
+
+
+def verdict_among(effect: Effect, *, chances_to_hold: int = 1, chances_to_fail: int = 1, or_zero: bool = False) -> str:
+    """Return the `sign_verdict` on one of several effects, by intervals that are wider the more effects may decide a claim.
+
+    A claim on n effects that needs at least k above 0 holds where k of them HOLD, with n - k + 1 chances to hold, and fails
+    where n - k + 1 FAIL, with k chances to fail. Either is then by accident in at most 2.5 % of cases, however the effects
+    depend on each other: the 5 % that an interval may miss are divided by the chances (Bonferroni). Where all effects are
+    needed, each must lie beyond its plain interval of 95 %; where one of n will do, beyond one of 100 - 5/n %.
+    Source: Y. Benjamini, R. Heller, Screening for partial conjunction hypotheses, Biometrics 64 (2008), 1215-1222.
+    """
+    if sign_verdict(effect(_shared(chances_to_fail)), or_zero=or_zero) == FAILS:
+        return FAILS
+    return HOLDS if sign_verdict(effect(_shared(chances_to_hold)), or_zero=or_zero) == HOLDS else UNCLEAR
+
+
+def _shared(chances: int) -> float:
+    """Return the confidence of each of several intervals that together miss no more often than one of `CONFIDENCE`."""
+    return 1.0 - (1.0 - CONFIDENCE) / chances
 
 
 def together(cases: Iterable[Sequence[bool]]) -> str:

@@ -183,6 +183,9 @@ class RunResult:
     """What looks wrong with the input, such as languages in the wrong order or a doubtful profile; among the notes as well."""
     notes: list[str] = field(default_factory=list)
     """What a reader must know to judge the numbers."""
+    totals_s: dict[tuple[str, str, str], list[float]] = field(default_factory=dict)
+    """Total latency of each replication by workload, network and policy, for statistics beyond the paired comparisons. No run
+    directory holds it."""
     tables: list[Any] = field(default_factory=list)
     """Published tables beside ours, ready to be shown."""
     scenario: dict[str, Any] = field(default_factory=dict)

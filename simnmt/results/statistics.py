@@ -51,26 +51,47 @@ def over_replications(values: Sequence[float], *, positive: bool = False) -> Est
     return _single(mean_intervals(values, positive=positive), len(values))
 
 
-def ratio_of_means(ours: Sequence[float], theirs: Sequence[float]) -> Estimate:
-    """Return mean(ours) / mean(theirs) and its 95 % interval; both positive, paired by replication.
+def ratio_of_means(ours: Sequence[float], theirs: Sequence[float], confidence: float = CONFIDENCE) -> Estimate:
+    """Return mean(ours) / mean(theirs) and its interval, of 95 % by default; both positive, paired by replication.
 
     What is shown is what the interval covers: a reader who divides the two means of a table gets this ratio. The geometric
     mean of the replications' ratios is another quantity: near saturation, at 100 requests, its interval covered the ratio of
     the means 74 to 87 times of 100. See `ratio_intervals`.
     """
-    return _single(ratio_intervals(ours, theirs), len(ours))
+    return _single(ratio_intervals(ours, theirs, confidence), len(ours))
 
 
-def change_percent(ours: Sequence[float], theirs: Sequence[float]) -> Estimate:
-    """Return by how many percent mean(ours) differs from mean(theirs), with its 95 % interval; paired by replication.
+def change_percent(ours: Sequence[float], theirs: Sequence[float], confidence: float = CONFIDENCE) -> Estimate:
+    """Return by how many percent mean(ours) differs from mean(theirs), with its interval; paired by replication.
 
     >>> change_percent([75.0, 150.0], [100.0, 200.0]).mean
     -25.0
     """
-    ratio = ratio_of_means(ours, theirs)
+    ratio = ratio_of_means(ours, theirs, confidence)
     mean, low, high = (None if value is None else 100.0 * (value - 1.0) for value in (ratio.mean, ratio.low, ratio.high))
     assert mean is not None
     return Estimate(mean, low, high)
+
+
+def difference_of_changes(
+    first: tuple[Sequence[float], Sequence[float]],
+    second: tuple[Sequence[float], Sequence[float]],
+    confidence: float = CONFIDENCE,
+) -> Estimate:
+    """Return by how many points the first of two changes in percent exceeds the second, with its interval.
+
+    Args:
+        first, second: (ours, theirs) as of `change_percent`; all four paired by replication.
+        confidence: of the interval.
+
+    >>> difference_of_changes(([75.0, 150.0], [100.0, 200.0]), ([90.0, 180.0], [100.0, 200.0])).mean
+    -15.0
+    """
+    first_ratio, first_deviations = _ratio(*first)
+    second_ratio, second_deviations = _ratio(*second)
+    deviations = 100.0 * (first_deviations - second_deviations)
+    mean = 100.0 * (first_ratio - second_ratio)
+    return _single(_intervals(mean, deviations, positive=False, confidence=confidence), len(first[0]))
 
 
 class Intervals(NamedTuple):
@@ -96,21 +117,28 @@ def mean_intervals(values: ArrayLike, *, positive: bool = False) -> Intervals:
     return _intervals(mean, sample - mean[..., None], positive=positive)
 
 
-def ratio_intervals(ours: ArrayLike, theirs: ArrayLike) -> Intervals:
-    """Return ratios of means over replications and their 95 % intervals; all positive, of shape (..., replications), paired.
+def ratio_intervals(ours: ArrayLike, theirs: ArrayLike, confidence: float = CONFIDENCE) -> Intervals:
+    """Return ratios of means over replications and their intervals; all positive, of shape (..., replications), paired.
 
     The variance is that of the ratio's linear expansion (delta method), and the interval is formed on the logarithmic scale:
     that of ours over theirs is the inverse of that of theirs over ours.
     """
+    ratio, deviations = _ratio(ours, theirs)
+    return _intervals(ratio, deviations, positive=True, confidence=confidence)
+
+
+def _ratio(ours: ArrayLike, theirs: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return ratios of means, and the replications' deviations in their linear expansion."""
     our_values, their_values = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
     their_mean = their_values.mean(axis=-1)
     ratio = our_values.mean(axis=-1) / their_mean
-    deviations = (our_values - ratio[..., None] * their_values) / their_mean[..., None]
-    return _intervals(ratio, deviations, positive=True)
+    return ratio, (our_values - ratio[..., None] * their_values) / their_mean[..., None]
 
 
-def student_quantile(replications: ArrayLike, relative_spread: ArrayLike) -> NDArray[np.float64]:
-    """Return how many standard errors half of a 95 % interval is wide, by the degrees of freedom that its variance has.
+def student_quantile(
+    replications: ArrayLike, relative_spread: ArrayLike, confidence: float = CONFIDENCE
+) -> NDArray[np.float64]:
+    """Return how many standard errors half of an interval is wide, by the degrees of freedom that its variance has.
 
     A variance that is estimated from n draws has n - 1 degrees of freedom if these are normal. A positive quantity whose draws
     spread by c relative to their mean is taken to have an excess kurtosis of `TAIL_WEIGHT` c^2, with which the variance of the
@@ -120,13 +148,14 @@ def student_quantile(replications: ArrayLike, relative_spread: ArrayLike) -> NDA
     Args:
         replications: draws, 2 or more.
         relative_spread: standard deviation over mean; broadcasts with `replications`.
+        confidence: of the interval.
     """
     from scipy.special import stdtrit  # scipy.stats would add half a second to the start
 
     count, spread = np.asarray(replications, np.float64), np.asarray(relative_spread, np.float64)
     share = 1.0 / (1.0 + 0.5 * TAIL_WEIGHT * spread**2 * (count - 1.0) / count)
     freedom = np.maximum((count - 1.0) * np.maximum(share, LEAST_FREEDOM), 1.0)
-    quantile: NDArray[np.float64] = np.asarray(stdtrit(freedom, 0.5 + CONFIDENCE / 2), np.float64)
+    quantile: NDArray[np.float64] = np.asarray(stdtrit(freedom, 0.5 + confidence / 2), np.float64)
     return quantile
 
 
@@ -135,7 +164,9 @@ def _single(intervals: Intervals, count: int) -> Estimate:
     return Estimate(mean, low, high) if count > 1 else Estimate(mean, None, None)
 
 
-def _intervals(mean: NDArray[np.float64], deviations: NDArray[np.float64], *, positive: bool) -> Intervals:
+def _intervals(
+    mean: NDArray[np.float64], deviations: NDArray[np.float64], *, positive: bool, confidence: float = CONFIDENCE
+) -> Intervals:
     """Return the intervals of estimates whose errors are about the means of the replications' deviations."""
     count = deviations.shape[-1]
     if count < 2:
@@ -143,7 +174,7 @@ def _intervals(mean: NDArray[np.float64], deviations: NDArray[np.float64], *, po
     spread = deviations.std(axis=-1, ddof=1)
     # Nothing that is positive and 0 on average has a spread.
     scale = np.where(mean > 0.0, mean, 1.0) if positive else np.ones_like(mean)
-    below, above = _reach(deviations, student_quantile(count, spread / scale if positive else 0.0))
+    below, above = _reach(deviations, student_quantile(count, spread / scale if positive else 0.0, confidence))
     error = spread / sqrt(count)
     if not positive:
         return Intervals(mean, mean - below * error, mean + above * error)

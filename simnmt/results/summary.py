@@ -238,14 +238,13 @@ def comparisons(runs: Mapping[RunKey, dict[str, float | None]], baselines: Itera
 
     The change is the ratio of the two totals shown in the rows, and its interval covers that ratio.
     """
-    grouped = _by_policy(runs)
+    totals_s = total_latencies_s(runs)
     table: list[Row] = []
-    for (workload, network, policy), replications in grouped.items():
+    for (workload, network, policy), ours in totals_s.items():
         for baseline in baselines:
             if baseline == policy:
                 continue
-            ours = [known(numbers["total_latency_s"]) for numbers in replications]
-            theirs = [known(numbers["total_latency_s"]) for numbers in grouped[workload, network, baseline]]
+            theirs = totals_s[workload, network, baseline]
             estimate = change_percent(ours, theirs)
             table.append(
                 {
@@ -260,6 +259,13 @@ def comparisons(runs: Mapping[RunKey, dict[str, float | None]], baselines: Itera
                 }
             )
     return table
+
+
+def total_latencies_s(runs: Mapping[RunKey, dict[str, float | None]]) -> dict[tuple[str, str, str], list[float]]:
+    """Return the total latency of each replication by workload, network and policy."""
+    return {
+        key: [known(numbers["total_latency_s"]) for numbers in replications] for key, replications in _by_policy(runs).items()
+    }
 
 
 def _verdict(change: Estimate, same: bool) -> str:

@@ -113,8 +113,10 @@ def format_number(row: Mapping[str, Any], key: str, factor: float = 1.0) -> str:
     return format_estimate(factor * row[key], *(None if end is None else factor * end for end in ends))
 
 
-def percent_interval(value: float, low: float | None, high: float | None, *, signs: Signs = "both") -> str:
+def percent_interval(value: float, low: float | None, high: float | None, *, signs: Signs = "both", unit: str = "%") -> str:
     """Return a percentage with its interval for a sentence; one that is not 0 is not shown as 0.
+
+    `unit`: what follows the number, such as `points` where it is a difference of percentages.
 
     >>> percent_interval(1.234, 1.11, 1.36), percent_interval(0.04, -0.9, 0.9), percent_interval(2.5, None, None)
     ('+1.23 % [+1.11, +1.36]', 'less than 0.1 % [-0.9, +0.9]', '+2.50 %')
@@ -122,7 +124,7 @@ def percent_interval(value: float, low: float | None, high: float | None, *, sig
     text, interval = format_interval(value, low, high, signs=signs)
     if value != 0.0 and not text.strip("0."):
         text = f"less than {text[:-1]}1"
-    return f"{text} % {interval}".rstrip()
+    return f"{text} {unit} {interval}".rstrip()
 
 
 def _fixed(value: float, decimals: int, signs: Signs) -> str:

@@ -21,7 +21,7 @@ from simnmt.results.recommendation import Goal, Roles, recommend
 from simnmt.results.request_log import Logs
 from simnmt.results.result import Cell, RunResult, Transfer
 from simnmt.results.stability import marked, with_stability
-from simnmt.results.summary import Row, RunKey, comparisons, rows, with_regret
+from simnmt.results.summary import Row, RunKey, comparisons, rows, total_latencies_s, with_regret
 from simnmt.results.verdict import Reason, verdict
 from simnmt.scenario.account import fits, notes, warnings
 from simnmt.scenario.build import Case, Plan
@@ -142,6 +142,7 @@ def _result(plan: Plan, units: list[Unit], results: list[UnitResult]) -> RunResu
         notes=notes(plan, learnt, table) + list(dict.fromkeys(record["caution"] for record in verdicts if record["caution"])),
         warnings=warnings(plan),
         gaps=_gaps(scenario, units, results),
+        totals_s=total_latencies_s(numbers),
         load_sweeps=list(load_sweeps(plan, table, compared)),
         scenario=scenario.model_dump(mode="json"),
     )

@@ -80,7 +80,7 @@ def test_the_network_is_searched_for_and_nothing_written(scenario: str, simnmt: 
 def test_a_fit_keeps_its_folder_and_takes_the_number_of_requests(
     folder: Path, simnmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from simnmt.reproduce.cnmt import replication
+    from simnmt.reproduce.cnmt import confirm, replication
 
     asked: dict[str, Any] = {}
 
@@ -88,8 +88,8 @@ def test_a_fit_keeps_its_folder_and_takes_the_number_of_requests(
         asked.update(options)
         return "a fit", replication.replicate([], ["inferred"])
 
-    monkeypatch.setattr(replication, "fit_and_replay", fit)
-    monkeypatch.setattr(replication, "write_fit", lambda place, *_: (place / "tx2-gru.json").touch())
+    monkeypatch.setattr(confirm, "fit_and_replay", fit)
+    monkeypatch.setattr(confirm, "write_fit", lambda place, *_: (place / "tx2-gru.json").touch())
     for out, place in ((("--out", "mine"), "mine"), ((), "reports/cnmt-fit")):
         done = simnmt(*SMALL, "--fit", "--json", *out)
         assert (done.status, done.err) == (0, "")

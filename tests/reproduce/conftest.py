@@ -10,6 +10,8 @@ import pytest
 from simnmt.reproduce.cnmt import claims_over_levels, published
 
 Rows = list[dict[str, Any]]
+Totals = dict[tuple[str, str, str], list[float]]
+"""Total latencies by replication: workload, network, policy."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -50,20 +52,24 @@ def tampered(published_rows: Rows) -> Callable[..., Rows]:
     return change
 
 
-def comparisons_of(rows: Rows, half_width: float = 0.1) -> Rows:
-    """The paired changes that a run with these totals tells, with intervals of so many points on both sides."""
-    total_s = {(row["workload"], row["network"], row["policy"]): row["total_latency_s"] for row in rows}
-    compared = []
-    for (workload, network, policy), ours_s in total_s.items():
-        for baseline in ("edge", "cloud", "oracle", "naive"):
-            theirs_s = total_s.get((workload, network, baseline))
-            if baseline != policy and theirs_s is not None:
-                change = 100.0 * (ours_s / theirs_s - 1.0)
-                compared.append(
-                    {"workload": workload, "network": network, "policy": policy, "baseline": baseline}
-                    | {"change_percent": change, "low_percent": change - half_width, "high_percent": change + half_width}
-                )
-    return compared
+def replications_of(rows: Rows, half_width: float = 0.1, cells: dict[tuple[str, str], float] | None = None) -> Totals:
+    """Five replications with these mean totals, in which C-NMT's total alone varies, in another order in each cell.
+
+    Args:
+        rows: with the mean totals.
+        half_width: of the 95 % interval of C-NMT's total, percent, about.
+        cells: half widths of single cells (workload, network) in place of it.
+    """
+    steps = [-2.0, -1.0, 0.0, 1.0, 2.0]
+    totals_s = {}
+    order = {cell: number for number, cell in enumerate(dict.fromkeys((row["workload"], row["network"]) for row in rows))}
+    for row in rows:
+        cell = row["workload"], row["network"]
+        turn = order[cell] % len(steps)
+        share = (cells or {}).get(cell, half_width) / 100.0 / 1.963 if row["policy"] == "cnmt" else 0.0
+        factors = [1.0 + share * step for step in steps[turn:] + steps[:turn]]
+        totals_s[(*cell, row["policy"])] = [row["total_latency_s"] * factor for factor in factors]
+    return totals_s
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 from simnmt.costs import ExecutionPlane, LognormalResidual, read_profile
 from simnmt.network.connection_profiles import connection_profile
 from simnmt.reproduce.cnmt import fit as fitting
-from simnmt.reproduce.cnmt import published
+from simnmt.reproduce.cnmt import parts, published
 from simnmt.reproduce.cnmt.confirm import confirm
 from simnmt.reproduce.cnmt.data_sets import DATA_SETS
 from simnmt.reproduce.cnmt.experiment import Costs, DeviceCosts, draw_experiment
@@ -33,16 +33,17 @@ def a_fit(costs: Costs) -> TableOneFit:
     return TableOneFit(0.75, ((0.75, 0.01),), {"de-en": solution}, {"de-en": (solution,)})
 
 
-def test_the_fast_columns_give_the_totals_of_the_world(tmp_path: Path) -> None:
+def test_the_fast_columns_give_the_totals_of_the_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "REPLICATIONS", 1)
     costs = costs_of((0.0006, 0.003, 0.002), (0.0001, 0.0004, 0.003), 0.3)
     fit = a_fit(costs)
     write_inferred(profiles(fit, date=datetime.date(2024, 1, 1)), tmp_path)
     write_levels(fit, tmp_path)
-    result = confirm(tmp_path, data_sets=[DE_EN], requests=3000, seed=7, replications=1)
+    part = confirm(tmp_path, data_sets=[DE_EN], requests=3000, seed=7)
 
     series = {name: connection_profile(name, mean_s) for name, mean_s in fit.mean_rtt_s.items()}
     experiment = draw_experiment("de-en", fitting.shipped_lengths(DE_EN), series, seed=7, requests=3000)
-    for row in result.rows:
+    for row in part.rows:
         totals = experiment.totals(costs, row["network"], fit.mean_rtt_s[row["network"]])
         # The files keep RTTs to a microsecond.
         assert row["total_latency_s"] == pytest.approx(3000 * totals.latency_s[row["policy"]], rel=1e-5)

@@ -5,14 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from ruamel.yaml import YAML
 
 from simnmt import shipped
 from simnmt.costs import read_profile
 from simnmt.network.rtt_csv import read_notes
+from simnmt.reproduce.cnmt import parts
 from simnmt.reproduce.cnmt.claims import evaluate
+from simnmt.reproduce.cnmt.confirm import fit_and_replay, write_fit
 from simnmt.reproduce.cnmt.data_sets import DATA_SETS
-from simnmt.reproduce.cnmt.replication import claims_as_text, fit_and_replay, replicate, write_fit
+from simnmt.reproduce.cnmt.replication import claims_as_text, replicate
+from simnmt.scenario.build import Plan
 
 Rows = list[dict[str, Any]]
 
@@ -49,6 +53,20 @@ def test_a_whole_fit_writes_six_profiles_and_two_series_and_replays_the_table_on
         execution = read_profile(tmp_path / f"{name}.json").execution
         assert execution.kind == "inferred"
         assert len(execution.fit["errors"]) == 8 and execution.fit["seeds"] == [1]
+
+
+def test_the_replay_after_a_fit_analyses_the_gap_of_one_data_set_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """(e) needs the gap of EN-ZH; an analysis runs every cell as often again as there are sources of loss."""
+    analysed: dict[tuple[str, ...], bool] = {}
+    run = parts.run_plan
+
+    def spy(plan: Plan, **options: Any) -> Any:
+        analysed[tuple(plan.cases)] = plan.scenario.gap_analysis
+        return run(plan, **options)
+
+    monkeypatch.setattr(parts, "run_plan", spy)
+    fit_and_replay(seeds=[1], levels=1, fit_requests=200, requests=100)
+    assert analysed == {("de-en", "fr-en"): False, ("en-zh",): True}
 
 
 def test_the_shipped_table_one_runs_on_what_the_fit_used() -> None:

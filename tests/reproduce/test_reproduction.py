@@ -71,24 +71,24 @@ def test_the_scenarios_one_pair_is_shown_beside_and_says_where_it_decides_nothin
     assert [part.name for part in found.parts] == ["inferred", "measured", "measured, one network"]
     (levels,) = {tuple(r["mean_rtt_ms"] for r in found.networks[-6:] if r["workload"] == w) for w in published.WORKLOADS}
     assert levels[0] > levels[1]
-    told = {record["id"]: record["why"] for record in found.claims}
-    assert "less than 20 or more than 80 % away in FR-EN CP1" in told["CNMT-17 (b), measured, one network"]
+    reasons = {record["id"]: record["why"] for record in found.claims}
+    assert "less than 20 or more than 80 % away in FR-EN CP1" in reasons["CNMT-17 (b), measured, one network"]
     own_pairs = "; each data set on its own pair of RTT levels, searched so that the oracle sends 20 to 80 % away"
-    searched = [name for name, why in told.items() if why.endswith(own_pairs)]
+    searched = [name for name, why in reasons.items() if why.endswith(own_pairs)]
     assert searched == [f"CNMT-17 ({letter}), measured" for letter in (*"abcde", "reductions")]
 
 
 def test_verdicts_rest_on_intervals_over_replications(found: Reproduction) -> None:
     """The scenario has one replication, of which none could be formed."""
-    own = {record["id"]: record for record in found.claims if record["bare"].startswith("CNMT-17")}
-    assert not any("one replication" in record["why"] for record in own.values())
+    judged = {record["id"]: record for record in found.claims if record["bare"].startswith("CNMT-17")}
+    assert not any("one replication" in record["why"] for record in judged.values())
     for letter in ("a", "b", "c", "d", "e", "reductions"):
-        assert re.search(r"\[[+-]?[\d.]+, [+-]?[\d.]+\]", own[f"CNMT-17 ({letter}), measured"]["ours"]), letter
+        assert re.search(r"\[[+-]?[\d.]+, [+-]?[\d.]+\]", judged[f"CNMT-17 ({letter}), measured"]["ours"]), letter
 
 
 def test_what_hardly_can_fail_says_so(found: Reproduction) -> None:
-    told = {record["id"]: record["why"] for record in found.claims}
-    assert all("theorem" in told[f"CNMT-17 ({letter}), measured"] for letter in "ad")
+    reasons = {record["id"]: record["why"] for record in found.claims}
+    assert all("theorem" in reasons[f"CNMT-17 ({letter}), measured"] for letter in "ad")
 
 
 @pytest.mark.usefixtures("one_replication")
@@ -166,9 +166,9 @@ def test_the_words_say_the_same(found: Reproduction) -> None:
 def test_missing_profiles_leave_their_claims_not_measurable(without_profiles: Any, tmp_path: Path) -> None:
     without_profiles("cpu")
     found = reproduce(requests=200, folder=tmp_path)
-    own = [record for record in found.claims if record["profiles"] == "measured"]
-    assert len(own) == 10 and {record["verdict"] for record in own} == {"not measurable here"}
-    assert all("FR-EN needs @cpu1-gru and @cpu2-gru" in record["why"] for record in own if record["hardware_dependent"])
+    measured = [record for record in found.claims if record["profiles"] == "measured"]
+    assert len(measured) == 10 and {record["verdict"] for record in measured} == {"not measurable here"}
+    assert all("FR-EN needs @cpu1-gru and @cpu2-gru" in record["why"] for record in measured if record["hardware_dependent"])
     assert all(record["verdict"] == "holds" for record in found.claims if record["id"] == "CNMT-17 (a), inferred")
     cell = found.document()["tables"][0]["cells"][0]
     assert cell["measured_percent"] is None and isinstance(cell["inferred_percent"], float)

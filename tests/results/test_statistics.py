@@ -10,6 +10,7 @@ from simnmt.results.statistics import (
     CONFIDENCE,
     Estimate,
     change_percent,
+    difference_of_changes,
     latency_quantiles,
     over_replications,
     student_quantile,
@@ -131,6 +132,24 @@ def test_a_change_is_the_ratio_of_the_means_and_never_below_minus_a_hundred_perc
     assert (1 + turned.high / 100) * (1 + wild.low / 100) == pytest.approx(1.0)
     assert change_percent([3.0], [2.0]) == Estimate(50.0, None, None)
     assert change_percent([2.0, 3.0], [2.0, 3.0]) == Estimate(0.0, 0.0, 0.0)
+
+
+def test_the_difference_of_two_changes_is_paired_by_replication() -> None:
+    baseline = [100.0, 100.0, 100.0, 100.0]
+    first, second = [80.0, 83.0, 78.0, 86.0], [70.0, 74.0, 67.0, 76.0]
+    paired = over_replications([a - b for a, b in zip(first, second, strict=True)])
+    assert difference_of_changes((first, baseline), (second, baseline)) == Estimate(
+        pytest.approx(paired.mean), pytest.approx(paired.low), pytest.approx(paired.high)
+    )
+    assert difference_of_changes(([3.0], [2.0]), ([2.0], [2.0])) == Estimate(50.0, None, None)
+
+
+def test_an_interval_of_greater_confidence_is_wider_by_the_ratio_of_students_quantiles() -> None:
+    ours, theirs = [101.0, 99.0, 100.0, 102.0, 98.0], [100.0] * 5
+    plain, wide = (change_percent(ours, theirs, confidence) for confidence in (0.95, 0.99))
+    assert plain.high is not None and wide.high is not None
+    ratio = np.log1p(wide.high / 100.0) / np.log1p(plain.high / 100.0)
+    assert ratio == pytest.approx(stats.t.ppf(0.995, 4) / stats.t.ppf(0.975, 4), rel=0.01)
 
 
 def test_replications_that_differ_by_factors_have_fewer_degrees_of_freedom() -> None:

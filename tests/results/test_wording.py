@@ -58,6 +58,7 @@ def test_digits_follow_the_interval(value: float, low: float | None, high: float
 
 def test_an_interval_without_signs_begins_with_the_smaller_bound() -> None:
     assert percent_interval(-12.34, -15.1, -9.6, signs="none") == "12.3 % [9.6, 15.1]"
+    assert percent_interval(1.234, 1.11, 1.36, unit="points") == "+1.23 points [+1.11, +1.36]"
     assert interval_decimals(90.92, 110.63, most=0) == 0
 
 

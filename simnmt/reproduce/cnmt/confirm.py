@@ -1,23 +1,26 @@
-"""Run Table I in simnmt's own world on what a fit wrote: the check that the fit's fast columns did not flatter it."""
+"""Infer profiles from Table I and replay the table on them in simnmt's own world: what `simnmt reproduce cnmt --fit` does.
+
+The replay is the check that the fit's fast columns did not flatter it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from simnmt.reproduce.cnmt import published
+from simnmt.reproduce.cnmt import parts, published
 from simnmt.reproduce.cnmt.data_sets import DATA_SETS, DataSet
-from simnmt.results.result import RunResult
-from simnmt.scenario.build import build
-from simnmt.scenario.run import Progress, run_plan
+from simnmt.reproduce.cnmt.fit import FIT_REQUESTS, LEVELS, SEEDS, TableOneFit, fit_table_one
+from simnmt.reproduce.cnmt.inferred_profiles import fit_as_text, profiles, write_inferred, write_levels
+from simnmt.reproduce.cnmt.parts import Part, Progress
+from simnmt.reproduce.cnmt.replication import Replication
 from simnmt.scenario.source import open_source
 
 POLICIES = (*published.BASELINES, *published.POLICIES)
-REPLICATIONS = 5
-"""Of a replay whose claims are judged: one replication does not show how far chance moves a difference."""
-UNITS = REPLICATIONS * len(DATA_SETS) * len(published.NETWORKS)
-"""Of such a replay of all data sets."""
+UNITS = parts.REPLICATIONS * len(DATA_SETS) * len(published.NETWORKS)
+"""Of a replay of all data sets."""
 
 
 def table_one_scenario(
@@ -47,14 +50,56 @@ def confirm(
     data_sets: Sequence[DataSet] = DATA_SETS,
     requests: int = 100_000,
     seed: int = 1,
-    replications: int = REPLICATIONS,
     jobs: int = 1,
     progress: Progress | None = None,
-) -> RunResult:
-    """Run it, with the analysis of what causes C-NMT's gap to the oracle (CNMT-19).
+) -> Part:
+    """Replay Table I on what lies in `folder`, as the reproduction replays it; the columns of its runs lie there meanwhile.
 
     Raises the rooms' `InputError`s where a file in `folder` is missing or wrong.
     """
-    scenario = table_one_scenario(folder, data_sets=data_sets, requests=requests, seed=seed)
-    source = open_source(scenario | {"replications": replications, "gap_analysis": True})
-    return run_plan(build(source.scenario, Path.cwd(), source.document), jobs=jobs, progress=progress)
+    scenario = open_source(table_one_scenario(folder, data_sets=data_sets, requests=requests, seed=seed)).scenario
+    return parts.replay("inferred", parts.separated(scenario), folder=folder, jobs=jobs, progress=progress)
+
+
+def fit_and_replay(
+    *,
+    seeds: Sequence[int] = SEEDS,
+    levels: int = LEVELS,
+    fit_requests: int = FIT_REQUESTS,
+    requests: int = 100_000,
+    jobs: int = 1,
+    progress: Progress | None = None,
+) -> tuple[TableOneFit, Replication]:
+    """Infer the six profiles and the level of CP2 from Table I, and replay the table on them.
+
+    `seeds`, `levels`, `fit_requests`: see `fit_table_one`; `requests`: per run of the replay. `progress` is called with the
+    fits and units of the replay that are done, and with those there are in all.
+    """
+    fits = 0
+
+    def count_fits(done: int, total: int) -> None:
+        nonlocal fits
+        fits = total
+        if progress is not None:
+            progress(done, fits + UNITS)
+
+    def count_units(done: int, _: int) -> None:
+        if progress is not None:
+            progress(fits + done, fits + UNITS)
+
+    fit = fit_table_one(seeds=seeds, levels=levels, requests=fit_requests, jobs=jobs, progress=count_fits)
+    with TemporaryDirectory(prefix="simnmt-") as folder:  # replayed as users will: from the files
+        write_fit(Path(folder), fit)
+        part = confirm(Path(folder), requests=requests, jobs=jobs, progress=count_units)
+    return fit, part.found
+
+
+def write_fit(folder: Path, fit: TableOneFit, found: Replication | None = None) -> None:
+    """Write the profiles and both RTT series into `folder`; with a replay the profiles carry its errors."""
+    write_inferred(profiles(fit, ratios=found.ratios if found else ()), folder)
+    write_levels(fit, folder)
+
+
+def as_text(fit: TableOneFit, found: Replication) -> str:
+    """A fit and its replay for a terminal."""
+    return f"{fit_as_text(fit)}\n\n{found.text()}"

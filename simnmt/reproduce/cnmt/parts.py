@@ -11,8 +11,7 @@ from simnmt import shipped
 from simnmt.costs import DeviceProfile
 from simnmt.errors import InputError
 from simnmt.reproduce.cnmt import published
-from simnmt.reproduce.cnmt.claims import TRANSFORMER, basis_of
-from simnmt.reproduce.cnmt.confirm import REPLICATIONS
+from simnmt.reproduce.cnmt.claims import TRANSFORMER, RunName, basis_of
 from simnmt.reproduce.cnmt.network_search import Levels
 from simnmt.reproduce.cnmt.replication import Replication, replicate
 from simnmt.results.result import Cell
@@ -25,6 +24,8 @@ from simnmt.scenario.source import open_source
 
 Progress = Callable[[int, int], None]
 """Called with runs done and runs in all."""
+REPLICATIONS = 5
+"""Of a replay whose claims are judged: one replication does not show how far chance moves a difference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +49,8 @@ class Part:
     found: Replication
     rows: list[Row] = field(default_factory=list)
     fits: list[Row] = field(default_factory=list)
-    comparisons: list[Row] = field(default_factory=list)
-    """Paired differences between policies, with intervals over the replications."""
+    totals_s: dict[RunName, list[float]] = field(default_factory=dict)
+    """Total latency of each replication."""
     cells: list[Cell] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     """What limits the numbers of this part: data sets left out, lengths outside a profile's range."""
@@ -130,10 +131,11 @@ def only(scenario: Scenario, workloads: Sequence[str]) -> Scenario:
     )
 
 
-def separated(plan: Plan) -> list[Plan]:
-    """Return plans of the same runs in which EN-ZH, whose gap alone is analysed, stands apart from the other data sets."""
-    groups = [[name for name in plan.cases if name != TRANSFORMER], [name for name in plan.cases if name == TRANSFORMER]]
-    return [build(only(plan.scenario, names), Path.cwd()) for names in groups if names]
+def separated(scenario: Scenario) -> list[Plan]:
+    """Return plans of a scenario's runs in which EN-ZH, whose gap alone is analysed, stands apart from the other data sets."""
+    names = list(scenario.workloads)
+    groups = [[name for name in names if name != TRANSFORMER], [name for name in names if name == TRANSFORMER]]
+    return [build(only(scenario, group), Path.cwd()) for group in groups if group]
 
 
 def at_levels(plan: Plan, workload: str, levels: Levels) -> Plan:
@@ -157,7 +159,7 @@ def replay(name: str, plans: Sequence[Plan], *, folder: Path, jobs: int, progres
     rows: list[Row] = []
     fits: list[Row] = []
     gaps: list[Row] = []
-    comparisons: list[Row] = []
+    totals_s: dict[RunName, list[float]] = {}
     cells: list[Cell] = []
     notes: list[str] = []
     units = sum(map(units_of, plans))
@@ -175,11 +177,11 @@ def replay(name: str, plans: Sequence[Plan], *, folder: Path, jobs: int, progres
         rows += result.rows
         fits += result.fits
         gaps += result.gaps
-        comparisons += result.comparisons
+        totals_s |= result.totals_s
         cells += result.cells
         notes += [note for note in result.notes if note not in notes]
     kinds = [kind for cell in cells for kind in cell.profile_kinds]
-    return Part(name, replicate(rows, kinds, gaps, comparisons), rows, fits, comparisons, cells, notes)
+    return Part(name, replicate(rows, kinds, gaps, totals_s), rows, fits, totals_s, cells, notes)
 
 
 def units_of(plan: Plan) -> int:

@@ -117,13 +117,13 @@ def reproduce(
         raise InputError(parts.lacking(inferred.missing), remedy="install simnmt again, or infer them with --fit")
     search = None if tested.plan is None else search_networks(tested.plan)
     name = parts.name_of(tested.profiles) if tested.profiles else "measured"
-    todo: list[tuple[str, list[Plan]]] = [("inferred", parts.separated(inferred.plan))]
+    todo: list[tuple[str, list[Plan]]] = [("inferred", parts.separated(inferred.plan.scenario))]
     if tested.plan is not None and search is not None:
         if search.stated.outside:
-            own = [parts.at_levels(tested.plan, workload, levels) for workload, levels in search.own.items()]
-            todo += [(name, own), (name + _ONE_NETWORK, parts.separated(tested.plan))]
+            by_data_set = [parts.at_levels(tested.plan, workload, levels) for workload, levels in search.own.items()]
+            todo += [(name, by_data_set), (name + _ONE_NETWORK, parts.separated(tested.plan.scenario))]
         else:
-            todo.append((name, parts.separated(tested.plan)))
+            todo.append((name, parts.separated(tested.plan.scenario)))
     units = [sum(map(parts.units_of, plans)) for _, plans in todo]
     whole = sum(units) + (0 if tested.plan is None else len(tested.plan.cases))
     replayed = []
@@ -165,15 +165,16 @@ def find_network(measured: str | os.PathLike[str] = MEASURED) -> NetworkSearch:
 def _claims(replayed: list[Part], tested: Prepared) -> list[dict[str, Any]]:
     records = []
     for part in replayed:
-        said = [] if part is replayed[0] else _limits(part, tested)
+        limits = [] if part is replayed[0] else _limits(part, tested)
         # Where the scenario's pair is shown as well, the part before it has a pair for each data set.
         pairs = [_OWN_PAIRS] if any(other.name == part.name + _ONE_NETWORK for other in replayed) else []
-        own = [(record, pairs) for record in (*part.found.claims, claims.reductions(part.rows, part.kinds, part.comparisons))]
+        headline = claims.reductions(part.rows, part.kinds, part.totals_s)
+        records_with_endings = [(record, pairs) for record in (*part.found.claims, headline)]
         if part is replayed[1]:
             tables = {} if tested.plan is None else {name: case.table for name, case in tested.plan.cases.items()}
-            own += [(record, []) for record in device_claims(tested.profiles, tables)]
-        for record, ending in own:
-            why = "; ".join([record["why"], *(said if record["hardware_dependent"] else []), *ending])
+            records_with_endings += [(record, []) for record in device_claims(tested.profiles, tables)]
+        for record, ending in records_with_endings:
+            why = "; ".join([record["why"], *(limits if record["hardware_dependent"] else []), *ending])
             name = {"id": f"{record['id']}, {part.name}", "bare": record["id"], "profiles": part.name}
             records.append(record | name | {"why": why})
     return records
@@ -181,18 +182,18 @@ def _claims(replayed: list[Part], tested: Prepared) -> list[dict[str, Any]]:
 
 def _limits(part: Part, tested: Prepared) -> list[str]:
     """What the verdicts of a tested part are to be read with."""
-    said = []
+    limits = []
     if tested.missing:
         sentence = parts.lacking(tested.missing)
-        said.append(sentence[:1].lower() + sentence[1:])
+        limits.append(sentence[:1].lower() + sentence[1:])
     outside = [
         f"{row['workload'].upper()} {row['network'].upper()}"
         for row in side_by_side.networks([part])
         if not LEAST_SHARE <= row["oracle_offloaded_share"] <= MOST_SHARE
     ]
     if outside:
-        said.append(f"the oracle sends less than 20 or more than 80 % away in {', '.join(outside)}")
-    return said
+        limits.append(f"the oracle sends less than 20 or more than 80 % away in {', '.join(outside)}")
+    return limits
 
 
 def _times(profiles: Mapping[str, tuple[Any, ...]]) -> list[dict[str, Any]]:
