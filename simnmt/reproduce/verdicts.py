@@ -70,8 +70,10 @@ def verdict_among(effect: Effect, *, chances_to_hold: int = 1, chances_to_fail: 
     needed, each must lie beyond its plain interval of 95 %; where one of n will do, beyond one of 100 - 5/n %.
     Source: Y. Benjamini, R. Heller, Screening for partial conjunction hypotheses, Biometrics 64 (2008), 1215-1222.
     """
-    if sign_verdict(effect(_shared(chances_to_fail)), or_zero=or_zero) == FAILS:
-        return FAILS
+    estimate = effect(_shared(chances_to_fail))
+    verdict = sign_verdict(estimate, or_zero=or_zero)
+    if verdict == FAILS or estimate.low is None:
+        return verdict
     return HOLDS if sign_verdict(effect(_shared(chances_to_hold)), or_zero=or_zero) == HOLDS else UNCLEAR
 
 

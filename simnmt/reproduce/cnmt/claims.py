@@ -174,11 +174,12 @@ class _Totals:
 
     def larger(self, cell: Cell, other: Cell, baseline: str, confidence: float = CONFIDENCE) -> Estimate:
         """Return by how many points C-NMT's excess over the baseline is larger in one cell than in another."""
-        first, second = ((self.total_s[(*where, "cnmt")], self.total_s[(*where, baseline)]) for where in (cell, other))
-        if len(first[0]) == 1:
-            difference = self.excess(cell, "cnmt", baseline).mean - self.excess(other, "cnmt", baseline).mean
-            return Estimate(difference, None, None)
-        return difference_of_changes(first, second, confidence)
+        (ours, theirs), (others, their_others) = (
+            (self.total_s[(*where, "cnmt")], self.total_s[(*where, baseline)]) for where in (cell, other)
+        )
+        if len(ours) == 1:
+            return Estimate(100.0 * (ours[0] / theirs[0] - others[0] / their_others[0]), None, None)
+        return difference_of_changes((ours, theirs), (others, their_others), confidence)
 
 
 def _totals(rows: Iterable[Mapping[str, Any]], totals_s: Mapping[RunName, Sequence[float]] | None) -> _Totals:
