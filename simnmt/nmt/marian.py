@@ -32,7 +32,8 @@ class MarianModel(nn.Module):
         super().__init__()
         self.architecture = architecture
         self.pad_token, self.start_token = architecture.pad_token, architecture.start_token
-        self.eos_token, self.vocab = architecture.eos_token, architecture.vocab
+        self.eos_token, self.unk_token = architecture.eos_token, architecture.unk_token
+        self.vocab = architecture.vocab
         self.max_positions: int | None = architecture.max_positions
         self.hf = MarianMTModel(marian_config(architecture, dropout)) if hf is None else hf
         self.heads = architecture.heads

@@ -25,7 +25,8 @@ class RecurrentModel(nn.Module):
         super().__init__()
         self.architecture = architecture
         self.pad_token, self.start_token = architecture.pad_token, architecture.start_token
-        self.eos_token, self.vocab = architecture.eos_token, architecture.tgt_vocab
+        self.eos_token, self.unk_token = architecture.eos_token, architecture.unk_token
+        self.vocab = architecture.tgt_vocab
         self.max_positions: int | None = None
         width, layers, both = architecture.hidden, architecture.layers, architecture.kind == "bilstm"
         cells = nn.LSTM if both else nn.GRU

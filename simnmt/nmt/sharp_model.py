@@ -24,7 +24,8 @@ class AttentionalModel(nn.Module):
         super().__init__()
         self.architecture = architecture
         self.pad_token, self.start_token = architecture.pad_token, architecture.start_token
-        self.eos_token, self.vocab = architecture.eos_token, architecture.tgt_vocab
+        self.eos_token, self.unk_token = architecture.eos_token, architecture.unk_token
+        self.vocab = architecture.tgt_vocab
         self.max_positions: int | None = None
         source = 2 * architecture.source_hidden
         self.src_embedding = nn.Embedding(architecture.src_vocab, architecture.embedding)

@@ -48,7 +48,7 @@ class SharpTextTranslator:
             raise NmtError(f"max_len is {max_len}", remedy="give 1 or more")
         self.source, self.target, self.max_len = source, target, max_len
         self._lists = lists
-        self._writer = TextWriter(source, target, models[0].architecture.unk_token, dictionary or {}, keep_unknown)
+        self._writer = TextWriter(source, target, models[0].unk_token, dictionary or {}, keep_unknown)
         self._translator = SharpTranslator(models, settings, max_len=max_len or MOST_WRITTEN, most_src_len=LONGEST_SOURCE)
 
     @classmethod

@@ -36,6 +36,10 @@ class StepModel(Protocol):
         """Ends a target."""
 
     @property
+    def unk_token(self) -> int:
+        """Stands for an unknown word."""
+
+    @property
     def pad_token(self) -> int:
         """Fills the sources behind their lengths; never an output."""
 

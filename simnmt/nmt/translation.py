@@ -84,7 +84,9 @@ class Translator:
         `vocabulary`: the output layer takes these columns alone, see `SlotDecoder`; not beside `fused`, which it is of itself.
         `max_len`: most tokens written, by default twice the source's and 10. `dictionary`: translations of unknown words, which
         are copied otherwise; `keep_unknown`: the mark of an unknown word is written instead. A model without attention keeps it
-        in any case.
+        in any case, so that a dictionary for it is refused.
+
+        Raises `NmtError` for options out of range or that cannot go together.
         """
         for name, value in (("beam", beam), ("max_len", 1 if max_len is None else max_len)):
             if value < 1:
@@ -99,8 +101,10 @@ class Translator:
                 raise NmtError(what, remedy="leave --fused out")
         self.beam, self.fused, self.batching, self.max_len = beam, fused, batching or batching_named(), max_len
         self.vocabulary = vocabulary
-        unk_token = getattr(getattr(model, "architecture", None), "unk_token", target.unk)
-        self.writer = TextWriter(source, target, unk_token, dictionary or {}, keep_unknown)
+        if dictionary is not None and not can_attend(model):
+            what = "a dictionary of unknown words for a model without attention"
+            raise NmtError(what, remedy="leave the dictionary out, or give a model with attention")
+        self.writer = TextWriter(source, target, model.unk_token, dictionary or {}, keep_unknown)
 
     @classmethod
     def load(
@@ -131,10 +135,6 @@ class Translator:
             torch.set_num_threads(threads)
         loaded, source, target = load_folder(folder)
         model = loaded.model.to(where)
-        entries = None if dictionary is None else read_dictionary(dictionary)
-        if entries is not None and not can_attend(model):
-            what = f"a dictionary of unknown words for a {loaded.architecture.kind} model without attention"
-            raise NmtError(what, path=folder, remedy="leave --dictionary out, or give a model with attention")
         return cls(
             model,
             source,
@@ -144,7 +144,7 @@ class Translator:
             vocabulary=_part(vocabulary, model, direction, cache_mb, tune),
             batching=batching,
             max_len=max_len,
-            dictionary=entries,
+            dictionary=None if dictionary is None else read_dictionary(dictionary),
             keep_unknown=keep_unknown,
         )
 

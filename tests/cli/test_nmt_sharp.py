@@ -127,7 +127,7 @@ def test_unknown_words_that_stay_are_noted_with_the_reason(simnmt: Callable[...,
     assert kept.out == done.out and "⁇" not in kept.err
     refused = simnmt("nmt", "translate", "--model", str(blind), "--dictionary", str(lost.parent / "words.tsv"))
     assert refused.status == 2 and refused.err.count("\n") == 1
-    assert "a dictionary of unknown words for a gru model without attention" in refused.err
+    assert "a dictionary of unknown words for a model without attention" in refused.err
     both = simnmt("nmt", "translate", "--model", str(lost), "--dictionary", "x.tsv", "--keep-unknown")
     assert both.status == 2 and "--dictionary replaces unknown words; leave one out" in both.err
 

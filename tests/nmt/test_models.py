@@ -38,6 +38,14 @@ def test_the_three_models_have_the_sizes_of_the_paper() -> None:
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
+def test_a_model_names_its_special_tokens(name: str) -> None:
+    """What writes text and what restricts the vocabulary ask the model itself for them."""
+    marks = {"pad_token": 6, "unk_token": 4, "eos_token": 7, "start_token": 5}
+    model = build_model(ARCHITECTURES[name].model_copy(update=marks))
+    assert {mark: getattr(model, mark) for mark in marks} == marks
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
 def test_weights_follow_their_seed_and_nothing_else(name: str) -> None:
     def weights(seed: int) -> torch.Tensor:
         return torch.cat([weight.flatten() for weight in build_model(ARCHITECTURES[name], seed=seed).parameters()])

@@ -125,13 +125,31 @@ def test_the_score_is_that_of_the_folder_on_text_it_never_saw(trained: tuple[Pat
     """Loaded anew, by another way than training took."""
     folder, account = trained
     corpus = read_training_corpus(text, heldout=QUICK.heldout, seed=QUICK.seed)
-    texts = [found.text for found in Translator.load(folder).stream([source for source, _ in corpus.heldout])]
+    translations = Translator.load(folder, keep_unknown=True).stream([source for source, _ in corpus.heldout])
+    texts = [translation.text for translation in translations]
     references = [target for _, target in corpus.heldout]
     result = account["result"]
     assert result["bleu"] == pytest.approx(sacrebleu.corpus_bleu(texts, [references]).score)
     assert result["chrf"] == pytest.approx(sacrebleu.corpus_chrf(texts, [references]).score)
     assert result["bleu_signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:")
     assert [sample["translation"] for sample in result["samples"]] == texts[:10]
+
+
+def test_scores_are_of_what_the_model_writes_not_of_words_copied_from_the_source(
+    small_text: Text, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def build_ignorant(*options: Any, **named: Any) -> Any:
+        model = build_model(*options, **named)
+        with torch.no_grad():
+            model.bias[model.unk_token] += 100.0
+        return model
+
+    monkeypatch.setattr("simnmt.nmt.training.train.build_model", build_ignorant)
+    account = train(small_text, tmp_path / "m", SHORT, budget=Budget(steps=1), threads=1)
+    samples = account["result"]["samples"]
+    assert samples and {*"".join(sample["translation"] for sample in samples)} == {"⁇", " "}
+    translated = Translator.load(tmp_path / "m").translate([sample["source"] for sample in samples])
+    assert sum(translation.replaced for translation in translated) > 0, "the command replaces them"
 
 
 def test_the_folder_is_a_checkpoint_with_an_account(trained: tuple[Path, dict[str, Any]], text: Text) -> None:

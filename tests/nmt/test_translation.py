@@ -108,12 +108,15 @@ def test_unknown_words_become_the_source_words_that_the_model_was_reading(
     model = build_model(architecture, seed=4).eval()
     with torch.no_grad():
         model.bias[MARKS["unk"]] += 2.0
-    found = Translator(model, vocabulary, vocabulary, max_len=8, beam=beam).translate(SOURCES[:20])
-    assert sum(translation.replaced for translation in found) > 20
-    for translation, source in zip(found, SOURCES, strict=False):
+    translations = Translator(model, vocabulary, vocabulary, max_len=8, beam=beam).translate(SOURCES[:20])
+    assert sum(translation.replaced for translation in translations) > 20
+    copied_alone = 0
+    for translation, source in zip(translations, SOURCES, strict=False):
         assert translation.text.count("⁇") == translation.unknown
-        if translation.tgt_len == translation.replaced:
+        if translation.tgt_len == translation.replaced > 0:
+            copied_alone += 1
             assert set(translation.text.split()) <= set(source.split())
+    assert copied_alone > 0, "translations of unknown words alone, whose text comes from the source"
 
 
 def test_only_translations_with_an_unknown_word_are_fed_again(vocabulary: Subwords, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,9 +128,9 @@ def test_only_translations_with_an_unknown_word_are_fed_again(vocabulary: Subwor
     for more in (-100.0, 102.0):
         with torch.no_grad():
             model.bias[MARKS["unk"]] += more
-        found = Translator(model, vocabulary, vocabulary, max_len=8).translate(SOURCES)
+        translations = Translator(model, vocabulary, vocabulary, max_len=8).translate(SOURCES)
         assert len(fed) == (len(SOURCES) if more > 0 else 0)
-    assert all(translation.replaced + translation.unknown for translation in found)
+    assert all(translation.replaced + translation.unknown for translation in translations)
 
 
 def test_options_and_folders_that_mean_nothing_are_refused(vocabulary: Subwords, tmp_path: Path) -> None:
@@ -142,6 +145,15 @@ def test_options_and_folders_that_mean_nothing_are_refused(vocabulary: Subwords,
         (tmp_path / name).write_bytes(b"junk")
     with pytest.raises(NmtError, match="no sentencepiece model"):
         Translator.load(tmp_path)
+
+
+def test_a_dictionary_for_a_model_without_attention_is_refused(vocabulary: Subwords) -> None:
+    """It could never be used; the command refuses it by the same check."""
+    blind = build_model(GRU.model_copy(update={"attention": "none"}), seed=4).eval()
+    with pytest.raises(NmtError, match=r"^a dictionary of unknown words for a model without attention \(leave the dictionary"):
+        Translator(blind, vocabulary, vocabulary, dictionary={"un": "one"})
+    (translation,) = Translator(blind, vocabulary, vocabulary, max_len=3).translate(SOURCES[:1])
+    assert translation.replaced == 0
 
 
 @pytest.mark.parametrize("kind", ["mini", "maxi", "top-up"])

@@ -85,7 +85,7 @@ def sources(architecture: Architecture, lengths: list[int], seed: int = 1) -> tu
 class Table:
     """A step model whose next token depends on the last alone: log-probabilities written in a table [vocab, vocab]."""
 
-    pad_token, eos_token, start_token = 0, 1, 2
+    pad_token, eos_token, start_token, unk_token = 0, 1, 2, 3
     max_positions = None
     bias = None
     device = torch.device("cpu")

@@ -47,7 +47,7 @@ def train(
 
     What `out` holds at the end, and after any interrupt, is a checkpoint folder with the best weights so far. The same text
     and recipe give the same weights on the same machine and number of threads, in however many sittings. `beam`: of the
-    translations that BLEU and chrF judge.
+    translations that BLEU and chrF judge, in which unknown words stay.
 
     Raises `CorpusError` and `TrainingError` for what cannot be used, also while another process trains in `out`; any other
     exception, an interrupt among them, passes through after all complete steps have been kept.
@@ -103,7 +103,8 @@ def _train(
         load_weights(folder.path, learner.model)
         stage = "translating the held-out part"
         tell(stage, None)
-        translator = Translator(learner.model.eval(), source, target, beam=beam)
+        # Words copied from the source would score what the replacement can do beside what the model has learnt.
+        translator = Translator(learner.model.eval(), source, target, beam=beam, keep_unknown=True)
         result = score(translator, corpus.heldout, progress=lambda share: tell(stage, share))
         best = {"step": standing.best_step, "dev_perplexity": math.exp(min(standing.best_loss or 0.0, 99.0))}
         account = {**account, "training": sitting.progress(), "result": result | best}

@@ -52,12 +52,11 @@ class Fingerprint:
 
 
 def control_tokens(model: StepModel) -> tuple[int, ...]:
-    """Tokens that every active set holds, ascending: the end, and the unknown word where the model tells it (FVP-04).
+    """Return the tokens that every active set holds, ascending: the end and the unknown word (FVP-04).
 
     Neither padding nor the start token: no search may choose the one, and no model writes the other.
     """
-    unknown = getattr(getattr(model, "architecture", None), "unk_token", None)
-    return tuple(sorted({model.eos_token} | ({unknown} if isinstance(unknown, int) else set())))
+    return tuple(sorted({model.eos_token, model.unk_token}))
 
 
 def model_bytes(model: StepModel) -> int:
