@@ -21,7 +21,11 @@ from simnmt.results.summary import OBJECTIVES, Objective, RunKey, comparisons, r
 Column = NDArray[np.float64]
 POPULATION, REQUESTS, EXPERIMENTS = 20_000, 100, 20_000
 LEAST, MOST = 0.92, 0.98
-"""Shares of 95 % intervals that are to cover the truth; 20,000 experiments leave 0.2 points of chance."""
+LEAST_RELIABLE = 0.935
+"""Shares of 95 % intervals that are to cover the truth; 20,000 experiments leave 0.2 points of chance.
+
+`LEAST_RELIABLE`: of changes of a quantile that are not called unreliable, 94 % rounded (`precision.LEAST_TAIL`).
+"""
 POLICIES = ("edge", "cloud", "cnmt", "oracle")
 BACK_TO_BACK = None
 
@@ -109,7 +113,7 @@ def test_intervals_of_a_change_of_a_quantile_cover_it_in_runs_of_as_many_request
 ) -> None:
     world = population(load, reliable_requests(objective))
     for pair in PAIRS:
-        assert LEAST <= covered_change(world, pair, OBJECTIVES[objective], 5) <= MOST, pair
+        assert LEAST_RELIABLE <= covered_change(world, pair, OBJECTIVES[objective], 5) <= MOST, pair
 
 
 @pytest.mark.parametrize(("objective", "load"), [("p95", 0.6), ("p99", BACK_TO_BACK)])
