@@ -14,6 +14,7 @@ from simnmt.elastic.errors import ElasticError
 from simnmt.elastic.task import Text
 from simnmt.errors import describe_error
 from simnmt.nmt.errors import need
+from simnmt.nmt.training.subwords import fewest_pieces
 
 PADDING, UNKNOWN, BEGIN, END = 0, 1, 2, 3
 """Tokens that every vocabulary of our own begins with."""
@@ -120,7 +121,10 @@ def padded(token_ids: Sequence[Sequence[int]], padding: int, length: int | None 
 
 
 def learn_pieces(texts: Sequence[Text], size: int) -> Pieces:
-    """A unigram vocabulary of at most `size` pieces, fewer where the text has no more; the same lines give the same bytes."""
+    """Return a unigram vocabulary of at most `size` pieces, fewer where the text has no more.
+
+    The same lines give the same bytes. Raises `ElasticError` for a size that does not hold the text's characters.
+    """
     import io
 
     lines = [part for text in texts for part in ((text,) if isinstance(text, str) else text)]
@@ -141,6 +145,10 @@ def learn_pieces(texts: Sequence[Text], size: int) -> Pieces:
             eos_id=END,
         )
     except (RuntimeError, OSError) as error:
-        said = " ".join(str(error).split())[-160:]
-        raise ElasticError(f"no vocabulary of {size} pieces: {said}", remedy="give another --vocab, or more text") from None
+        least = fewest_pieces(error)
+        if least is not None:
+            what = f"a vocabulary of {size:,} is less than the text has characters"
+            raise ElasticError(what, remedy=f"give --vocab {least} or more") from None
+        what = f"no vocabulary of {size:,} pieces: {describe_error(error)}"
+        raise ElasticError(what, remedy="give another --vocab, or more text") from None
     return Pieces(model.getvalue())

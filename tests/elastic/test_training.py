@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -345,6 +346,17 @@ def test_each_epoch_deals_every_example_once_within_the_batch() -> None:
     assert [batch.tolist() for batch in epochs[0]] == [batch.tolist() for batch in epochs[2]]
     assert [batch.tolist() for batch in epochs[0]] != [batch.tolist() for batch in epochs[1]]
     assert [len(batch) for batch in in_order(np.array([100, 3, 3]), np.arange(3), 8)] == [1, 2]
+
+
+def test_a_vocabulary_below_the_characters_of_a_text_is_refused_with_the_least_that_holds_them() -> None:
+    """sentencepiece's message names a line of its source and gives the number at its end."""
+    texts = ["the good film", "the bad film"] * 5
+    with pytest.raises(ElasticError) as refusal:
+        learn_pieces(texts, 9)
+    least = re.fullmatch(
+        r"a vocabulary of 9 is less than the text has characters \(give --vocab (\d+) or more\)", str(refusal.value)
+    )
+    assert least is not None and learn_pieces(texts, int(least[1])).size == int(least[1])
 
 
 def test_our_tokenizer_begins_texts_parts_pairs_and_is_made_anew_from_its_file() -> None:

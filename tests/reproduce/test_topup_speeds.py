@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from simnmt.costs import write_profile
+from simnmt.costs.profile_blocks import BeamOverrun
 from simnmt.costs.surfaces import LinearSurface, TableSurface
 from simnmt.errors import InputError
-from simnmt.reproduce.topup.devices import decoders, named_profiles, with_beam
+from simnmt.reproduce.topup.devices import UNCHARGED, decoders, named_profiles, with_beam
 from simnmt.reproduce.topup.occupancies import lengths_of, occupied
 from simnmt.reproduce.topup.speeds import Speed, gain, refill_limit, speed
 from tests.reproduce.topup_stand_ins import BATCH, cost, decoder, profile
@@ -92,6 +93,17 @@ def test_profiles_are_found_by_what_they_hold() -> None:
     assert "join a batch was not measured" in " ".join(found["beta", 1].remarks)
     assert "not measured" not in " ".join(found["alpha", 1].remarks), "a measured 0 s is known"
     assert guessed.remarks[0] == "beam 5 from the steps of 5 times as many sentences with beam 1"
+
+
+def test_a_beam_whose_steps_beyond_its_best_output_are_not_charged_says_so() -> None:
+    """Whether it has a profile of its own that did not count them, or is made of beam 1; doubts are those of the profile."""
+    beam_overrun = BeamOverrun(kind="measured", steps_per_token=1.3)
+    counted = profile("counted", beam=5, box="c").model_copy(update={"beam_overrun": beam_overrun})
+    uncounted = profile("uncounted", beam=5, box="u")
+    remarked = {
+        (each.device, each.beam): UNCHARGED in each.remarks for each in decoders([profile("plain"), counted, uncounted])
+    }
+    assert remarked == {("plain", 1): False, ("plain", 5): True, ("counted", 5): False, ("uncounted", 5): True}
 
 
 def test_long_outputs_beyond_what_was_measured_count_where_a_step_changes_with_them() -> None:

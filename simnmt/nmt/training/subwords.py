@@ -6,6 +6,7 @@ import io
 import re
 from collections.abc import Sequence
 
+from simnmt.errors import describe_error
 from simnmt.nmt.errors import need
 from simnmt.nmt.training.errors import TrainingError
 
@@ -37,17 +38,26 @@ def learn_vocabulary(texts: Sequence[str], size: int, *, side: str, pad: int, eo
             **marks,
         )
     except (RuntimeError, OSError) as error:
-        raise _complaint(str(error), size, side) from None
+        raise _complaint(error, size, side) from None
     return model.getvalue()
 
 
-def _complaint(words: str, size: int, side: str) -> TrainingError:
-    """sentencepiece's own words, which name a line of its source, in ours."""
-    if most := re.search(r"value <= (\d+)", words):
+def fewest_pieces(error: Exception) -> int | None:
+    """Return the least vocabulary that sentencepiece makes where it refused a smaller one; None for other errors.
+
+    The figure stands at the end of a message that names a line of the library's source and may be long.
+    """
+    least = re.search(r"smaller than required_chars\. \d+ vs (\d+)", str(error))
+    return None if least is None else int(least[1])
+
+
+def _complaint(error: Exception, size: int, side: str) -> TrainingError:
+    """sentencepiece's message, which names a line of its source, in plain words."""
+    if most := re.search(r"value <= (\d+)", str(error)):
         what = f"a vocabulary of {size:,} is more than the {side} text has pieces for"
         return TrainingError(what, remedy=f"give --vocab {most[1]} or less, or more text")
-    if least := re.search(r"smaller than required_chars\. \d+ vs (\d+)", words):
+    if (least := fewest_pieces(error)) is not None:
         what = f"a vocabulary of {size:,} is less than the {side} text has characters"
-        return TrainingError(what, remedy=f"give --vocab {least[1]} or more")
-    what = f"sentencepiece makes no vocabulary of {size:,} from the {side} text: {' '.join(words.split())[:200]}"
+        return TrainingError(what, remedy=f"give --vocab {least} or more")
+    what = f"sentencepiece makes no vocabulary of {size:,} from the {side} text: {describe_error(error)}"
     return TrainingError(what, remedy="look at the text, or give another --vocab")

@@ -21,6 +21,8 @@ from simnmt.results.result import group_doubts
 BEAMS = (1, BEAM)
 LONG_OUTPUT = {"europarl": 100, "opensubtitles": 40}
 """Tokens; about one sentence in three hundred is longer. A batch that is topped up is rarely without a long one."""
+UNCHARGED = "steps of the beam beyond its best output were not counted and are not charged"
+"""The remark of a beam whose profile does not count them, or has another beam."""
 MOST_PROLONGED = 0.10
 """By how much the step of a full batch may change from the last position that was measured to that of a long output."""
 
@@ -165,6 +167,8 @@ def _decoder(device: str, profile: DeviceProfile, cost: DecodingCost, batch: int
         if guessed and possible == rows // cost.beam:
             why_batch = f"batches of {possible} sentences: each takes {cost.beam} of the {rows} rows measured with beam 1"
         remarks.append(why_batch)
+    if cost.beam > 1 and (guessed or profile.beam_overrun is None):
+        remarks.append(UNCHARGED)
     own = profile.overheads
     gap_known = own is not None and _known(own.step_gap_s_per_sentence)
     refill_known = own is not None and (_known(own.refill_s_fixed) or _known(own.refill_s_per_sentence))
@@ -199,6 +203,9 @@ def _decoder(device: str, profile: DeviceProfile, cost: DecodingCost, batch: int
 
 def step_doubts(profile: DeviceProfile, *more: str) -> tuple[str, ...]:
     """Return what makes the costs of a profile's steps doubtful; `more`: further cost models that are used."""
+    # Of the profile's beam, whatever beam is decoded with: doubts are listed by device, so those of a beam that was made of
+    # beam 1 would mark what beam 1 shows. Such a beam carries the remark `UNCHARGED` instead; if made of rows, it also counts
+    # as extrapolated, which decides no verdict.
     return tuple(doubt.message for doubt in profile_doubts(profile, ("step", "encoder", "overheads", *more)))
 
 
