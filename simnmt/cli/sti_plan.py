@@ -46,7 +46,7 @@ def plan(
 ) -> None:
     """Plan a streamed model for a deadline and a preload buffer: layers, slices, bits, and what stays in memory."""
     from simnmt.cli.amounts import in_bytes, in_seconds
-    from simnmt.cli.sti_plan_told import read_source, told
+    from simnmt.cli.sti_plan_told import format_plan, read_source
     from simnmt.errors import InputError
     from simnmt.files import refuse_replacing, written_whole
     from simnmt.sti.outlook import outlook
@@ -59,7 +59,7 @@ def plan(
     source = read_source(profile)
     for warning in source.warnings:
         warn(warning)
-    found = outlook(
+    planned = outlook(
         source.cost,
         in_seconds("--deadline-ms", deadline_ms),
         in_bytes("--preload-mb", preload_mb),
@@ -76,13 +76,14 @@ def plan(
 
         try:
             with written_whole(page) as partial:
-                partial.write_text(render_plan(found, source.name, source.kind, source.said, source.warnings), encoding="utf-8")
+                text = render_plan(planned, source.name, source.kind, source.model, source.warnings)
+                partial.write_text(text, encoding="utf-8")
         except OSError as error:
             raise InputError(f"--page: cannot be written: {error.strerror}", path=page, remedy="name another file") from None
         print(f"written to {page}", file=sys.stderr)
     if as_json:
-        about = {"profile": source.name, "kind": source.kind, "said": source.said, "warnings": source.warnings}
-        document = {**about, **found.as_json()}
+        about = {"profile": source.name, "kind": source.kind, "model": source.model, "warnings": source.warnings}
+        document = {**about, **planned.as_json()}
         print(json.dumps(document, indent=1, allow_nan=False))
     else:
-        print(told(found, source))
+        print(format_plan(planned, source))

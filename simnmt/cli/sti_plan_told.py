@@ -23,7 +23,8 @@ class Source:
 
     name: str
     kind: str
-    said: str
+    model: str
+    """The model that is streamed, in words."""
     cost: StiCost
     warnings: tuple[str, ...] = ()
     """What makes the costs doubtful."""
@@ -35,65 +36,65 @@ def read_source(profile: str) -> Source:
     from simnmt.costs import profile_doubts, read_profile
     from simnmt.sti.presets import preset
 
-    own = preset(profile)
-    if own is not None:
-        return Source(profile, own.kind, own.said, own.cost)
-    found = read_profile(shipped.find("calibration", profile) if profile.startswith("@") else profile)
-    cost = found.sti_cost
-    assert found.sti is not None
-    doubts = tuple(doubt.message for doubt in profile_doubts(found, ["sti"]))
-    return Source(found.name, found.sti.kind, found.sti.model, cost, doubts)
+    shipped_preset = preset(profile)
+    if shipped_preset is not None:
+        return Source(profile, shipped_preset.kind, shipped_preset.model, shipped_preset.cost)
+    streamed = read_profile(shipped.find("calibration", profile) if profile.startswith("@") else profile)
+    cost = streamed.sti_cost
+    assert streamed.sti is not None
+    doubts = tuple(doubt.message for doubt in profile_doubts(streamed, ["sti"]))
+    return Source(streamed.name, streamed.sti.kind, streamed.sti.model, cost, doubts)
 
 
 def beside(cost: StiCost, length: int, slices: int) -> str:
     """What a plan reckons with besides layers and loads."""
-    said = f"{1e3 * cost.t_embed(length):.3g} ms of embedding, {1e3 * cost.head_s:.3g} ms of head"
-    said += "" if cost.decoder is None else " in each step"
+    parts = f"{1e3 * cost.t_embed(length):.3g} ms of embedding, {1e3 * cost.head_s:.3g} ms of head"
+    parts += "" if cost.decoder is None else " in each step"
     slowed = cost.slowing(slices)
-    return said + (f", all computing {slowed:.3g} times as long while the disk reads" if slowed > 1.0 else "")
+    return parts + (f", all computing {slowed:.3g} times as long while the disk reads" if slowed > 1.0 else "")
 
 
-def told(found: Outlook, source: Source) -> str:
-    """All of it as text."""
-    plan, cost = found.plan, found.cost
+def format_plan(outlook: Outlook, source: Source) -> str:
+    """Return a plan and what it is compared with as text."""
+    plan, cost = outlook.plan, outlook.cost
     decoding = len(plan.layer_indices) - plan.layers
     size = f"{plan.layers} x {plan.slices_per_layer}" + (f" and {decoding} decoder layers as wide" if decoding else "")
     of = f"{cost.geometry.layers} x {cost.geometry.heads}"
     steps = f", {plan.steps:g} decoder steps" if decoding else ""
     lines = [
-        f"{source.name} ({source.kind}): {source.said}",
+        f"{source.name} ({source.kind}): {source.model}",
         f"{size} of {of}, {_count(len(plan.bits))}, {plan.length} tokens{steps}: "
         f"{1e3 * plan.latency_s:.4g} ms of {1e3 * plan.deadline_s:g} ms, "
         + (f"{1e3 * plan.stall_s:.4g} ms of it waiting" if plan.stalls else "without waiting"),
-        f"memory: {_mb(found.memory.preload_bytes)} of {plan.preload_bytes / 1e6:g} MB preloaded, {len(plan.preloaded)} of the "
-        f"shards; {_mb(found.memory.streamed_bytes)} MB read; working buffer {_mb(found.memory.working_bytes)} MB",
+        f"memory: {_mb(outlook.memory.preload_bytes)} of {plan.preload_bytes / 1e6:g} MB preloaded, {len(plan.preloaded)} of "
+        f"the shards; {_mb(outlook.memory.streamed_bytes)} MB read; working buffer {_mb(outlook.memory.working_bytes)} MB",
         *(
             [f"besides the layers: {beside(cost, plan.length, plan.slices_per_layer)}"]
             if cost.embed_s or cost.head_s or cost.slowed
             else []
         ),
-        *found.remarks,
+        *outlook.remarks,
         "",
         aligned(
             ["layer", "slices", "bits (* preloaded)", "budget ms", "left ms", "read ms", "read by", "computed from", "waits"],
-            [_layer(layer, found.timeline, at) for at, layer in enumerate(found.layers)],
+            [_layer(layer, outlook.timeline, at) for at, layer in enumerate(outlook.layers)],
             3,
         ),
         "",
-        *picture(found.timeline, plan.layer_indices),
+        *picture(outlook.timeline, plan.layer_indices),
     ]
-    if found.contestants:
+    if outlook.contestants:
         header = ["way", "size", "shards", "mean bits", "latency ms", "waits ms", "deadline", "preload MB", "working MB"]
-        lines += ["", aligned(header, list(_compared(found)), 1)]
-    if found.exact is not None:
-        best = found.exact
+        lines += ["", aligned(header, list(_compared(outlook)), 1)]
+    if outlook.exact is not None:
+        best = outlook.exact
         proven = best.bound - best.fidelity < 1e-6
         known = "" if proven else f", the best yet, {best.bound:.5f} at most"
         lacks = f"{100 * best.gap:.2f} %" if proven else f"{100 * best.gap:.2f} to {100 * best.gap_at_most:.2f} %"
         lines += [
             "",
             f"Exact: fidelity {best.fidelity:.5f} by the best bits{known}; the greedy plan's {best.greedy_fidelity:.5f} lacks "
-            f"{lacks} (1 less the squared rounding error{'' if found.cost.importance is None else ', weighted by rank'}).",
+            f"{lacks} (1 less the squared rounding error{'' if outlook.cost.importance is None else ', weighted by rank'}).",
         ]
     return "\n".join(lines)
 
@@ -166,8 +167,8 @@ def _ranges(slices: tuple[int, ...]) -> str:
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
 
 
-def _compared(found: Outlook) -> Iterator[list[str]]:
-    for each in found.contestants:
+def _compared(outlook: Outlook) -> Iterator[list[str]]:
+    for each in outlook.contestants:
         if each.plan is None or each.timeline is None or each.memory is None:
             yield [each.name, "none", *["-"] * 4, "missed", "-", "-"]
             continue

@@ -281,7 +281,7 @@ def _of_decoder(profile: DeviceProfile) -> Iterator[Doubt]:
 
 
 def _of_beam(profile: DeviceProfile, chosen: int | None) -> Iterator[Doubt]:
-    """A beam's steps beyond its best output, which are charged only where they were counted: of no other beam than that."""
+    """Doubt a beam whose steps beyond its best output were not counted: they are charged for the calibrated beam only."""
     calibrated = 1 if profile.engine is None else profile.engine.beam
     beam = calibrated if chosen is None else chosen
     if beam > 1 and (profile.beam_overrun is None or beam != calibrated):

@@ -12,14 +12,19 @@ from simnmt.report.typography import number, significant
 from simnmt.sti.outlook import Outlook
 
 
-def render_plan(found: Outlook, name: str, kind: str, said: str, warnings: Sequence[str] = ()) -> str:
-    """The page as text, to be written as UTF-8; it opens from disk without a network.
+def render_plan(outlook: Outlook, name: str, kind: str, model: str, warnings: Sequence[str] = ()) -> str:
+    """Return the page as text, to be written as UTF-8; it opens from disk without a network.
 
-    `name`, `kind`, `said`: of the profile; `warnings`: what makes it doubtful.
+    Args:
+        outlook: the plan, with what it is compared with.
+        name: of the profile.
+        kind: how its costs are known.
+        model: the model that is streamed, in words.
+        warnings: what makes the profile doubtful.
     """
-    plan = found.plan
-    pipelines = [drawn("STI", found.timeline, plan.layer_indices)]
-    for each in found.contestants[1:]:
+    plan = outlook.plan
+    pipelines = [drawn("STI", outlook.timeline, plan.layer_indices)]
+    for each in outlook.contestants[1:]:
         if each.plan is not None and each.timeline is not None:
             size = f"{each.plan.layers} x {each.plan.slices_per_layer}"
             pipelines.append(drawn(f"{each.name}, {size}", each.timeline, each.plan.layer_indices))
@@ -28,7 +33,7 @@ def render_plan(found: Outlook, name: str, kind: str, said: str, warnings: Seque
     facts = (
         f"{significant(1e3 * plan.latency_s)} ms predicted",
         f"{significant(1e3 * plan.stall_s)} ms of it waiting",
-        f"{significant(found.memory.preload_bytes / 1e6)} of {significant(plan.preload_bytes / 1e6)} MB preloaded",
+        f"{significant(outlook.memory.preload_bytes / 1e6)} of {significant(plan.preload_bytes / 1e6)} MB preloaded",
         f"{plan.length} tokens",
     )
     return str(
@@ -37,7 +42,7 @@ def render_plan(found: Outlook, name: str, kind: str, said: str, warnings: Seque
             '<meta name="viewport" content="width=device-width, initial-scale=1"><title>{title}</title>'
             "<style>{style}</style></head>"
             '<body><p class="eyebrow">streamed model, {kind}</p><h1>{title}</h1><p class="facts">{facts}</p>'
-            '<p class="note">{name}: {said}</p>{warnings}{remarks}'
+            '<p class="note">{name}: {model}</p>{warnings}{remarks}'
             '<section><h2>Disk and processor</h2>{svg}<p class="note">Numbers are layers; faded red: the processor waits; '
             "dashed: the deadline.</p></section><section><h2>Shards</h2>{table}</section></body></html>\n"
         ).format(
@@ -45,22 +50,22 @@ def render_plan(found: Outlook, name: str, kind: str, said: str, warnings: Seque
             style=style,
             kind=f"{kind}, doubtful" if warnings else kind,
             name=name,
-            said=said,
+            model=model,
             facts=Markup(" ").join(Markup("<span>{}</span>").format(fact) for fact in facts),
-            warnings=Markup("").join(Markup('<p class="trivial" data-warning>{}</p>').format(warning) for warning in warnings),
-            remarks=Markup("").join(Markup('<p class="note">{}</p>').format(remark) for remark in found.remarks),
+            warnings=Markup("").join(Markup('<p class="caution" data-warning>{}</p>').format(warning) for warning in warnings),
+            remarks=Markup("").join(Markup('<p class="note">{}</p>').format(remark) for remark in outlook.remarks),
             svg=pipeline_svg("Pipelines", pipelines, plan.deadline_s),
-            table=_table(found),
+            table=_table(outlook),
         )
     )
 
 
-def _table(found: Outlook) -> Markup:
+def _table(outlook: Outlook) -> Markup:
     head = Markup("").join(
         Markup("<th>{}</th>").format(cell) for cell in ("layer", "bits (* preloaded)", "budget, ms", "left, ms")
     )
     rows = []
-    for layer in found.layers:
+    for layer in outlook.layers:
         bits = " ".join(f"{width}{'*' if held else ''}" for width, held in zip(layer.bits, layer.preloaded, strict=True))
         cells = (str(layer.layer), bits, number(1e3 * layer.granted_s, 2), number(1e3 * layer.left_s, 2))
         rows.append(Markup("<tr>{}</tr>").format(Markup("").join(Markup("<td>{}</td>").format(cell) for cell in cells)))

@@ -31,8 +31,8 @@ class Preset:
 
     cost: StiCost
     kind: str
-    said: str
-    """In words, for whoever reads the plan."""
+    model: str
+    """The size of the model and what it costs, in words."""
     preload_bytes: int
     """The paper's buffer on that board."""
 
@@ -63,14 +63,14 @@ def preset(name: str) -> Preset | None:
 
 def odroid() -> Preset:
     """A processor whose layers cost in proportion to their shards."""
-    said = f"{_SIZE}; a whole layer computed in 95 ms, in proportion to its shards but for 1/31"
-    return Preset(board_cost("odroid", BERT_BASE), "inferred", said, 10**6)
+    model = f"{_SIZE}; a whole layer computed in 95 ms, in proportion to its shards but for 1/31"
+    return Preset(board_cost("odroid", BERT_BASE), "inferred", model, 10**6)
 
 
 def jetson() -> Preset:
     """A GPU, whose layers cost nearly the same with any number of shards."""
-    said = f"{_SIZE}, as on the other board; a whole layer computed in 57 ms, with a quarter of its shards 0.7 % faster"
-    return Preset(board_cost("jetson", BERT_BASE), "inferred", said, 5 * 10**6)
+    model = f"{_SIZE}, as on the other board; a whole layer computed in 57 ms, with a quarter of its shards 0.7 % faster"
+    return Preset(board_cost("jetson", BERT_BASE), "inferred", model, 5 * 10**6)
 
 
 _SIZE = "12 x 12 of BERT-base's size; a layer of 28.3 MB read in 339 ms"

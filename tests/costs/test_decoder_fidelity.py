@@ -41,9 +41,11 @@ def block_of(content: dict[str, Any]) -> DecoderBlock:
 
 def test_effects_multiply_within_a_stage_and_stages_add() -> None:
     """Made so that the model holds, a variant that nobody measured is told to the digits."""
-    found = composed(block_of(decoder_block(RUNGS, (1,))).at(1), BOTH)
-    assert found is not None
-    assert (found.body_s, found.product_s, found.search_s) == pytest.approx((0.002 * 0.5 * 0.9, 0.001 * 0.4, 0.0006))
+    composition = composed(block_of(decoder_block(RUNGS, (1,))).at(1), BOTH)
+    assert composition is not None
+    assert (composition.body_s, composition.product_s, composition.search_s) == pytest.approx(
+        (0.002 * 0.5 * 0.9, 0.001 * 0.4, 0.0006)
+    )
     moved, choice = profile(decoder_block(RUNGS)).with_decoder(BOTH)
     assert choice.how == "composed"
     assert [each.step_s for each in choice.steps] == pytest.approx([sum(stages_s(BOTH, batch)) for batch in BATCHES])
@@ -56,13 +58,13 @@ def test_variants_of_the_wanted_beam_tell_by_themselves_where_they_can() -> None
     pay_less = variant(of_five[INT16], times=1.5)
     others = [variant(each) for each in (PLAIN, INT16, of_five[PLAIN], of_five[MERGED])]
     content = {"kind": "measured", "base": PLAIN.model_dump(), "variants": [*others, pay_less]}
-    found = composed(block_of(content).at(1), of_five[BOTH])
-    assert found is not None
-    assert found.step_s == pytest.approx(1.5 * sum(stages_s(of_five[BOTH])))
+    composition = composed(block_of(content).at(1), of_five[BOTH])
+    assert composition is not None
+    assert composition.step_s == pytest.approx(1.5 * sum(stages_s(of_five[BOTH])))
     content["variants"] = [variant(each) for each in (PLAIN, INT16, of_five[PLAIN])]
-    found = composed(block_of(content).at(1), of_five[INT16])
-    assert found is not None, "else by those of all beams"
-    assert found.step_s == pytest.approx(sum(stages_s(of_five[INT16])))
+    composition = composed(block_of(content).at(1), of_five[INT16])
+    assert composition is not None, "else by those of all beams"
+    assert composition.step_s == pytest.approx(sum(stages_s(of_five[INT16])))
 
 
 @given(st.floats(0.5, 2.0), st.floats(0.5, 2.0))
@@ -70,10 +72,10 @@ def test_least_squares_spread_what_does_not_multiply(off: float, other: float) -
     """Of a full 2 x 2 the fitted logarithms miss all four alike, by a quarter of the interaction."""
     corners = [(PLAIN, 1.0), (INT16, off), (MERGED, other), (BOTH, 1.0)]
     block = {"kind": "measured", "base": PLAIN.model_dump(), "variants": [variant(each, times=t) for each, t in corners]}
-    found = composed(block_of(block).at(1), BOTH)
-    assert found is not None
+    composition = composed(block_of(block).at(1), BOTH)
+    assert composition is not None
     body_s = stages_s(BOTH)[0]
-    assert np.log(found.body_s / body_s) == pytest.approx(np.log(off * other) / 4, abs=1e-9)
+    assert np.log(composition.body_s / body_s) == pytest.approx(np.log(off * other) / 4, abs=1e-9)
 
 
 def test_the_error_of_composing_is_that_on_each_measured_variant_left_out() -> None:
@@ -127,18 +129,18 @@ def test_agreement_is_known_with_a_candidate_list_too_and_the_list_is_said_apart
     """All of a sharp profile's variants have one: what rounds is held against the exact decoder with the same list."""
     listed = {each: each.model_copy(update={"candidates": 500}) for each in (PLAIN, MERGED, INT16, RUNGS[3])}
     variants = [variant(listed[PLAIN]), variant(listed[MERGED]), variant(listed[INT16], agreement=0.999)]
-    own = with_variants(*variants, variant(listed[RUNGS[3]], agreement=0.998))
+    with_lists = with_variants(*variants, variant(listed[RUNGS[3]], agreement=0.998))
 
     def fidelity(**options: Any) -> str:
-        return own.with_decoder(DecoderSettings(candidates=500, **options))[1].fidelity
+        return with_lists.with_decoder(DecoderSettings(candidates=500, **options))[1].fidelity
 
     assert fidelity(merge=True) == "exact, among its candidates"
     assert fidelity(gemm="int16") == "99.9 % of tokens as the exact decoder's, among its candidates"
     assert fidelity(gemm="int16", activations="polynomial", merge=True) == (
         "99.7 % of tokens as the exact decoder's, its techniques' agreements multiplied, among its candidates"
     )
-    assert not own.with_decoder(listed[MERGED])[1].exact
-    assert dict(facts(own))[f"decoder {listed[INT16].words()}"].endswith(
+    assert not with_lists.with_decoder(listed[MERGED])[1].exact
+    assert dict(facts(with_lists))[f"decoder {listed[INT16].words()}"].endswith(
         "; 99.9 % of tokens as the exact decoder's, among its candidates"
     )
 
@@ -146,8 +148,10 @@ def test_agreement_is_known_with_a_candidate_list_too_and_the_list_is_said_apart
 def test_techniques_that_were_held_together_need_no_product() -> None:
     """Whatever identities stood beside them: a quick calibration never has a polynomial alone."""
     together = DecoderSettings(gemm="int16", activations="polynomial", merge=True)
-    own = with_variants(variant(PLAIN), variant(MERGED), variant(INT16), variant(RUNGS[3]), variant(together, agreement=0.997))
-    _, choice = own.with_decoder(together.model_copy(update={"merge": False}))
+    tried = with_variants(
+        variant(PLAIN), variant(MERGED), variant(INT16), variant(RUNGS[3]), variant(together, agreement=0.997)
+    )
+    _, choice = tried.with_decoder(together.model_copy(update={"merge": False}))
     assert (choice.how, choice.fidelity) == ("composed", "99.7 % of tokens as the exact decoder's")
 
 
@@ -157,11 +161,11 @@ def in_type(compute_type: str, block: dict[str, Any] | None = None) -> DevicePro
 
 def test_an_engine_that_rounds_is_not_exact_whatever_the_techniques() -> None:
     """XP-03: fusing changes nothing, and 8 bits do."""
-    own = in_type("bfloat16")
-    _, choice = own.with_decoder(FUSED)
+    rounding = in_type("bfloat16")
+    _, choice = rounding.with_decoder(FUSED)
     assert (choice.exact, choice.fidelity) == (False, "exact but for rounding in bfloat16")
     assert choice.as_json()["exact"] is False
-    assert dict(facts(own))["decoder beam 1, fused"].endswith("; exact but for rounding in bfloat16")
+    assert dict(facts(rounding))["decoder beam 1, fused"].endswith("; exact but for rounding in bfloat16")
     polynomial = RUNGS[3]
     _, choice = in_type("int8", decoder_block([PLAIN, polynomial])).with_decoder(polynomial)
     assert choice.fidelity == "not exact (activations), agreement not measured, rounding in int8 aside"

@@ -55,7 +55,7 @@ def test_the_steps_of_a_beam_that_were_not_counted_are_doubtful() -> None:
 
 
 @pytest.mark.parametrize(("calibrated", "chosen", "doubtful"), [(6, None, 0), (6, 6, 0), (6, 5, 1), (1, 5, 1), (6, 1, 0)])
-def test_steps_of_a_beam_are_known_of_the_beam_alone_that_they_were_counted_with(
+def test_a_beam_is_doubtful_unless_its_steps_beyond_the_best_output_were_counted(
     calibrated: int, chosen: int | None, doubtful: int
 ) -> None:
     engine = {"backend": "torch", "compute_type": "float32", "device": "cpu", "beam": calibrated}

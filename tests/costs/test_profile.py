@@ -185,10 +185,10 @@ def of_a_beam(end_of_sentence: str, **blocks: Any) -> DeviceProfile:
 
 
 def test_energy_is_charged_for_the_steps_that_a_beam_takes_beyond_its_best_output() -> None:
-    bare = of_a_beam("none")
-    assert bare.energy_cost is not None and bare.of_forced_lengths.energy_cost is not None
-    assert bare.energy_cost.joules(10, 20, 1.0) == pytest.approx(0.01 * 10 + 1.25 * 0.1 * 20 + 0.5)
-    assert bare.of_forced_lengths.energy_cost.joules(10, 20, 1.0) == pytest.approx(0.01 * 10 + 0.1 * 20 + 0.5)
+    profile = of_a_beam("none")
+    assert profile.energy_cost is not None and profile.of_forced_lengths.energy_cost is not None
+    assert profile.energy_cost.joules(10, 20, 1.0) == pytest.approx(0.01 * 10 + 1.25 * 0.1 * 20 + 0.5)
+    assert profile.of_forced_lengths.energy_cost.joules(10, 20, 1.0) == pytest.approx(0.01 * 10 + 0.1 * 20 + 0.5)
     by_power = of_a_beam("none", energy={"kind": "measured", "source": "rapl", "active_w": 40.0}).energy_cost
     assert by_power is not None
     assert by_power.joules(10, 20, 2.0) == pytest.approx(80.0), "the seconds hold those steps already"
@@ -196,16 +196,16 @@ def test_energy_is_charged_for_the_steps_that_a_beam_takes_beyond_its_best_outpu
 
 def test_a_beam_keeps_its_steps_where_lengths_are_counted_otherwise() -> None:
     """Another count of the end of the sentence, or another unit, changes neither time nor energy of a sentence."""
-    bare = of_a_beam("none")
-    moved = bare.counting("both")
-    assert moved.beam_overrun == bare.beam_overrun is not None
-    assert moved.plane.seconds(11, 21) == pytest.approx(bare.plane.seconds(10, 20))
-    assert moved.counting("none").plane.seconds(10, 20) == pytest.approx(bare.plane.seconds(10, 20))
+    unconverted = of_a_beam("none")
+    moved = unconverted.counting("both")
+    assert moved.beam_overrun == unconverted.beam_overrun is not None
+    assert moved.plane.seconds(11, 21) == pytest.approx(unconverted.plane.seconds(10, 20))
+    assert moved.counting("none").plane.seconds(10, 20) == pytest.approx(unconverted.plane.seconds(10, 20))
     counted = of_a_beam("both")
     words = counted.converted(3.0, 5.0, LengthUnit(src="word", tgt="word"))
     assert words.beam_overrun == counted.beam_overrun
     # Of 4 and 6 tokens in words, one of either side ends the sentence; the others make 9 and 25 characters.
     assert words.plane.seconds(4, 6) == pytest.approx(counted.plane.seconds(9 + 1, 25 + 1))
-    for one, lengths, other, same in ((bare, (10, 20), moved, (11, 21)), (counted, (9 + 1, 25 + 1), words, (4, 6))):
+    for one, lengths, other, same in ((unconverted, (10, 20), moved, (11, 21)), (counted, (9 + 1, 25 + 1), words, (4, 6))):
         assert one.energy_cost is not None and other.energy_cost is not None
         assert other.energy_cost.joules(*same, 1.0) == pytest.approx(one.energy_cost.joules(*lengths, 1.0))

@@ -87,7 +87,7 @@ def test_an_interval_from_too_few_requests_is_called_unreliable_beside_the_recom
     caution = "The interval of a change of p95 is not &lt;reliable&gt;."
     assert "data-caution" not in page
     few = render(make_result(requests=300))
-    assert few.count(f'<p class="trivial" data-caution>{caution}</p>') == 2, "on each card"
+    assert few.count(f'<p class="caution" data-caution>{caution}</p>') == 2, "on each card"
     many = render(make_result(requests=300, networks=("cp1", "cp2"), workloads=("a", "b")))
     assert many.index(f"<strong data-caution>{caution}</strong>") < many.index('<details class="words">')
 

@@ -49,9 +49,9 @@ def test_the_table_of_gains_opens_with_the_points_where_both_are_in_time(page: s
     plain = " ".join(re.sub(r"<[^>]*>", " ", table).split())
     assert late
     for row in late:
-        in_time, mixed = signed(row["gain_in_time"]), signed(row["gain"])
+        in_time, all_deadlines = signed(row["gain_in_time"]), signed(row["gain"])
         kept = f"{row['deadlines_in_time']} of {row['deadlines']}"
-        assert re.search(rf"{re.escape(in_time)} .{{0,60}}{kept} .{{0,60}}{re.escape(mixed)} ", plain)
+        assert re.search(rf"{re.escape(in_time)} .{{0,60}}{kept} .{{0,60}}{re.escape(all_deadlines)} ", plain)
 
 
 def test_a_claim_that_is_not_of_a_column_is_no_verdict_there() -> None:
