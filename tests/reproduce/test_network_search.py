@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from simnmt.reproduce.cnmt import parts
 from simnmt.reproduce.cnmt.network_search import LEVELS_MS, best_levels, search_networks, share_sent
+from simnmt.scenario.build import build
 from tests.reproduce.stand_ins import write_stand_ins
 
 
@@ -71,7 +72,8 @@ def test_the_oracle_of_a_run_sends_away_what_the_search_said(tmp_path: Path) -> 
     room = tmp_path / "room"
     room.mkdir()
     plan = parts.at_levels(prepared.plan, "fr-en", levels)
-    part = parts.replay("measured", [plan], folder=room, jobs=1, progress=None)
+    first = build(plan.scenario.model_copy(update={"replications": 1}), Path.cwd())  # the search looks at no other
+    part = parts.replay("measured", [first], folder=room, jobs=1, progress=None)
     sent = {row["network"]: row["offloaded_share"] for row in part.rows if row["policy"] == "oracle"}
     assert sent == pytest.approx({network: levels.offloaded_share["fr-en", network] for network in ("cp1", "cp2")}, abs=0.002)
     assert {cell.network: 1e3 * cell.series.mean_s for cell in part.cells} == pytest.approx(levels.mean_rtt_ms)
