@@ -19,8 +19,14 @@ from simnmt.errors import InputError
 
 MOST_DOCUMENT_BYTES = 64 << 20
 """Of a JSON or YAML document; the largest that simnmt ships or writes has about 1 MB."""
-MOST_TEXT_BYTES = 1 << 30
-"""Of a text or table that is read into memory as a whole."""
+MOST_TEXT_BYTES = 256 << 20
+"""Of a table or a list of JSON that is parsed as a whole: up to 24 times as much memory, for a list of empty objects."""
+MOST_HELD_BYTES = 1 << 30
+"""Of the lines of a text that are kept in memory."""
+MOST_HELD_LINES = 10_000_000
+"""Of a text that is kept in memory, where a short line takes some 60 bytes, and a pair of them in training some 500."""
+MOST_STREAMED_BYTES = 64 << 30
+"""Of a text of which no line is kept, unpacked; the largest public corpora have some 35 GB a side."""
 MOST_MODEL_BYTES = 256 << 20
 """Of a tokenizer's model or vocabulary; a million pieces take some 20 MB."""
 MOST_TENSOR_BYTES = 64 << 30

@@ -50,7 +50,7 @@ def _text_translator(settings: Settings) -> tuple[Translator, list[str]]:
     from simnmt.nmt.translation import Translator
 
     assert settings.text is not None
-    lines = (line.strip() for line in TextLines(settings.text))
+    lines = (line.strip() for line in TextLines(settings.text, kept="head", pipes=False))
     sentences = list(islice((line for line in lines if line), SENTENCES))
     if len(sentences) < LEAST_SENTENCES:
         remedy = f"give {LEAST_SENTENCES} or more, one a line"

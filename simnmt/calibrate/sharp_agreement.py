@@ -117,9 +117,9 @@ def encoded_text(
 def _lines(text: Path, references: Path | None) -> Iterator[tuple[str, str]]:
     """Each line and its reference, which is empty without references."""
     if references is None:
-        yield from ((line, "") for line in TextLines(text))
+        yield from ((line, "") for line in TextLines(text, kept="head", pipes=False))
         return
-    for line, told in zip_longest(TextLines(text), TextLines(references)):
+    for line, told in zip_longest(TextLines(text, kept="head", pipes=False), TextLines(references, kept="head", pipes=False)):
         if line is None or told is None:
             raise CalibrationError(
                 f"not as many lines as {text}", path=references, remedy="give one reference a line, in the order of the text"

@@ -34,11 +34,13 @@ class DescriptionColumn(TextColumn):
 
 @contextmanager
 def live_progress(*columns: ProgressColumn) -> Iterator[Progress]:
-    """Draw bars of these columns, which go when the block ends; what is printed meanwhile is cleaned as elsewhere.
+    """Draw bars of these columns, on a terminal; they go when the block ends.
 
-    While bars are drawn, rich puts streams of its own in the place of the cleaned ones.
+    What is printed meanwhile is cleaned as elsewhere, although rich puts streams of its own in their place.
     """
-    with Progress(*columns, console=progress_console(), transient=True) as progress, cleaned_streams():
+    console = progress_console()
+    off = not console.is_interactive  # where it cannot draw, rich would print an empty line at the end
+    with Progress(*columns, console=console, transient=True, disable=off) as progress, cleaned_streams():
         yield progress
 
 

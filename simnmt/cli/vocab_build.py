@@ -96,7 +96,7 @@ def build_lists(
 def _lines(path: Path) -> list[str]:
     from simnmt.workload.text_lines import TextLines
 
-    return list(TextLines(path))
+    return list(TextLines(path, kept="all"))
 
 
 def _note(text: str) -> None:

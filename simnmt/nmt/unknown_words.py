@@ -83,7 +83,7 @@ def read_dictionary(path: str | os.PathLike[str]) -> dict[str, str]:
     """
     words: dict[str, str] = {}
     remedy = "give a source word, a tab and its translation on each line"
-    for number, line in enumerate(TextLines(path), 1):
+    for number, line in enumerate(TextLines(path, kept="all"), 1):
         if number > MOST_ENTRIES:
             raise NmtError(f"more than {MOST_ENTRIES:,} lines", path=path, remedy="give a smaller dictionary")
         if not line.strip():

@@ -20,6 +20,8 @@ import numpy as np
 
 from simnmt.errors import InputError
 from simnmt.files import (
+    MOST_DOCUMENT_BYTES,
+    MOST_STREAMED_BYTES,
     FolderLock,
     PartialFolder,
     check_regular,
@@ -39,10 +41,6 @@ SUMMARY, TABLE, REQUESTS, PAGE = "summary.json", "summary.csv", "requests.parque
 BATCHES = "batches.parquet"
 OUTPUTS = frozenset({RESOLVED, INPUT, SUMMARY, TABLE, REQUESTS, PAGE, BATCHES})
 """What a manifest may list; another name could lead anywhere."""
-
-
-MOST_INPUT_BYTES = 1 << 40
-"""Of an input or output whose digest is computed again; it is never in memory as a whole."""
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -304,7 +302,7 @@ def check_unchanged(recorded: Mapping[str, str], label: str, locate: Callable[[s
     for name, digest in recorded.items():
         path = locate(name)
         try:
-            check_regular(path, MOST_INPUT_BYTES)
+            check_regular(path, MOST_DOCUMENT_BYTES if name in (INPUT, RESOLVED) else MOST_STREAMED_BYTES)
             present = sha256(path)
         except OSError as error:
             raise RunDirectoryError(f"{label} of that run cannot be read: {error.strerror}", path=path, remedy=remedy) from None

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import codecs
+import errno
 import gzip
 import io
 import os
-import stat
+import sys
 import zlib
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import BinaryIO, Generic, TypeVar, cast
+from typing import BinaryIO, Generic, Literal, TypeVar, cast
 
 from simnmt.errors import InputError
+from simnmt.files import MOST_HELD_BYTES, MOST_HELD_LINES, MOST_STREAMED_BYTES, check_regular
 
 MAX_LINE_BYTES = 1 << 20
 """A longer line is no sentence and no row; so a file without line ends cannot fill the memory."""
@@ -23,6 +26,8 @@ _GZIP_MAGIC = b"\x1f\x8b"
 _UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 Error = TypeVar("Error", bound=InputError)
+Kept = Literal["nothing", "head", "all"]
+"""Which lines the caller keeps in memory: none, those that it takes from the start of a file of any size, or all."""
 
 
 class ByteLines(Generic[Error]):
@@ -30,28 +35,63 @@ class ByteLines(Generic[Error]):
 
     Lines end at LF, a CR before it goes too. Gzip is known by its first bytes, whatever the file's name. A UTF-8 byte order
     mark at the start is dropped. Raises the room's `error` for a file that cannot be read, a device (it may never end), a line
-    of more than `MAX_LINE_BYTES`, and UTF-16.
+    of more than `MAX_LINE_BYTES`, UTF-16, and, also of a pipe and of what gzip unpacks, more than `MOST_STREAMED_BYTES` or,
+    where lines are kept, more than `MOST_HELD_BYTES` or `MOST_HELD_LINES`.
     """
 
-    def __init__(self, path: str | os.PathLike[str], error: type[Error], one: str) -> None:
-        """`one`: what a line holds, such as `one sentence`."""
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        error: type[Error],
+        one: str,
+        *,
+        kept: Kept = "nothing",
+        pipes: bool = True,
+        stream: io.BufferedReader | None = None,
+    ) -> None:
+        """Prepare to read a file; nothing is opened yet.
+
+        Args:
+            path: the file; of a `stream` its name for messages.
+            error: the class of errors.
+            one: what a line holds, such as `one sentence`.
+            kept: what the caller keeps in memory, which decides how much may come.
+            pipes: whether a FIFO is accepted; not where the file is read twice.
+            stream: an open stream to read in place of a file, such as standard input, which may be a terminal.
+        """
         self.path = Path(path)
         self.line = 0
         """From 1; 0 before the first."""
         self._error = error
         self._one = one
+        self._kept = kept
+        self._pipes = pipes
+        self._stream = stream
+
+    def _opened(self) -> AbstractContextManager[io.BufferedReader]:
+        if self._stream is not None:
+            return nullcontext(self._stream)
+        # Checked before it is opened, for opening some devices already does something.
+        most_bytes = MOST_HELD_BYTES if self._kept == "all" else MOST_STREAMED_BYTES
+        check_regular(self.path, most_bytes, pipes=self._pipes)
+        return self.path.open("rb")
 
     def __iter__(self) -> Iterator[bytes]:
+        in_memory = self._kept != "nothing"
+        most_bytes, most_lines = (MOST_HELD_BYTES, MOST_HELD_LINES) if in_memory else (MOST_STREAMED_BYTES, sys.maxsize)
+        size = 0
         try:
-            # Asked before it is opened, for opening some devices already does something.
-            if _is_device(self.path.stat().st_mode):
-                raise self._error("a device, not a file", path=self.path, remedy="give a text file, or a pipe")
-            with self.path.open("rb") as file:
+            with self._opened() as file:
                 # Peeked at, not read and rewound: a pipe is a file too.
                 packed = file.peek(2).startswith(_GZIP_MAGIC)
                 readable = cast(BinaryIO, io.BufferedReader(gzip.GzipFile(fileobj=file)) if packed else file)
                 while raw := readable.readline(MAX_LINE_BYTES + 1):
                     self.line += 1
+                    size += len(raw)
+                    if size > most_bytes:
+                        raise self._too_much(f"more than {most_bytes:,} bytes")
+                    if self.line > most_lines:
+                        raise self._too_much(f"more than {most_lines:,} lines")
                     if self.line == 1:
                         raw = self._begun(raw)
                     if len(raw) > MAX_LINE_BYTES:
@@ -65,8 +105,15 @@ class ByteLines(Generic[Error]):
             reason = str(error).rstrip(".")
             raise self.fault(f"broken gzip data{after}: {reason}", remedy="fetch or compress it again") from None
         except (OSError, ValueError) as error:
-            what = f"cannot be read: {getattr(error, 'strerror', None) or error}"
-            raise self._error(what, path=self.path, remedy="give a text file that you may read") from None
+            reason = getattr(error, "strerror", None) or str(error)
+            match getattr(error, "errno", None):
+                case errno.EFBIG:
+                    raise self._too_much(reason) from None
+                case errno.EINVAL:  # not a file that is read line by line
+                    remedy = "give a text file, or a pipe" if self._pipes else "give a text file"
+                    raise self._error(reason, path=self.path, remedy=remedy) from None
+            remedy = "give a text file that you may read"
+            raise self._error(f"cannot be read: {reason}", path=self.path, remedy=remedy) from None
 
     def _begun(self, raw: bytes) -> bytes:
         if raw.startswith(_UTF16_MARKS):
@@ -77,6 +124,6 @@ class ByteLines(Generic[Error]):
         """An error at the current line."""
         return self._error(what, path=self.path, line=self.line or None, column=column, remedy=remedy)
 
-
-def _is_device(mode: int) -> bool:
-    return stat.S_ISCHR(mode) or stat.S_ISBLK(mode)
+    def _too_much(self, what: str) -> Error:
+        remedy = "cut it into several files" if self._kept == "nothing" else "give a part of it, for memory holds its lines"
+        return self._error(what, path=self.path, remedy=remedy)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from simnmt.workload.byte_lines import Kept
 from simnmt.workload.counting import mixed, unit_and_counter
 from simnmt.workload.errors import CorpusError
 from simnmt.workload.filters import WORDS, Dropped, RatioFilter, TokensPerWord, filter_named, keep
@@ -136,14 +137,15 @@ class _Words:
         return TokensPerWord(float(src_tokens / words), float(tgt_tokens / words))
 
 
-def text_pairs(files: list[Path], keys: tuple[str, str] | None) -> Iterator[tuple[str, str]]:
+def text_pairs(files: list[Path], keys: tuple[str, str] | None, *, kept: Kept = "nothing") -> Iterator[tuple[str, str]]:
     """Source and target of each pair, as `read_corpus` takes them: two text files, one TSV file, or JSON Lines under `keys`.
 
-    Raises `CorpusError` where the files cannot be read or do not pair.
+    `kept`: what of it the caller keeps in memory. Raises `CorpusError` where the files cannot be read or do not pair.
     """
     if len(files) == 2:
-        return _of_files(*map(TextLines, files))
-    lines = TextLines(files[0])
+        source, target = (TextLines(file, kept=kept) for file in files)
+        return _of_files(source, target)
+    lines = TextLines(files[0], kept=kept)
     return json_pairs(lines, *keys) if keys else _of_columns(lines)
 
 

@@ -339,7 +339,7 @@ def read_table(path: str | os.PathLike[str]) -> LengthTable:
     Raises `CorpusError`, with the line, for another format or version, a missing key, an unknown unit, and
     rows that are not three whole numbers of at least 1, or that repeat a pair.
     """
-    lines = TextLines(path)
+    lines = TextLines(path, kept="all")
     header = _read_header(lines)
     first_line: dict[tuple[int, int], int] = {}
     counts: list[int] = []

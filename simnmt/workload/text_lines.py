@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Iterator
 
-from simnmt.workload.byte_lines import MAX_LINE_BYTES, RECODE, RECODE_UTF16, ByteLines
+from simnmt.workload.byte_lines import MAX_LINE_BYTES, RECODE, RECODE_UTF16, ByteLines, Kept
 from simnmt.workload.errors import CorpusError
 
 __all__ = ["MAX_LINE_BYTES", "TextLines"]
@@ -15,11 +16,18 @@ class TextLines:
     """Iterates once over a file's lines, without their line ends; `read` tells how many have come so far.
 
     As `ByteLines`, decoded: a form feed or U+2028 inside a sentence splits nothing. Raises `CorpusError`, also for
-    undecodable bytes (column = byte in the line) and NUL bytes.
+    undecodable bytes (column = byte in the line) and NUL bytes. `kept`, `pipes` and `stream` are those of `ByteLines`.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._bytes = ByteLines(path, CorpusError, "one sentence")
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        kept: Kept = "nothing",
+        pipes: bool = True,
+        stream: io.BufferedReader | None = None,
+    ) -> None:
+        self._bytes = ByteLines(path, CorpusError, "one sentence", kept=kept, pipes=pipes, stream=stream)
         self.path = self._bytes.path
         self.fault = self._bytes.fault
         """An error at the current line."""

@@ -92,6 +92,18 @@ def test_an_interrupt_says_what_is_kept(here: Path, train: Callable[..., Any], m
     assert json.loads(train("--steps", "5", "--out", "i", "--json").out)["training"]["sittings"] == 2
 
 
+@pytest.mark.skipif(not Path("/dev/zero").is_char_device(), reason="no such device here")
+def test_standard_input_without_line_ends_is_refused(
+    model: str, simnmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Path("/dev/zero").open() as zeros:
+        monkeypatch.setattr(sys, "stdin", zeros)
+        done = simnmt("nmt", "translate", "--model", model, "--threads", "1")
+    assert (done.status, done.out) == (2, "")
+    assert_one_line(done.err)
+    assert "standard input:1: a line of more than 1,048,576 bytes" in done.err
+
+
 def test_as_many_lines_come_out_as_go_in(
     here: Path, model: str, simnmt: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,7 +113,7 @@ def test_as_many_lines_come_out_as_go_in(
     assert found.status == 0
     lines = found.out.split("\n")
     assert len(lines) == 5 and lines[1] == lines[4] == "" and all(lines[index] for index in (0, 2, 3))
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(text.encode()))))
     assert simnmt("nmt", "translate", "--model", model, "--threads", "1", "--max-len", "6").out == found.out
     assert (
         simnmt("nmt", "translate", "--model", model, "--threads", "1", "in.txt", "--max-len", "6", "--out", "out.txt").out == ""

@@ -3,9 +3,11 @@ from __future__ import annotations
 import gzip
 import os
 import re
+import subprocess
 import time
 import tracemalloc
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simnmt.workload import byte_lines
 from simnmt.workload.corpus import read_corpus
 from simnmt.workload.errors import CorpusError
 from simnmt.workload.filters import Dropped
 from simnmt.workload.length_table import LengthTable
-from simnmt.workload.text_lines import MAX_LINE_BYTES
+from simnmt.workload.text_lines import MAX_LINE_BYTES, TextLines
 
 GERMAN = "das Haus ist alt\nja\n\nwir sehen den alten Mann\nja"
 ENGLISH = "the house is old\nyes\nempty\nwe see the old man\nindeed so\n"
@@ -183,6 +186,47 @@ def test_a_device_is_refused_at_once(tmp_path: Path, device: str) -> None:
     (tmp_path / "link").symlink_to(device)
     with pytest.raises(CorpusError, match="link: a device, not a file"):
         read(written(tmp_path, "a.txt", "a\n"), tmp_path / "link")
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_a_corpus_of_more_than_its_stated_size_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pack: Callable[[bytes], bytes]
+) -> None:
+    """What gzip unpacks counts; a plain file is refused before it is read."""
+    monkeypatch.setattr(byte_lines, "MOST_STREAMED_BYTES", 400)
+    assert read(written(tmp_path, "fits.tsv", pack(b"a\tb\n" * 100)))[1].pairs_read == 100
+    with pytest.raises(CorpusError, match=r"large\.tsv: more than 400 bytes \(cut it into several files\)"):
+        read(written(tmp_path, "large.tsv", pack(b"a\tb\n" * 101)))
+
+
+@pytest.mark.parametrize(("limit", "most", "message"), [("BYTES", 300, "300 bytes"), ("LINES", 75, "75 lines")])
+def test_text_that_memory_holds_has_a_bound_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, most: int, message: str
+) -> None:
+    path = written(tmp_path, "text", b"a\tb\n" * 100)
+    monkeypatch.setattr(byte_lines, f"MOST_HELD_{limit}", most)
+    assert TextLines(path).drain() == 100
+    remedy = r"\(give a part of it, for memory holds its lines\)"
+    with pytest.raises(CorpusError, match=rf"text: more than {message} {remedy}"):
+        list(TextLines(path, kept="all"))
+    assert len(list(islice(TextLines(path, kept="head"), 75))) == 75
+    with pytest.raises(CorpusError, match=rf"text: more than {message} {remedy}"):
+        list(TextLines(path, kept="head"))
+
+
+def test_an_endless_pipe_ends_at_the_stated_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(byte_lines, "MOST_STREAMED_BYTES", 1 << 16)
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    writer = subprocess.Popen(["sh", "-c", 'yes > "$1"', "sh", str(path)], stderr=subprocess.DEVNULL)
+    try:
+        with pytest.raises(CorpusError, match="pipe: more than 65,536 bytes"):
+            TextLines(path).drain()
+        with pytest.raises(CorpusError, match=r"pipe: a pipe, not a file \(give a text file\)"):
+            TextLines(path, pipes=False).drain()
+    finally:
+        writer.kill()
+        writer.wait()
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])

@@ -58,7 +58,7 @@ class Restricted:
             parts[kind] = load_vocabulary(path, model, direction=direction)
             notes.append(f"{kind}: {path.name}, {parts[kind].label}")
         count = _sentences(settings, batches(settings)[-1])
-        lines = islice((line for line in TextLines(text) if line.strip()), 2 * count)
+        lines = islice((line for line in TextLines(text, kept="head", pipes=False) if line.strip()), 2 * count)
         kept = (ids for ids in translator.source.encode(lines) if 1 < len(ids) <= MOST_TOKENS)
         sources = list(islice(kept, count))
         if not sources:

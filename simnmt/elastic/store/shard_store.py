@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -22,7 +23,7 @@ from simnmt.elastic.store.packed import FULL, decode, dequantised, header, recor
 from simnmt.elastic.store.positioned import read_at
 from simnmt.elastic.store.record import Record
 from simnmt.elastic.tokenizer import Tokenizer, tokenizer_from
-from simnmt.files import MOST_MODEL_BYTES, read_bounded
+from simnmt.files import MOST_MODEL_BYTES, check_regular, read_bounded
 from simnmt.nmt.tensor_files import TensorFileError, read_tensors
 
 
@@ -227,6 +228,7 @@ class ShardStore:
 
 def _check_size(path: Path, size: int) -> None:
     try:
+        check_regular(path, sys.maxsize)  # the index says how long each is, also 0, which is the length of a pipe
         found = path.stat().st_size
     except OSError as error:
         raise StoreError(f"cannot be read: {error.strerror}", path=path, remedy=AGAIN) from None

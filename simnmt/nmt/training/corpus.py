@@ -74,7 +74,7 @@ def read_training_corpus(text: Text, *, heldout: int, seed: int) -> Corpus:
     read = blank = 0
     src = text.src
     files = [src] if text.tgt is None else [src, text.tgt]
-    for one, other in text_pairs(files, text.keys):
+    for one, other in text_pairs(files, text.keys, kept="all"):
         pair = " ".join(one.split()), " ".join(other.split())
         digest.update(f"{pair[0]}\t{pair[1]}\n".encode())
         read += 1

@@ -64,6 +64,8 @@ def reproduce(
     if requests is not None and requests < LEAST_SENTENCES:
         raise InputError(f"{requests} requests: too few to tell of batches", remedy=f"give {LEAST_SENTENCES} or more")
     known, left_out = fused_decoders(shipped_profiles() if profiles is None else profiles)
+    # First: a model that cannot be read is refused before minutes of simulation.
+    real = _measured(model or REAL_MODEL, measure, progress) if measure is not None else []
     tasks = [_Task(each, key, requests) for each in known for key in SETS]
     worked: list[Any] = [None] * len(tasks)
     done = answers(_run, tasks, min(jobs, len(tasks))) if jobs > 1 and tasks else enumerate(map(_run, tasks))
@@ -75,7 +77,6 @@ def reproduce(
         (task.decoder.device, task.decoder.beam, task.test_set): own for task, (own, _) in zip(tasks, worked, strict=True)
     }
     found_speeds = {key: each for _, own in worked for key, each in own.items()}
-    real = _measured(model or REAL_MODEL, measure, progress) if measure is not None else []
     return Reproduction(
         known,
         left_out,

@@ -41,7 +41,7 @@ def read_rate_series(path: str | os.PathLike[str], *, time_column: str, rate_col
     the first), and so does a zero where `zeros` is `hold`; else a zero says that nothing arrived. Raises `ArrivalsError`
     with line and column.
     """
-    lines = trace_lines(path)
+    lines = trace_lines(path, kept="all")
     rows = iter(lines)
     table = TraceTable(lines, rows, next(rows, b""))
     time_at, rate_at = table.require(time_column), table.require(rate_column)

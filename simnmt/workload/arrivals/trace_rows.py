@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from simnmt.names import did_you_mean
 from simnmt.workload.arrivals.errors import ArrivalsError
-from simnmt.workload.byte_lines import ByteLines
+from simnmt.workload.byte_lines import ByteLines, Kept
 
 KINDS = ("measured", "synthetic", "unstated")
 """What a file may say of itself, after `# kind:`."""
@@ -19,9 +19,9 @@ _MAX_SHOWN = 40
 TraceLines = ByteLines[ArrivalsError]
 
 
-def trace_lines(path: str | os.PathLike[str]) -> TraceLines:
-    """The lines of a file of arrivals."""
-    return ByteLines(path, ArrivalsError, "one row")
+def trace_lines(path: str | os.PathLike[str], *, kept: Kept = "nothing") -> TraceLines:
+    """The lines of a file of arrivals; `kept`: what of them the caller keeps in memory."""
+    return ByteLines(path, ArrivalsError, "one row", kept=kept)
 
 
 class TraceTable:
@@ -56,7 +56,8 @@ class TraceTable:
         if key == "kind" and (value := value.lower()) not in KINDS:
             what = f"kind {shown(value.encode())} is none"
             raise self.lines.fault(what, remedy="write # kind: measured or synthetic, or leave it out")
-        self.notes.setdefault(key, value)
+        if key in ("kind", "source"):  # the others might be any number
+            self.notes.setdefault(key, value)
 
     def index(self, *wanted: str) -> int | None:
         """Where the column of one of these names stands, whatever its case; None where there is none."""

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from simnmt.calibrate.errors import CalibrationError
 from simnmt.calibrate.vocabulary.study.document import Role, StudiedText, Study
+from simnmt.files import MOST_TENSOR_BYTES, check_regular
+from simnmt.workload.byte_lines import Kept
 from simnmt.workload.text_lines import TextLines
 
 _BLOCK_BYTES = 1 << 20
@@ -49,7 +51,7 @@ class HeldOut:
 
 def training_lines(direction: Direction, most: int) -> list[str]:
     """The first so many lines that are not empty. Raises `CalibrationError` where there is none, and what reading raises."""
-    lines = list(islice((line for line in TextLines(direction.train) if line.strip()), most))
+    lines = list(islice((line for line in TextLines(direction.train, kept="head", pipes=False) if line.strip()), most))
     if not lines:
         raise CalibrationError("no sentence in it", path=direction.train, remedy="give a text, one sentence a line")
     return lines
@@ -61,16 +63,16 @@ def training_pairs(direction: Direction, most: int) -> Iterator[tuple[str, str]]
         raise CalibrationError(
             f"no translations of {direction.label}'s training text, which word alignments need", remedy="give its targets too"
         )
-    pairs = _paired(direction.train, direction.train_targets)
+    pairs = _paired(direction.train, direction.train_targets, kept="head")
     return islice(((source, told) for source, told in pairs if source.strip() and told.strip()), most)
 
 
 def held_out(direction: Direction, most: int) -> HeldOut:
     """Both halves, of each the first so many lines at most. Raises `CalibrationError` for fewer than two lines."""
     if direction.references is None:
-        pairs = [(line, "") for line in TextLines(direction.heldout) if line.strip()]
+        pairs = [(line, "") for line in TextLines(direction.heldout, kept="all", pipes=False) if line.strip()]
     else:
-        pairs = [pair for pair in _paired(direction.heldout, direction.references) if pair[0].strip()]
+        pairs = [pair for pair in _paired(direction.heldout, direction.references, kept="all") if pair[0].strip()]
     if len(pairs) < 2:
         raise CalibrationError("fewer than two sentences", path=direction.heldout, remedy="give a text, one sentence a line")
     half = (len(pairs) + 1) // 2
@@ -90,7 +92,7 @@ def studied_texts(directions: Sequence[Direction]) -> Iterator[StudiedText]:
         )
         for role, path in files:
             if path is not None:
-                lines = TextLines(path).drain()
+                lines = TextLines(path, pipes=False).drain()
                 yield StudiedText(label=each.label, role=role, name=path.name, sha256=sha256_of(path), lines=lines)
 
 
@@ -116,6 +118,7 @@ def sha256_of(path: str | os.PathLike[str]) -> str:
     """SHA-256 of a file, in hexadecimal. Raises `CalibrationError` where it cannot be read."""
     digest = hashlib.sha256()
     try:
+        check_regular(path, MOST_TENSOR_BYTES)
         with Path(path).open("rb") as file:
             while block := file.read(_BLOCK_BYTES):
                 digest.update(block)
@@ -124,8 +127,9 @@ def sha256_of(path: str | os.PathLike[str]) -> str:
     return digest.hexdigest()
 
 
-def _paired(sources: Path, targets: Path) -> Iterator[tuple[str, str]]:
-    for source, told in zip_longest(TextLines(sources), TextLines(targets)):
+def _paired(sources: Path, targets: Path, *, kept: Kept) -> Iterator[tuple[str, str]]:
+    texts = (TextLines(path, kept=kept, pipes=False) for path in (sources, targets))  # not pipes: texts are read several times
+    for source, told in zip_longest(*texts):
         if source is None or told is None:
             raise CalibrationError(
                 f"not as many lines as {sources}", path=targets, remedy="give one translation a line, in the order of the text"
