@@ -67,13 +67,14 @@ FILES = {
 """What the examples read, by its name."""
 
 
-def check_scenario(text: str, folder: Path) -> None:
-    """Check and build the scenario of a `yaml` block; raises `InputError` where `simnmt run` would refuse it."""
+def scenario_of(text: str, folder: Path) -> Path | dict[str, Any]:
+    """Return the scenario of a `yaml` block as `simnmt.run` takes it: its file in `folder`, or `BASE` with the block's keys.
+
+    The files that it names are written to `folder`, which must be the current one.
+    """
     from ruamel.yaml import YAML
 
     from simnmt import shipped
-    from simnmt.scenario.build import build
-    from simnmt.scenario.source import open_source
 
     for name, content in FILES.items():
         (folder / name).write_text(content, encoding="utf-8")
@@ -81,12 +82,19 @@ def check_scenario(text: str, folder: Path) -> None:
     keys = YAML(typ="safe", pure=True).load(text)
     if "version" in keys:
         (folder / "scenario.yaml").write_text(text, encoding="utf-8")
-        source = open_source(folder / "scenario.yaml")
-    else:
-        scenario = copy.deepcopy(BASE)
-        if "arrivals" in keys:
-            scenario["workloads"]["de-en"]["arrivals"] = keys.pop("arrivals")
-        source = open_source(scenario | keys)
+        return folder / "scenario.yaml"
+    scenario = copy.deepcopy(BASE)
+    if "arrivals" in keys:
+        scenario["workloads"]["de-en"]["arrivals"] = keys.pop("arrivals")
+    return scenario | keys
+
+
+def check_scenario(text: str, folder: Path) -> None:
+    """Check and build the scenario of a `yaml` block; raises `InputError` where `simnmt run` would refuse it."""
+    from simnmt.scenario.build import build
+    from simnmt.scenario.source import open_source
+
+    source = open_source(scenario_of(text, folder))
     build(source.scenario, folder, source.document)
 
 
