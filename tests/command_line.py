@@ -17,6 +17,7 @@ import pytest
 
 from simnmt.cli import app
 from simnmt.costs import write_profile
+from tests.refusals import assert_short_lines
 
 SCENARIO = """\
 version: 1
@@ -47,6 +48,10 @@ class Outcome:
     status: int
     out: str
     err: str
+
+    def __post_init__(self) -> None:
+        if self.status == 2:
+            assert_short_lines(self.err)
 
 
 @pytest.fixture
