@@ -32,6 +32,7 @@ def test_few_policies(run: Callable[..., Any], policies: str) -> None:
 @pytest.mark.parametrize("replications", ["1", "2"])
 def test_one_request(run: Callable[..., Any], replications: str) -> None:
     said = run("--requests", "1", "--replications", replications)
+    assert len(said["rows"]) == 5
     for row in said["rows"]:
         assert row["requests"] == 1
         assert row["total_latency_s"] == pytest.approx(row["mean_latency_s"])

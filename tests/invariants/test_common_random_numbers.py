@@ -116,6 +116,7 @@ def test_so_they_do_in_tiers_behind_balancers_with_clients(
             met.setdefault("thinking", []).append(digest(run.keywords["clients"]))
             # Idle servers of the same kind differ in what was drawn for them, and in nothing else.
             met.setdefault("servers", []).append(pickle.dumps(run.idle_pools).hex())
+    assert set(met) == {"requests", "thinking", "servers"}
     for name, digests in met.items():
         assert len(digests) == 2 * len(policies)
         assert len(set(digests[: len(policies)])) == 1, name

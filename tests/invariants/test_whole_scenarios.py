@@ -46,6 +46,7 @@ def test_back_to_back_nothing_waits_and_latencies_add_up_to_the_makespan(paper: 
 
 def test_so_they_do_on_an_own_clock(make_scenario: MakeScenario) -> None:
     result = simnmt.run(make_scenario(networks={"cp1": {"rtt": "@cp1", "clock": "own"}}))
+    assert len(result.rows) == 5
     for row in result.rows:
         assert row["makespan_s"] == pytest.approx(row["total_latency_s"], rel=1e-9)
 
@@ -173,6 +174,7 @@ def test_more_workers_never_lengthen_the_queue(make_scenario: MakeScenario) -> N
 def test_rows_say_what_the_requests_of_replication_0_say(make_scenario: MakeScenario, workloads: dict[str, Any] | None) -> None:
     keys = {} if workloads is None else {"workloads": workloads}
     result = simnmt.run(make_scenario(replications=1, **keys))
+    assert len(result.rows) == 5
     for row in result.rows:
         log = result.cells[0].logs[row["policy"]]
         assert row["total_latency_s"] == log["latency_s"].sum()

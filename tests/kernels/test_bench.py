@@ -252,6 +252,7 @@ def test_a_random_models_beam_branches_as_the_papers_does() -> None:
 def test_all_weights_lie_on_huge_pages_whoever_multiplies() -> None:
     """A pass over small pages takes longer, which would count for us: ours lie on huge ones."""
     ways = ProductWays.of(1024, cold=False)
+    assert ways.library and all(ways.library)
     for copies in ways.library:
         for weights in copies:
             np.testing.assert_array_equal(weights, ways.weight.T)

@@ -139,7 +139,9 @@ def test_tenths_of_a_unix_clock_stay_tenths() -> None:
     clock = [1_700_000_603.0 + tenth / 10 for tenth in range(30)]
     rtt = mended(readings([(time, 0.05) for time in clock[11:]]))
     downlink = mended(readings([(time, 1e6 + time) for time in clock], quantity="downlink"))
-    for trace in together([rtt, downlink]):
+    traces = together([rtt, downlink])
+    assert len(traces) == 2
+    for trace in traces:
         assert trace.time_s.tolist() == [tenth / 10 for tenth in range(19)]
         assert trace.value[0] in (0.05, 1e6 + clock[11])
 

@@ -30,6 +30,7 @@ def test_the_choice_of_cnmt_turns_where_cnmt_09_says(worked_example: Any) -> Non
 
 def test_on_the_border_both_devices_are_equally_fast(worked_example: Any) -> None:
     border = plane(worked_example)["border"]
+    assert len(border["src"]) > 1
     for src_len, tgt_len in zip(border["src"], border["tgt"], strict=True):
         assert 0.0003 * src_len + 0.002 * tgt_len + 0.001 == pytest.approx(0.050, abs=1e-6)
 

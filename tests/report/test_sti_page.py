@@ -99,7 +99,10 @@ def test_figure_7_is_of_parameters_held_and_level_where_none_are() -> None:
 
 
 def test_figures_show_all_of_what_they_are_drawn_from() -> None:
-    for figure in drawings(rows()):
+    figures = drawings(rows())
+    assert figures
+    for figure in figures:
+        assert figure["content"]["of"]
         for content in figure["content"]["of"]:
             values = [value for line in content["lines"] for value in line["y"]]
             assert values and content["span"][0] <= min(values) and max(values) <= content["span"][1]

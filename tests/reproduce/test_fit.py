@@ -43,6 +43,7 @@ def test_the_fast_columns_give_the_totals_of_the_world(tmp_path: Path, monkeypat
 
     series = {name: connection_profile(name, mean_s) for name, mean_s in fit.mean_rtt_s.items()}
     experiment = draw_experiment("de-en", fitting.shipped_lengths(DE_EN), series, seed=7, requests=3000)
+    assert {row["network"] for row in part.rows} == set(series)
     for row in part.rows:
         totals = experiment.totals(costs, row["network"], fit.mean_rtt_s[row["network"]])
         # The files keep RTTs to a microsecond.

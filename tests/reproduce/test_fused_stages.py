@@ -35,6 +35,7 @@ def decoders() -> list[FusedDecoder]:
 def test_seconds_of_a_stage_that_is_linear_in_the_batch_are_those_of_all_tokens(decoders: list[FusedDecoder]) -> None:
     """Each step of k sentences takes k times a row's product: in all a row's product per token."""
     tokens = int(lengths_of("europarl", 1)[1].sum())
+    assert {each.beam for each in decoders} == {1, 5}
     for each in decoders:
         own = stages(each, "europarl", 1)
         assert own.product_s == pytest.approx(tokens * each.beam * PRODUCT_S)
@@ -77,7 +78,9 @@ def test_however_the_variants_were_measured_shares_are_theirs_and_seconds_the_ca
 
 def test_shares_are_1_together_and_simulated_is_what_the_saved_seconds_make() -> None:
     """FNI-17; with the product as taken and, as in the paper, left alone."""
-    for each in fused_decoders([fused_profile(product_fused=0.8)])[0]:
+    decoders, _ = fused_decoders([fused_profile(product_fused=0.8)])
+    assert {each.beam for each in decoders} == {1, 5}
+    for each in decoders:
         own = stages(each, "opensubtitles", 1)
         assert sum(own.shares.values()) == pytest.approx(1.0)
         in_three_s, in_product_s = own.three_s - own.fused_s, own.product_s - own.product_fused_s

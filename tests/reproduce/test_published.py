@@ -31,6 +31,7 @@ def test_cells_are_found_by_name() -> None:
 
 
 def test_worked_example_of_cnmt_16() -> None:
+    assert len(list(published.all_implied_ratios())) == len(IMPLIED)
     for ratios in published.all_implied_ratios():
         ours = (*ratios.server, *ratios.oracle, ratios.naive, ratios.cnmt, *ratios.cnmt_over_naive)
         assert tuple(round(value, 4) for value in ours) == IMPLIED[ratios.workload, ratios.network]

@@ -172,7 +172,9 @@ def test_options_that_do_not_go_together_are_refused(given: dict[str, Any], said
 
 
 def test_what_comes_with_simnmt_is_a_study_each() -> None:
-    for own in read_studies(shipped_studies()):
+    studies = read_studies(shipped_studies())
+    assert studies
+    for own in studies:
         assert not any(run.quick for run in own.runs)
 
 

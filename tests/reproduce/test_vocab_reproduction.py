@@ -133,6 +133,7 @@ def test_two_studies_of_one_model_would_be_told_as_one_and_are_refused(tmp_path:
 
 
 def test_every_shipped_study_is_read_and_told() -> None:
+    assert shipped_studies()
     for path in shipped_studies():
         assert as_text(reproduce(studies=[path])), path.name
 

@@ -157,6 +157,8 @@ def test_a_change_is_what_a_reader_gets_who_divides_the_totals_of_the_table() ->
         for replication in range(5)
     }
     total_s = {row["policy"]: row["total_latency_s"] for row in rows(runs, REQUESTS)}
-    for pair in comparisons(runs, ["oracle"]):
+    pairs = comparisons(runs, ["oracle"])
+    assert pairs
+    for pair in pairs:
         assert pair["change_percent"] == pytest.approx(100.0 * (total_s[pair["policy"]] / total_s["oracle"] - 1.0))
         assert pair["low_percent"] <= pair["change_percent"] <= pair["high_percent"]

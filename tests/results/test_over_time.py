@@ -126,6 +126,7 @@ def test_in_a_real_run_no_worker_does_two_things_at_once(make_scenario: Callable
     scenario["devices"]["gateway"]["count"] = 2
     result = simnmt.run(scenario)
     (cell,) = result.cells
+    assert len(cell.logs) == 3
     for (policy, log), row in zip(cell.logs.items(), result.rows, strict=True):
         found = over_time(log, cell.devices, 400)
         assert found.busy_share.max() <= 1.0 + 1e-3, "the payload makes the way there and the way back differ by microseconds"

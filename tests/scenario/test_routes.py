@@ -77,6 +77,7 @@ def test_every_hop_makes_the_way_longer_by_its_own_link(way: Routes, requests: t
     """By half its RTT at the moment on that node's own stretch of it, and by the payload in the target's tokens."""
     at_s, node, src_len, tgt_len = requests
     ways = way.ways(at_s, node, src_len, tgt_len)
+    assert len(way.hops) > 1
     for target, hop in enumerate(way.hops, start=1):
         links, begins_s = hop.links, hop.begin_s
         assert len(begins_s) == (NODES if len(links) > 1 else 1)
