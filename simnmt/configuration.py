@@ -6,7 +6,7 @@ Each room owns the models of what it builds; `simnmt.scenario` composes them and
 from __future__ import annotations
 
 import json
-import math
+import sys
 from dataclasses import fields
 from typing import Any, Literal, TypeVar, cast
 
@@ -66,7 +66,8 @@ def _finite(value: Any) -> bool:
         return all(map(_finite, value.values()))
     if isinstance(value, list):
         return all(map(_finite, value))
-    return not isinstance(value, float) or math.isfinite(value)
+    # A whole number, too, where it may stand among reals: beyond their range it would be infinite.
+    return not isinstance(value, int | float) or abs(value) <= sys.float_info.max
 
 
 class Configuration(BaseModel):

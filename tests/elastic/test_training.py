@@ -229,6 +229,9 @@ def test_a_damaged_folder_is_named(trained: tuple[Path, dict[str, Any]], task: T
     [
         ({"epoch": -1}, {}, "epoch: input should be greater than or equal to 0, got -1"),
         ({"batch": 10**6}, {}, "batch: 1,000,000 where an epoch has "),
+        ({"step": 10**400}, {}, "step: "),
+        ({"seconds": 10**400}, {}, "seconds: "),
+        ({"losses": [10**400]}, {}, "losses: holds a number that is not finite"),
         ({}, {"weights.word.weight": None}, "weights.word.weight is missing"),
         ({}, {"mean.word.weight": torch.zeros(3)}, "mean.word.weight is 3, where "),
         ({}, {"exp_avg.word.weight": torch.full((1,), torch.nan)}, "exp_avg.word.weight is 1, where "),

@@ -34,6 +34,7 @@ from simnmt.nmt.training.recipe import Budget, Recipe, recipe_for  # noqa: E402
 from simnmt.nmt.training.train import train  # noqa: E402
 from simnmt.nmt.translation import Translator  # noqa: E402
 from tests.nmt import toy_language  # noqa: E402
+from tests.refusals import assert_one_line  # noqa: E402
 
 QUICK = Recipe(toy_language.GRU, heldout=60, batch_tokens=384, peak_rate=0.02, warmup_steps=30, dropout=0.0, validate_every=50)
 SHORT = replace(QUICK, dropout=0.2, validate_every=4, heldout=20, batch_tokens=200)
@@ -461,6 +462,14 @@ def test_a_name_means_a_small_model_and_a_file_what_it_says(tmp_path: Path) -> N
         ({"step": "one"}, 'step: input should be a valid integer, got "one"'),
         ({"epoch": -1}, "epoch: input should be greater than or equal to 0, got -1"),
         ({"batch": 1.5}, "batch: input should be a valid integer, got 1.5"),
+        ({"loss_tokens": 10**400}, "loss_tokens: "),
+        ({"tgt_tokens": 10**400}, "tgt_tokens: "),
+        ({"seconds": 10**400}, "seconds: "),
+        ({"loss_sum": 10**400}, "loss_sum: "),
+        ({"best_loss": 10**400}, "best_loss: "),
+        ({"best_step": 10**400}, "best_step: "),
+        ({"looked_at": 10**16}, "looked_at: input should be less than or equal to 1000000000000000, got 10000000000000000"),
+        ({"curves": [{"step": 10**400}]}, "curves: holds a number that is not finite"),
         ({"batch": 10**6}, "batch: 1,000,000 where an epoch has "),
         ({"seconds": float("nan")}, "seconds: holds a number that is not finite"),
         ({"curves": [{"step": "x"}]}, 'curves.0.step: input should be a valid number, got "x"'),
@@ -478,8 +487,9 @@ def test_a_state_with_a_wrong_counter_is_refused_and_the_counter_named(
         note = json.loads(file.metadata()["simnmt"])
     note["standing"] |= damage
     save_file(load_file(path), path, {"simnmt": json.dumps(note)})
-    with pytest.raises(TrainingError, match=re.escape(f"the state cannot be used: {message}")):
+    with pytest.raises(TrainingError, match=re.escape(f"the state cannot be used: {message}")) as caught:
         train(text, tmp_path / "m", SHORT, budget=Budget(steps=2), threads=1)
+    assert_one_line(f"simnmt: {caught.value}\n")
 
 
 def test_a_state_with_weights_that_are_not_finite_is_refused(begun: tuple[Path, Text], tmp_path: Path) -> None:

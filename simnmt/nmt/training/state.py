@@ -22,8 +22,12 @@ _NOTE = "simnmt"
 START_AGAIN = "start again in another folder"
 
 
-NotNegative = Annotated[int, Field(ge=0)]
-NotNegativeReal = Annotated[float, Field(ge=0.0)]
+MOST = 10**15
+"""Of any counter, far beyond every training; sums and rates of such counts are still finite."""
+NotNegative = Annotated[int, Field(ge=0, le=MOST)]
+NotNegativeReal = Annotated[float, Field(ge=0.0, le=MOST)]
+StepOrNone = Annotated[int, Field(ge=-1, le=MOST)]
+"""A step, or -1 for none."""
 
 
 @dataclass(slots=True)
@@ -46,11 +50,11 @@ class Standing:
     """Of the smoothed loss since the last look, in nats."""
     loss_tokens: NotNegative = 0
     """Target tokens since the last look."""
-    looked_at: Annotated[int, Field(ge=-1)] = -1
+    looked_at: StepOrNone = -1
     """The step at which the development part was last looked at."""
     best_loss: float | None = None
     """The least loss of the development part, in nats a token."""
-    best_step: Annotated[int, Field(ge=-1)] = -1
+    best_step: StepOrNone = -1
     curves: list[dict[str, float]] = field(default_factory=list)
     """A point per look."""
     sittings: NotNegative = 0
