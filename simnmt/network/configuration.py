@@ -61,7 +61,7 @@ def _pace_form(value: Any) -> str:
     return "computed" if isinstance(value, str) else "by_workload" if isinstance(value, dict) else "one"
 
 
-Pace = Annotated[float, Field(gt=0, le=1e6)]
+Pace = Annotated[float, Field(ge=1e-6, le=1e6)]
 PaceConfiguration = Annotated[
     Annotated[Literal["auto"], Tag("computed")] | Annotated[dict[str, Pace], Tag("by_workload")] | Annotated[Pace, Tag("one")],
     Discriminator(_pace_form),
