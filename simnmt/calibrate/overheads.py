@@ -76,6 +76,7 @@ def _timed(processor: Any, seed: int, clock: Clock) -> tuple[list[int], list[flo
     return tokens, times_s
 
 
-def overhead(value: float | None, note: str = "") -> dict[str, Any]:
-    """One entry of a profile's `overheads`."""
-    return {"value": value, "kind": "measured", "note": note}
+def overhead(value: float | None, note: str = "", heldout_error: float | None = None) -> dict[str, Any]:
+    """Return one entry of a profile's `overheads`; `heldout_error`: see `Overhead`."""
+    known = {} if heldout_error is None else {"heldout_error": heldout_error}
+    return {"value": value, "kind": "measured", "note": note, **known}

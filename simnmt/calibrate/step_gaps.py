@@ -31,7 +31,9 @@ def gap_overheads(steps: Sequence[Cell], encoders: Sequence[Cell]) -> dict[str, 
     found = fit_overhead(list(known), list(known.values()), judged=JUDGING)
     error = "" if found.error is None else f", error {100 * found.error:.1f} % on {found.how}"
     note = f"whole translations less encoder and steps, batch {min(known)} to {max(known)}{error}"
-    return {name: overhead(value, note) for name, value in zip(NAMES, (found.s_fixed, found.s_per_sentence), strict=True)}
+    heldout_error = found.error if set(known) & set(JUDGING) else None
+    values = zip(NAMES, (found.s_fixed, found.s_per_sentence), strict=True)
+    return {name: overhead(value, note, heldout_error) for name, value in values}
 
 
 def lone_gap_overheads(executions: Sequence[Cell]) -> dict[str, Any]:

@@ -89,6 +89,8 @@ def heldout_errors(profile: DeviceProfile) -> dict[str, float | None]:
     errors = {"execution": quality.heldout_error, "execution_of_means": quality.heldout_error_of_means}
     for name in ("step", "encoder", "disk", "energy"):
         errors[name] = getattr(getattr(profile, name), "heldout_error", None)
+    gap = None if profile.overheads is None else profile.overheads.step_gap_s
+    errors["gap"] = None if gap is None else gap.heldout_error
     errors["sti"] = None if profile.sti is None else profile.sti.compute.heldout_error
     return errors
 
@@ -239,7 +241,10 @@ def _of_heldout_errors(profile: DeviceProfile) -> Iterator[Doubt]:
     for name, error in errors.items():
         if error is not None and error > ERROR_BOUND:
             share = f"{100 * error:.3g} %, above {100 * ERROR_BOUND:.0f} %"
-            yield _of_model(name, f"{name}: a held-out error of {share} (measure again)")
+            if name == "gap":
+                yield _of_model("step", f"gap between steps: a held-out error of {share} (measure again)")
+            else:
+                yield _of_model(name, f"{name}: a held-out error of {share} (measure again)")
 
 
 def _of_reconciliation(profile: DeviceProfile) -> Iterator[Doubt]:

@@ -236,6 +236,8 @@ class Overhead(Configuration):
     """Seconds; null where it could not be measured."""
     kind: Kind
     note: str = ""
+    heldout_error: RelativeError | None = None
+    """Of the fit that this is a part of: mean absolute relative error on batch sizes that it was not fitted to."""
 
 
 class Overheads(Configuration):

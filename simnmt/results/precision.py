@@ -146,11 +146,10 @@ def reliable_requests(objective: Objective) -> int:
     return 1 if objective == "mean" else round(LEAST_TAIL / (1.0 - QUANTILES[objective]))
 
 
-def describe_short_tail(objective: Objective, requests: int) -> str:
-    """Return a sentence that calls intervals of an objective's changes unreliable; empty where the requests suffice."""
+def describe_short_tail(objective: Objective, requests: int, replications: int) -> str:
+    """Return a sentence that calls changes of an objective, or their intervals, unreliable; empty where requests suffice."""
     least = reliable_requests(objective)
     if requests >= least:
         return ""
-    return (
-        f"The interval of a change of {objective} from {requests:,} requests is not reliable: give --requests {least} or more."
-    )
+    what = "The interval of a change" if replications > 1 else "A change"
+    return f"{what} of {objective} from {requests:,} requests is not reliable: give --requests {least} or more."

@@ -175,6 +175,8 @@ class _Cell:
     def worth(self, policy: str | None, eligible: Sequence[str], roles: Roles) -> Row:
         """Return what the choice is worth: the spread of the policies, the gain over a fixed policy, the gap to the oracle.
 
+        The spread is over all deployable policies: one that misses the service level is a choice too, and a costly one.
+
         `policy`: the recommended one, None if nothing stable is deployable. `eligible`: the deployable policies that are stable
         and meet the service level, or all stable ones if none meets it.
         """
@@ -188,11 +190,12 @@ class _Cell:
             return record
         fixed = [name for name in roles.fixed if name in eligible]
         routing = [name for name in eligible if name not in roles.fixed]
-        worst = max((name for name in eligible if name != policy), key=self.mean_s, default=None)
+        worst = max((name for name in roles.deployable if name != policy), key=self.mean_s, default=None)
         if worst is not None and not any(self.by_policy[name].get("unstable") for name in roles.deployable):
             spread = self.change(worst, policy)
             most = spread.mean if spread.high is None else spread.high
-            record |= {"worst": worst, **_relative("spread", spread), "trivial": most < 100.0 * TRIVIAL_SPREAD}
+            alike = all(name in eligible for name in roles.deployable) and most < 100.0 * TRIVIAL_SPREAD
+            record |= {"worst": worst, **_relative("spread", spread), "trivial": alike}
         if fixed:
             best_fixed = policy if policy in fixed else min(fixed, key=self.mean_s)
             gains = [self.change(name, best_fixed) for name in (routing if policy in fixed else [policy])]

@@ -100,9 +100,9 @@ def _headline(record: Row, roles: Roles, by_policy: Mapping[str, Row]) -> str:
 
 
 def _caution(record: Row, row: Row) -> str:
-    """Return that the recommendation's intervals are not reliable; empty where the requests suffice or no interval is shown."""
-    shown = any(record[f"{name}_low"] is not None for name in ("margin", "above_oracle", "spread", "over_fixed"))
-    return describe_short_tail(record["objective"], row["requests"]) if shown else ""
+    """Return that the recommendation's changes are not reliable; empty where the requests suffice or no change is shown."""
+    shown = any(record[name] is not None for name in ("margin", "above_oracle", "spread", "over_fixed"))
+    return describe_short_tail(record["objective"], row["requests"], row["replications"]) if shown else ""
 
 
 def _none_stable(by_policy: Mapping[str, Row], policy: str, roles: Roles) -> str:
@@ -121,7 +121,11 @@ def _service_level(record: Row) -> str:
     if not record["slo_met"]:
         return f" No policy meets the service level ({limits}); {record['policy']} comes closest."
     unsure = ", but a limit lies within the interval over replications" if record["policy"] in record["slo_uncertain"] else ""
-    missed = f" Missed by {format_list(record['slo_missed_by'])}." if record["slo_missed_by"] else ""
+    clear = [name for name in record["slo_missed_by"] if name not in record["slo_uncertain"]]
+    unclear = [name for name in record["slo_missed_by"] if name in record["slo_uncertain"]]
+    missed = f" Missed by {format_list(clear)}." if clear else ""
+    if unclear:
+        missed += f" Missed on average by {format_list(unclear)}, with a limit within the interval over replications."
     return f" It meets the service level ({limits}){unsure}.{missed}"
 
 
@@ -192,8 +196,6 @@ def _sends(share: float) -> str:
 def _triviality(record: Row) -> str:
     """That the choice is worth little, or that a fixed policy suffices; empty where neither holds."""
     if record["trivial"] and record["runner_up"] is None:
-        if record["slo_missed_by"]:
-            return "All deployable policies that meet the service level decide alike."
         return "There is nothing to choose: all deployable policies decide alike."
     what = objective_name(record["objective"])
     if record["trivial"]:

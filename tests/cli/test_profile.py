@@ -73,6 +73,7 @@ def test_json_holds_the_held_out_error_of_every_cost_model(
         "step": own["step"]["heldout_error"],
         "encoder": own["encoder"]["heldout_error"],
         "disk": own["disk"]["heldout_error"],
+        "gap": None,
         "energy": None,
         "sti": None,
     }

@@ -142,6 +142,13 @@ def test_an_execution_plane_that_errs_by_more_than_a_tenth_is_doubtful(key: str)
     assert source == "execution" and message.startswith("execution: a held-out error of 12.3 %")
 
 
+@pytest.mark.parametrize(("error", "warned"), [(0.09, False), (0.185, True)])
+def test_gaps_between_steps_that_err_by_more_than_a_tenth_are_doubtful(error: float, warned: bool) -> None:
+    gap = {"value": 0.0002, "kind": "measured", "heldout_error": error}
+    messages = [message for source, _, message in doubts(overheads={"step_gap_s": gap}) if source == "step"]
+    assert messages == ["gap between steps: a held-out error of 18.5 %, above 10 % (measure again)"] * warned
+
+
 def test_a_mean_far_above_the_least_times_is_doubtful() -> None:
     assert execution_messages({"level": 1.09, "disturbed_share": 0.1}) == execution_messages({}) == []
     [busy] = execution_messages({"level": 1.33, "disturbed_share": 0.0})

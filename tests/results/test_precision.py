@@ -103,10 +103,11 @@ def test_where_the_objective_is_a_quantile_its_spread_has_a_note_of_its_own() ->
 def test_a_quantile_needs_twenty_requests_beyond_it_for_its_changes_to_be_believed() -> None:
     """The coverage of that many, and of fewer, is counted in test_coverage.py."""
     assert (reliable_requests("mean"), reliable_requests("p95"), reliable_requests("p99")) == (1, 400, 2_000)
-    assert describe_short_tail("p99", 2_000) == describe_short_tail("mean", 1) == ""
-    assert describe_short_tail("p99", 1_999) == (
+    assert describe_short_tail("p99", 2_000, 5) == describe_short_tail("mean", 1, 5) == ""
+    assert describe_short_tail("p99", 1_999, 5) == (
         "The interval of a change of p99 from 1,999 requests is not reliable: give --requests 2000 or more."
     )
+    assert describe_short_tail("p95", 60, 1) == "A change of p95 from 60 requests is not reliable: give --requests 400 or more."
 
 
 @pytest.mark.parametrize(

@@ -150,6 +150,17 @@ def test_a_fixed_policy_that_misses_the_service_level_neither_suffices_nor_makes
     assert not result["fixed_suffices"] and not result["trivial"] and result["best_fixed"] is None
 
 
+def test_a_service_level_does_not_make_the_choice_trivial_by_ruling_out_the_worst_policy() -> None:
+    """Those that meet it are alike, and still the choice matters."""
+    edge = {"mean": [7.0, 7.1, 7.0], "p95": [9.0, 9.0, 9.0]}
+    cloud = {"mean": [1.00, 1.01, 1.00], "p95": [1.2, 1.2, 1.2]}
+    cnmt = {"mean": [0.99, 1.00, 0.99], "p95": [1.2, 1.2, 1.2]}
+    goal = Goal("mean", {"p95": 1_500.0})
+    result = recommended(Roles(["edge", "cloud", "cnmt"], ["edge", "cloud"], None), goal, edge=edge, cloud=cloud, cnmt=cnmt)
+    assert (result["policy"], result["slo_missed_by"]) == ("cnmt", ["edge"])
+    assert not result["trivial"] and result["worst"] == "edge" and result["spread"] == pytest.approx(6.08, abs=0.01)
+
+
 def test_a_fixed_winner_suffices_only_if_no_routing_policy_might_be_much_better() -> None:
     cloud = [1.0, 1.0, 1.0]
     uncertain = recommended(edge=[1.3, 1.3, 1.3], cloud=cloud, cnmt=[0.85, 1.18, 1.0])

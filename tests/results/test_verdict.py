@@ -149,7 +149,8 @@ def test_intervals_of_a_tail_of_few_requests_are_called_unreliable() -> None:
     assert judged(goal=Goal("p95"), requests=400, **totals)[0]["caution"] == ""
     assert judged(goal=Goal("mean"), requests=100, **totals)[0]["caution"] == ""
     one = {name: values[:1] for name, values in totals.items()}
-    assert judged(goal=Goal("p95"), requests=100, **one)[0]["caution"] == "", "one replication shows no interval"
+    single, _ = judged(goal=Goal("p95"), requests=100, **one)
+    assert single["caution"] == "A change of p95 from 100 requests is not reliable: give --requests 400 or more."
 
 
 @pytest.mark.parametrize(
@@ -172,9 +173,13 @@ def test_of_one_device_there_is_no_choice() -> None:
 
 def test_the_service_level_is_part_of_the_sentence() -> None:
     goal = Goal("mean", {"p95": 195.0})
-    record, _ = judged(goal=goal, edge=[130.0, 131.0], cloud=[100.0, 101.0], cnmt=[90.0, 91.0])
+    record, _ = judged(goal=goal, edge=[130.0, 131.0], cloud=[110.0, 111.0], cnmt=[90.0, 91.0])
     assert record["sentence"].endswith(
         "with a mean latency of 90 ms. It meets the service level (p95 within 195 ms). Missed by edge and cloud."
+    )
+    wide = judged(goal=goal, edge=[90.0, 130.0], cloud=[120.0, 121.0], cnmt=[90.0, 91.0])[0]
+    assert wide["sentence"].endswith(
+        "Missed by cloud. Missed on average by edge, with a limit within the interval over replications."
     )
     none = judged(goal=Goal("mean", {"p95": 50.0}), edge=[130.0, 131.0], cloud=[100.0, 101.0], cnmt=[90.0, 91.0])[0]
     assert "No policy meets the service level (p95 within 50 ms); cnmt comes closest." in none["sentence"]
