@@ -4,13 +4,25 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, ValidationError, model_validator
 
 from simnmt.configuration import Configuration
 from simnmt.costs.decoder_settings import DecoderSettings
 
 Kind = Literal["measured", "inferred", "synthetic"]
-Seconds = Annotated[float, Field(ge=0.0, le=10_000.0)]
+LEAST_COST_S = 1e-30
+"""Of a cost that is not zero: far below every rounding error of a fit; ratios to smaller ones overflow."""
+MOST_WHOLE = 10**15
+"""Of a count, and of any number of an architecture, either sign."""
+
+
+def _zero_or_a_cost(seconds: float) -> float:
+    if 0.0 < seconds < LEAST_COST_S:
+        raise ValueError(f"{seconds:g} s is no cost: give 0, or at least {LEAST_COST_S:g}")
+    return seconds
+
+
+Seconds = Annotated[float, Field(ge=0.0, le=10_000.0), AfterValidator(_zero_or_a_cost)]
 """Of a token or of a request; three hours would be no translation any more."""
 Duration = Annotated[float, Field(ge=1e-12, le=1e6)]
 """Of something that was measured, seconds."""
@@ -18,8 +30,14 @@ Positive = Annotated[float, Field(ge=1e-12, le=1e18)]
 NotNegative = Annotated[float, Field(ge=0.0, le=1e18)]
 RelativeError = Annotated[float, Field(ge=0.0, le=1e6)]
 RSquared = Annotated[float, Field(ge=-1e18, le=1.0)]
-Count = Annotated[int, Field(ge=1, le=10**15)]
+Count = Annotated[int, Field(ge=1, le=MOST_WHOLE)]
 Length = Annotated[int, Field(ge=0, le=10**6)]
+
+
+def _holds_too_large(value: Any) -> bool:
+    if isinstance(value, dict | list | tuple):
+        return any(map(_holds_too_large, value.values() if isinstance(value, dict) else value))
+    return isinstance(value, int | float) and abs(value) > MOST_WHOLE
 
 
 class EngineBlock(Configuration):
@@ -42,13 +60,20 @@ class EngineBlock(Configuration):
     from before it was kept."""
     weights: Literal["random", "checkpoint"] = "random"
     """Times depend on the architecture, not on the weights; what a model says depends on both."""
-    clipped_weights: Annotated[int, Field(ge=0, le=10**15)] | None = None
+    clipped_weights: Annotated[int, Field(ge=0, le=MOST_WHOLE)] | None = None
     """Of the sharp decoder's model, weights that its 16-bit products clip, whether or not products are of 16 bits here; null:
     another backend, or a file from before they were counted."""
     product_weights: Count | None = None
     """All weights of these products."""
     architecture: dict[str, Any] = Field(default_factory=dict)
     versions: dict[str, str] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _sizes_are_possible(self) -> EngineBlock:
+        for key, value in self.architecture.items():
+            if _holds_too_large(value):
+                raise ValueError(f"architecture.{key}: a number beyond {MOST_WHOLE}")
+        return self
 
     @model_validator(mode="after")
     def _decoder_is_known(self) -> EngineBlock:
