@@ -28,11 +28,11 @@ def gap_overheads(steps: Sequence[Cell], encoders: Sequence[Cell]) -> dict[str, 
     known = {batch: gap for batch, gap in gaps_s.items() if gap is not None}
     if not set(known) - set(JUDGING):
         return {name: overhead(None, UNTOLD) for name in NAMES}
-    found = fit_overhead(list(known), list(known.values()), judged=JUDGING)
-    error = "" if found.error is None else f", error {100 * found.error:.1f} % on {found.how}"
+    fitted = fit_overhead(list(known), list(known.values()), judged=JUDGING)
+    error = "" if fitted.error is None else f", error {100 * fitted.error:.1f} % on {fitted.how}"
     note = f"whole translations less encoder and steps, batch {min(known)} to {max(known)}{error}"
-    heldout_error = found.error if set(known) & set(JUDGING) else None
-    values = zip(NAMES, (found.s_fixed, found.s_per_sentence), strict=True)
+    heldout_error = fitted.error if set(known) & set(JUDGING) else None
+    values = zip(NAMES, (fitted.s_fixed, fitted.s_per_sentence), strict=True)
     return {name: overhead(value, note, heldout_error) for name, value in values}
 
 

@@ -259,18 +259,18 @@ class _Stream:
         self._under_way[line] = _Line(text, kept, len(ids) > limit, most if positions is None else min(most, positions))
         self._batched.arrive(line, Asked(kept, max_len=self._under_way[line].most))
 
-    def _translation(self, line: _Line, found: Hypothesis) -> Translation:
-        model, length = self._translator.model, len(found.tokens)
-        attended = partial(attended_positions, model, line.ids, found.tokens) if can_attend(model) else None
-        written = self._translator.writer.write(line.text, len(line.ids), found.tokens, attended)
+    def _translation(self, line: _Line, hypothesis: Hypothesis) -> Translation:
+        model, length = self._translator.model, len(hypothesis.tokens)
+        attended = partial(attended_positions, model, line.ids, hypothesis.tokens) if can_attend(model) else None
+        written = self._translator.writer.write(line.text, len(line.ids), hypothesis.tokens, attended)
         return Translation(
             written.text,
             len(line.ids),
             length,
-            found.score,
+            hypothesis.score,
             line.cut,
             length < line.most,
-            found.steps,
+            hypothesis.steps,
             written.replaced,
             written.unknown,
         )

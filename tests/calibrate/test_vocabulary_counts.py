@@ -259,8 +259,8 @@ def test_decoding_in_stretches_counts_what_decoding_the_whole_text_counts(made: 
     parts, whole = decode(least), decode(1_000)
     assert parts.rounds is not None and whole.rounds is not None
     assert parts.rounds.wanted > whole.rounds.wanted == 2
-    for way in ("dense", "fused", "part"):
-        one, other = getattr(parts, way), getattr(whole, way)
+    for method in ("dense", "fused", "part"):
+        one, other = getattr(parts, method), getattr(whole, method)
         assert one.steps == other.steps and len(one.rounds_s) == len(other.rounds_s) == 2
         assert 0.0 < one.layer_s < sum(one.rounds_s)
     assert parts.identical == whole.identical and parts.share == whole.share

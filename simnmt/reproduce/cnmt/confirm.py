@@ -94,12 +94,12 @@ def fit_and_replay(
     return fit, part.found
 
 
-def write_fit(folder: Path, fit: TableOneFit, found: Replication | None = None) -> None:
+def write_fit(folder: Path, fit: TableOneFit, replication: Replication | None = None) -> None:
     """Write the profiles and both RTT series into `folder`; with a replay the profiles carry its errors."""
-    write_inferred(profiles(fit, ratios=found.ratios if found else ()), folder)
+    write_inferred(profiles(fit, ratios=replication.ratios if replication else ()), folder)
     write_levels(fit, folder)
 
 
-def as_text(fit: TableOneFit, found: Replication) -> str:
+def as_text(fit: TableOneFit, replication: Replication) -> str:
     """A fit and its replay for a terminal."""
-    return f"{fit_as_text(fit)}\n\n{found.text()}"
+    return f"{fit_as_text(fit)}\n\n{replication.text()}"
