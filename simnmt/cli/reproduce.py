@@ -272,13 +272,13 @@ def _fit(out: Path, requests: int | None, jobs: int, as_json: bool) -> None:
 
     check_free(out)
     with progress_bar() as progress:
-        fitted, found = confirm.fit_and_replay(requests=requests or 100_000, jobs=jobs, progress=progress)
+        fitted, replication = confirm.fit_and_replay(requests=requests or 100_000, jobs=jobs, progress=progress)
     with whole(out) as folder:
-        confirm.write_fit(folder, fitted, found)
+        confirm.write_fit(folder, fitted, replication)
     if as_json:
-        print(json.dumps(found.document() | {"directory": str(out)}, indent=1, allow_nan=False))
+        print(json.dumps(replication.document() | {"directory": str(out)}, indent=1, allow_nan=False))
     else:
-        print(f"{confirm.as_text(fitted, found)}\n\nprofiles and RTT series: {out}")
+        print(f"{confirm.as_text(fitted, replication)}\n\nprofiles and RTT series: {out}")
 
 
 def _find_network(measured: str, as_json: bool) -> None:

@@ -168,19 +168,19 @@ def _ranges(slices: tuple[int, ...]) -> str:
 
 
 def _compared(outlook: Outlook) -> Iterator[list[str]]:
-    for each in outlook.contestants:
-        if each.plan is None or each.timeline is None or each.memory is None:
-            yield [each.name, "none", *["-"] * 4, "missed", "-", "-"]
+    for contestant in outlook.contestants:
+        if contestant.plan is None or contestant.timeline is None or contestant.memory is None:
+            yield [contestant.name, "none", *["-"] * 4, "missed", "-", "-"]
             continue
-        plan = each.plan
+        plan = contestant.plan
         yield [
-            each.name,
+            contestant.name,
             f"{plan.layers} x {plan.slices_per_layer}",
             str(len(plan.bits)),
             f"{sum(plan.bits.values()) / len(plan.bits):.1f}",
             f"{1e3 * plan.latency_s:.2f}",
-            f"{1e3 * each.timeline.stall_s:.2f}",
+            f"{1e3 * contestant.timeline.stall_s:.2f}",
             "missed" if plan.misses_deadline else "met",
-            f"{each.memory.preload_bytes / 1e6:.2f}",
-            f"{each.memory.working_bytes / 1e6:.2f}",
+            f"{contestant.memory.preload_bytes / 1e6:.2f}",
+            f"{contestant.memory.working_bytes / 1e6:.2f}",
         ]

@@ -24,10 +24,10 @@ def render_plan(outlook: Outlook, name: str, kind: str, model: str, warnings: Se
     """
     plan = outlook.plan
     pipelines = [drawn("STI", outlook.timeline, plan.layer_indices)]
-    for each in outlook.contestants[1:]:
-        if each.plan is not None and each.timeline is not None:
-            size = f"{each.plan.layers} x {each.plan.slices_per_layer}"
-            pipelines.append(drawn(f"{each.name}, {size}", each.timeline, each.plan.layer_indices))
+    for contestant in outlook.contestants[1:]:
+        if contestant.plan is not None and contestant.timeline is not None:
+            size = f"{contestant.plan.layers} x {contestant.plan.slices_per_layer}"
+            pipelines.append(drawn(f"{contestant.name}, {size}", contestant.timeline, contestant.plan.layer_indices))
     style = Markup(files("simnmt.report").joinpath("page.css").read_text(encoding="utf-8")) + STYLE
     title = f"{plan.layers} x {plan.slices_per_layer} within {significant(1e3 * plan.deadline_s)} ms"
     facts = (
