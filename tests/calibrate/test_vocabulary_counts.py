@@ -236,11 +236,15 @@ def test_decoding_in_stretches_counts_what_decoding_the_whole_text_counts(made: 
     (clusters,) = cluster_sets(translator.model, of.label, of.training, 8, [1], Clusterer(1, 10_000, "sklearn"))
     sentences = Sentences.of(translator, [line for line in held_out(direction(made), 20).development for _ in range(3)])
 
-    runner = Runner(translator, sentences, 1, batch)
-    pieces = [runner.run("dense", sentences=stretch) for stretch in sentences.stretches(runner.stretch_size(least))]
+    ordered = sentences.in_batch_order(batch)
+    runner = Runner(translator, ordered, 1, batch)
+    pieces = [runner.run("dense", sentences=stretch) for stretch in ordered.stretches(runner.stretch_size(least))]
     assert len(pieces) > 1
     written = [[hypothesis.tokens for hypothesis in run.hypotheses] for run in (concatenate_runs(pieces), runner.run("dense"))]
     assert written[0] == written[1]
+    as_given = Runner(translator, sentences, 1, batch).run("dense")
+    assert sorted(written[0]) == sorted(hypothesis.tokens for hypothesis in as_given.hypotheses)
+    assert concatenate_runs(pieces).active.tolist() == as_given.active.tolist()
 
     def decode(least: int) -> Decoded:
         return decoded_in_turn(

@@ -1,7 +1,7 @@
 """Real decoding with all of the vocabulary and with a part of it, in turn: quality, shares, speed (FVP-08, FVP-16).
 
-A round decodes the whole text with every method, stretch by stretch: a few seconds in which the methods take turns. What
-disturbs the machine for a while costs those stretches, which are measured again, and not the round.
+A round decodes the whole text with every method, stretch by stretch: a fraction of a second in which the methods take turns.
+What disturbs the machine for a while costs those stretches, which are measured again, and not the round.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from simnmt.nmt.vocabulary.subset_account import SubsetAccount
 __all__ = ["Cut", "Sentences", "SpeedFound", "decoded", "decoded_in_turn", "speeds"]
 
 
-LEAST_STRETCH_SIZE = 100
-"""Sentences, some seconds of a small decoder."""
+LEAST_STRETCH_SIZE = 10
+"""Sentences, less than half a second of a small decoder: a shared core often keeps its speed no longer than that."""
 
 T = TypeVar("T")
 
@@ -161,17 +161,17 @@ def decoded_in_turn(
 
     Body and output layer are watched, and each stretch begins with another way. `emitted`: distinct tokens that dense decoding
     of the direction's text writes; `active_mass`: see `Decoded`; `guard`: rejects disturbed stretches and has them measured
-    again; `stretch_size`: its sentences, by default `LEAST_STRETCH_SIZE` or as many as are sorted together. Raises what
-    decoding raises.
+    again; `stretch_size`: its sentences, by default `LEAST_STRETCH_SIZE` or a batch. Raises what decoding raises.
     """
     guard = guard or RoundGuard()
     results = []
     for beam, batch in searches:
-        runner = Runner(translator, sentences, beam, batch, part)
+        ordered = sentences.in_batch_order(batch)
+        runner = Runner(translator, ordered, beam, batch, part)
         runner.warm()
         size = stretch_size or runner.stretch_size(LEAST_STRETCH_SIZE)
-        measured = measure_stretches(guard, sentences, rounds, size, _methods_of(runner))
-        results.append(_judged(translator, sentences, runner, measured, cut, label, emitted, active_mass))
+        measured = measure_stretches(guard, ordered, rounds, size, _methods_of(runner))
+        results.append(_judged(translator, ordered, runner, measured, cut, label, emitted, active_mass))
     return results
 
 
@@ -198,6 +198,7 @@ def speeds(
     guard: RoundGuard | None = None,
 ) -> list[SpeedFound]:
     """Of each part, tokens a second over plain dense decoding's, round by round, all in turn (figure 3)."""
+    sentences = sentences.in_batch_order(batch)
     dense = Runner(translator, sentences, beam, batch)
     runners = [Runner(translator, sentences, beam, batch, part) for part in parts]
     dense.warm(("dense",))

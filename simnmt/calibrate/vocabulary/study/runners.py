@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil
 from time import perf_counter
@@ -56,15 +56,28 @@ class Sentences:
 
     def first(self, count: int) -> Sentences:
         """The first so many."""
-        return Sentences(self.sources[:count], None if self.references is None else self.references[:count])
+        return self._at(range(len(self.sources))[:count])
+
+    def in_batch_order(self, batch: int) -> Sentences:
+        """Return the sentences in the order in which batches of this size are cut from them, see `batching_of`."""
+        if batch == 1:
+            return self
+        collection = COLLECT * batch
+        return self._at(
+            at
+            for begin in range(0, len(self.sources), collection)
+            for at in sorted(range(len(self.sources))[begin : begin + collection], key=lambda at: len(self.sources[at]))
+        )
 
     def stretches(self, count: int) -> list[Sentences]:
         """Return the text in consecutive stretches of `count` sentences, the last one with those that are left."""
-        references = self.references
-        return [
-            Sentences(self.sources[begin : begin + count], None if references is None else references[begin : begin + count])
-            for begin in range(0, len(self.sources), count)
-        ]
+        return [self._at(range(len(self.sources))[begin : begin + count]) for begin in range(0, len(self.sources), count)]
+
+    def _at(self, places: Iterable[int]) -> Sentences:
+        places, references = tuple(places), self.references
+        return Sentences(
+            tuple(self.sources[at] for at in places), None if references is None else tuple(references[at] for at in places)
+        )
 
 
 class Watched(NamedTuple):
@@ -132,9 +145,11 @@ class Runner:
             self.run(way, sentences=self._sentences.first(WARMING))
 
     def stretch_size(self, least: int) -> int:
-        """Return the sentences of a stretch: `least` or more, in whole collections, so that its batches are the text's."""
-        collection = 1 if self.batch == 1 else COLLECT * self.batch
-        return collection * ceil(least / collection)
+        """Return the sentences of a stretch: `least` or more, in whole batches, so that they are those of the whole text.
+
+        The text must be in batch order.
+        """
+        return self.batch * ceil(least / self.batch)
 
     def watched(self, way: Way, sentences: Sentences | None = None) -> Watched:
         """Decode these sentences or others, with a clock around body and output layer of each step."""
