@@ -13,7 +13,8 @@ from simnmt.errors import printable
 MOST_CHARACTERS = 300
 """Of a line of a complaint, `simnmt: ` included."""
 
-_LONG_WORD = 60
+_LONG_WORDS = (60, 30)
+"""Characters that long words are shortened to, the second where the first does not suffice."""
 
 # Controls of ASCII and Latin-1 but tab and newline, marks that reverse the direction of text, and separators of lines.
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
@@ -30,8 +31,9 @@ def complaint_line(text: str) -> str:
     Long words, which are paths and names, lose their middle first; then the line does, whose end is the remedy.
     """
     line = printable(text)
-    if len(line) > MOST_CHARACTERS:
-        line = " ".join(_shortened(word, _LONG_WORD) for word in line.split(" "))
+    for longest in _LONG_WORDS:
+        if len(line) > MOST_CHARACTERS:
+            line = " ".join(_shortened(word, longest) for word in line.split(" "))
     return _shortened(line, MOST_CHARACTERS)
 
 

@@ -35,7 +35,7 @@ class CsvRtt(Configuration):
 class ConstantRtt(Configuration):
     """A network whose round-trip time never changes."""
 
-    constant_ms: float = Field(gt=0, le=10_000)
+    constant_ms: float = Field(ge=1e-6, le=10_000)
     """The round-trip time, ms."""
 
 

@@ -70,7 +70,8 @@ def test_a_shipped_name_means_the_same_everywhere(folder: Path) -> None:
     [
         ({"rtt": {"csv": "a", "time_colum": "x"}}, "rtt.time_colum", "Extra inputs"),
         ({"rtt": {"constant_ms": True}}, "rtt.constant_ms", "valid number"),
-        ({"rtt": {"constant_ms": -1}}, "rtt.constant_ms", "greater than 0"),
+        ({"rtt": {"constant_ms": -1}}, "rtt.constant_ms", "greater than or equal to 0.000001"),
+        ({"rtt": {"constant_ms": 5e-324}}, "rtt.constant_ms", "greater than or equal to 0.000001"),
         ({"rtt": {"constant_ms": 5, "csv": "x"}}, "rtt.csv", "Extra inputs"),
         ({"rtt": {}}, "rtt.csv", "required"),
         ({"rtt": {"csv": "x", "rtt_unit": "us"}}, "rtt.rtt_unit", "'ms' or 's'"),
