@@ -1,0 +1,182 @@
+"""Size and shape of the code: `python -m benchmarks.house [--json]`, and `--trace` for the modules that one run passes through.
+
+Counts files, code lines (neither blank, nor comment, nor docstring), import circles, long functions, loose dictionaries in
+signatures, and names that say nothing (STYLE section 2). `--trace` runs `simnmt run @quickstart` from YAML to page and counts
+the modules of which a function ran, and how often control came back to a room that it had left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import io
+import json
+import sys
+import tempfile
+import tokenize
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+PACKAGE = Path(__file__).resolve().parents[1] / "simnmt"
+LONG_FUNCTION_LINES = 60
+"""Lines of a function's body; its signature and docstring do not count."""
+EMPTY_NAMES = frozenset({"found", "told", "said", "own", "each", "way", "its"})
+"""Names of variables, arguments, functions and classes that say nothing of their value."""
+EMPTY_ENDINGS = ("_told", "_words")
+"""Of modules; `frequent_words` holds words."""
+
+
+def code_lines(source: str) -> int:
+    """Return the number of lines that hold code: not blank, no comment alone, not of a docstring."""
+    documented = set()
+    for node in ast.walk(ast.parse(source)):
+        for statement in getattr(node, "body", None) or () if not isinstance(node, (ast.Lambda, ast.IfExp)) else ():
+            if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant) and isinstance(statement.value.value, str):
+                documented |= set(range(statement.lineno, (statement.end_lineno or statement.lineno) + 1))
+    passive = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER, tokenize.ENCODING}
+    lines: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type not in passive:
+            lines |= set(range(token.start[0], token.end[0] + 1))
+    return len(lines - documented)
+
+
+def module_name(path: Path) -> str:
+    """Return the dotted name of a file of the package."""
+    return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+
+
+def circles(sources: Mapping[str, str]) -> list[list[str]]:
+    """Return the groups of modules that import each other, directly or through others; imports within functions count."""
+    graph = {name: set(_imports(source, sources)) - {name} for name, source in sources.items()}
+    reached = {name: _reachable(graph, name) for name in graph}
+    groups = {frozenset(other for other in reached[name] if name in reached[other]) for name in graph if name in reached[name]}
+    return sorted(sorted(group) for group in groups)
+
+
+def _imports(source: str, modules: Mapping[str, str]) -> Iterator[str]:
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and node.module in modules:
+            for alias in node.names:
+                below = f"{node.module}.{alias.name}"
+                yield below if below in modules else node.module
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in modules)
+
+
+def _reachable(graph: Mapping[str, set[str]], start: str) -> set[str]:
+    reached: set[str] = set()
+    waiting = [*graph[start]]
+    while waiting:
+        name = waiting.pop()
+        if name not in reached:
+            reached.add(name)
+            waiting += graph[name]
+    return reached
+
+
+def long_functions(source: str) -> Iterator[tuple[str, int]]:
+    """Yield name and body lines of the functions that are too long."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            body = node.body[1:] if ast.get_docstring(node) is not None and len(node.body) > 1 else node.body
+            lines = (body[-1].end_lineno or 0) - body[0].lineno + 1
+            if lines > LONG_FUNCTION_LINES:
+                yield node.name, lines
+
+
+def loose_dictionaries(source: str) -> int:
+    """Return how often `dict[str, Any]` stands in a signature."""
+    count = 0
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs, node.args.vararg, node.args.kwarg]
+            notes = [argument.annotation for argument in arguments if argument is not None and argument.annotation is not None]
+            count += sum(ast.unparse(note).count("dict[str, Any]") for note in [*notes, *([node.returns] if node.returns else [])])
+    return count
+
+
+def empty_names(source: str) -> Counter[str]:
+    """Count the bindings of names that say nothing: variables, arguments, functions, classes, fields."""
+    names: Counter[str] = Counter()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names[node.id] += 1
+        elif isinstance(node, ast.arg):
+            names[node.arg] += 1
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            names[node.name.lower().strip("_")] += 1
+    return Counter({name: count for name, count in names.items() if name.strip("_") in EMPTY_NAMES})
+
+
+def size() -> dict[str, Any]:
+    """Return the counts of the whole package."""
+    sources = {module_name(path): path.read_text(encoding="utf-8") for path in sorted(PACKAGE.rglob("*.py"))}
+    long = {f"{module}.{name}": lines for module, source in sources.items() for name, lines in long_functions(source)}
+    names: Counter[str] = sum((empty_names(source) for source in sources.values()), Counter())
+    papers = [source for module, source in sources.items() if module.split(".")[1:2] in (["papers"], ["reproduce"])]
+    return {
+        "files": len(sources),
+        "code_lines": sum(code_lines(source) for source in sources.values()),
+        "lines_of_papers": sum(source.count("\n") for source in papers),
+        "import_circles": circles(sources),
+        "long_functions": long,
+        "loose_dictionaries": sum(loose_dictionaries(source) for source in sources.values()),
+        "empty_names": dict(names.most_common()),
+        "empty_modules": sorted(name for name in sources if name.endswith(EMPTY_ENDINGS) and "frequent_words" not in name),
+    }
+
+
+def trace() -> dict[str, Any]:
+    """Return which modules and rooms one run of `@quickstart` passes through, in the order of first entry."""
+    import simnmt
+
+    modules: Counter[str] = Counter()
+    rooms: list[str] = []
+
+    def enter(frame: FrameType, event: str, _: object) -> None:
+        name = frame.f_globals.get("__name__", "")
+        if event == "call" and name.startswith("simnmt.") and not frame.f_code.co_name.startswith("<module>"):
+            modules[name] += 1
+            room = name.split(".")[1]
+            if not rooms or rooms[-1] != room:
+                rooms.append(room)
+
+    with tempfile.TemporaryDirectory() as folder:
+        sys.setprofile(enter)
+        try:
+            simnmt.run("@quickstart", out=Path(folder, "run"), requests=200, replications=1)
+        finally:
+            sys.setprofile(None)
+    return {
+        "modules": len(modules),
+        "rooms": list(dict.fromkeys(rooms)),
+        "returns_to_a_room": len(rooms) - len(set(rooms)),
+        "calls": dict(modules.most_common()),
+    }
+
+
+def main() -> None:
+    """Print the counts."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trace", action="store_true", help="of one run, not of the whole package")
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    counts = trace() if given.trace else size()
+    if given.json:
+        print(json.dumps(counts, indent=1))
+        return
+    for name, value in counts.items():
+        if isinstance(value, dict):
+            print(f"{name}: {len(value)}, sum {sum(value.values())}" + "".join(f"\n  {key} {count}" for key, count in list(value.items())[:30]))
+        elif isinstance(value, list):
+            print(f"{name}: {len(value)}" + "".join(f"\n  {' <-> '.join(entry) if isinstance(entry, list) else entry}" for entry in value))
+        else:
+            print(f"{name}: {value:,}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+"""Figures stay as they were while the house is rebuilt; and each frozen set also obeys what must hold of any."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.goldens.frozen import PAPERS, SCENARIOS, differences, paper_figures, path_of, scenario_figures
+
+
+def read(name: str) -> Any:
+    return json.loads(path_of(name).read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_shipped_scenario_gives_the_figures_that_it_gave(name: str) -> None:
+    assert list(differences(read(name), scenario_figures(name)))[:20] == []
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_a_paper_gives_the_figures_that_it_gave(paper: str) -> None:
+    assert list(differences(read(paper), paper_figures(paper)))[:20] == []
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_latency_is_the_sum_of_its_parts(name: str) -> None:
+    for cell, columns in read(name)["requests"].items():
+        for kind in ("sum", "weighted"):
+            parts = sum(columns[part][kind] for part in ("queueing_s", "execution_s", "transfer_s"))
+            assert columns["latency_s"][kind] == pytest.approx(parts, rel=1e-9), cell
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_policies_meet_the_same_sentences(name: str) -> None:
+    lengths: dict[tuple[str, ...], Any] = {}
+    for cell, columns in read(name)["requests"].items():
+        workload, network, _, replication = cell.split("/")
+        same = (columns["src_len"], columns["tgt_len"])
+        assert lengths.setdefault((workload, network, replication), same) == same, cell
+
+
+def test_a_changed_figure_is_seen() -> None:
+    assert list(differences({"a": 1.0, "b": 3}, {"a": 1.0 + 1e-8, "b": 4})) == ["/a: 1.0 before, 1.00000001 now", "/b: 3 before, 4 now"]
+    assert list(differences({"a": 1.0}, {"a": 1.0 + 1e-11})) == []
+    assert list(differences({"a": 1}, {"b": 1})) == ["/a: only before", "/b: only now"]
